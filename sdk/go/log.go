@@ -104,9 +104,9 @@ func (r *LogReader) Close() { r.open.close() }
 // service is unavailable, within the client's RetryPolicy. The stream stays open between two calls; see
 // [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
-	asked, opened := time.Now(), false
+	asked, whole := time.Now(), false
 	for failed := 1; ; failed++ {
-		err := r.connect(ctx, asked, &opened)
+		err := r.connect(ctx, asked, &whole)
 		for err == nil {
 			var line *logLine
 			if line, err = r.open.stream.line(ctx); err != nil {
@@ -126,10 +126,10 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case errors.Is(err, errIdle) && opened:
+		case errors.Is(err, errIdle) && whole:
 			return nil, io.EOF
 		case errors.Is(err, errIdle), errors.Is(err, errLimit):
-			// The stream had ended before this call: there may be records since.
+			// The stream had ended before this call, or this call waits longer: there may be records since.
 			failed--
 		case !errors.As(err, &unavailable):
 			return nil, err
@@ -145,13 +145,15 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	}
 }
 
-// connect opens a stream if there is none, which waits for records for the rest of the time that Next may take.
-func (r *LogReader) connect(ctx context.Context, asked time.Time, opened *bool) error {
+// connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that Next
+// may take.
+func (r *LogReader) connect(ctx context.Context, asked time.Time, whole *bool) error {
 	if r.open.stream != nil {
 		return nil
 	}
-	*opened = true
-	stream, err := r.client.openLog(ctx, r.parameters(r.options.Wait-time.Since(asked)))
+	left := r.options.Wait - time.Since(asked)
+	*whole = left <= streamWaitMax
+	stream, err := r.client.openLog(ctx, r.parameters(min(left, streamWaitMax)))
 	r.open.stream = stream
 	return err
 }

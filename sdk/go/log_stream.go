@@ -18,6 +18,8 @@ import (
 const (
 	// heartbeat is the interval of heartbeats to request from the service, which may choose a shorter one.
 	heartbeat = 5 * time.Second
+	// streamWaitMax is how long the service waits for a record at most.
+	streamWaitMax = time.Minute
 	// lineBytesMax is the maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame.
 	lineBytesMax = 32 << 20
 )

@@ -181,6 +181,15 @@ func TestOnlyAStreamThatWasIdleDuringTheCallEndsTheWait(t *testing.T) {
 	}
 }
 
+func TestAWaitLongerThanTheServiceWaitsIsContinuedOnAnotherStream(t *testing.T) {
+	idle := logScript{pieces: []string{logBeat(1), logEnd("idle")}}
+	service := newLogService(t, idle, idle, logScript{pieces: []string{logBeat(1), logRecord(1)}, after: "stay"})
+	next(t, service.reader(t, LogOptions{Wait: time.Hour}), 1)
+	if asked := service.requests(); strings.Count(strings.Join(asked, ""), "wait_ms=60000&") != 3 {
+		t.Error(asked)
+	}
+}
+
 func TestProblemsBeforeAndWithinAStreamReachTheReader(t *testing.T) {
 	failed := `{"event":"end","next":"1","reason":"log_truncated","problem":` + problemText(410, "log_truncated") + "}\n"
 	ok := logBeat(9)

@@ -41,8 +41,13 @@ type Row struct {
 	Version Version
 }
 
-// Decode reads the value into a variable, as json.Unmarshal does.
-func (r *Row) Decode(into any) error { return json.Unmarshal(r.Value, into) }
+// Decode reads the value into a variable, as json.Unmarshal does. That of an absent row, which is nil, is a *Misuse.
+func (r *Row) Decode(into any) error {
+	if r == nil {
+		return misuse("the row is absent: it is nil, and has no value to decode")
+	}
+	return json.Unmarshal(r.Value, into)
+}
 
 // PreparedCommit is a commit that can be repeated, or sent in a batch: the same id and body get the same verdict.
 type PreparedCommit struct {

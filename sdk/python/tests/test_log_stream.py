@@ -330,6 +330,13 @@ def test_a_wait_shorter_than_that_of_the_stream_ends_in_time_and_the_stream_goes
     assert reader.lsn() == 5
 
 
+def test_a_wait_longer_than_the_service_waits_is_continued_on_another_stream(start: Start) -> None:
+    idle = Script([beat(1), end("idle")])
+    service, reader = start(idle, idle, Script([beat(1), record(1)], "stay"), wait_s=float("inf"))
+    assert reader.lsn() == 1
+    assert ["wait_ms=60000&" in asked for asked in service.asked] == [True] * 3
+
+
 def test_short_waits_do_not_hide_that_a_stream_is_silent(start: Start) -> None:
     scripts = [Script([beat(9), record(1)], "stay"), Script([beat(9), record(2)], "stay")]
     service, reader = start(*scripts, wait_s=60, timeout_s=0.1)

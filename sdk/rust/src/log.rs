@@ -9,6 +9,8 @@ use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 use crate::log_stream::{Line, LogStream};
 use crate::{Client, Error, wire};
 
+/// How long the service waits for a record at most, in milliseconds.
+const STREAM_WAIT_MS_MAX: u32 = 60_000;
 /// Shortest wait. A line that is in the socket already is found within it.
 const POLL: Duration = Duration::from_millis(5);
 
@@ -86,7 +88,7 @@ impl LogReader {
         self
     }
 
-    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds, at most 60,000. While a stream is open that was
+    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds. While a stream is open that was
     /// opened with a longer wait, `next` only returns what has arrived by then: 0 takes the records that are there already.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u32) -> Self {
@@ -102,7 +104,7 @@ impl LogReader {
     /// another log; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         let asked = Instant::now();
-        let (mut failed, mut opened) = (0, false);
+        let (mut failed, mut opened, mut capped) = (0, false, false);
         loop {
             let waited = u32::try_from(asked.elapsed().as_millis()).unwrap_or(u32::MAX);
             let left_ms = self.wait_ms.saturating_sub(waited);
@@ -117,15 +119,15 @@ impl LogReader {
                 }
                 Some(stream) => stream.line().await.and_then(|line| self.take(line)),
                 None => {
-                    opened = true;
-                    self.open(left_ms).await.map(|()| Step::Further)
+                    (opened, capped) = (true, left_ms > STREAM_WAIT_MS_MAX);
+                    self.open(left_ms.min(STREAM_WAIT_MS_MAX)).await.map(|()| Step::Further)
                 }
             };
             match step {
                 Ok(Step::Record(record)) => return Ok(Some(record)),
                 Ok(Step::Further) => {}
-                Ok(Step::Idle) if opened => return Ok(None),
-                // The stream had ended before this call: there may be records since.
+                Ok(Step::Idle) if opened && !capped => return Ok(None),
+                // The stream had ended before this call, or this call waits longer: there may be records since.
                 Ok(Step::Idle) => {}
                 Err(error) => {
                     self.stream = None;

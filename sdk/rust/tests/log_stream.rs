@@ -350,3 +350,12 @@ async fn short_waits_do_not_hide_that_a_stream_is_silent() {
     };
     assert_eq!((found, service.asked().len()), (2, 2));
 }
+
+#[tokio::test]
+async fn a_wait_longer_than_the_service_waits_is_continued_on_another_stream() {
+    let idle = Script::Stream(vec![beat(0, 1), end(0, "idle")]);
+    let service = Service::start([idle.clone(), idle, Script::Stay(vec![beat(0, 1), record(1)])]).await;
+    assert_eq!(next(&mut service.reader(0).wait_ms(u32::MAX)).await, Some(1));
+    assert!(service.asked().iter().all(|request| request.contains("&wait_ms=60000&")), "{:?}", service.asked());
+    assert_eq!(service.asked().len(), 3);
+}

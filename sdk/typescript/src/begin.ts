@@ -1,7 +1,7 @@
 /** Begin: its request, and which Begins may share one. */
 
 import type { BeginOptions } from "./client.js";
-import { ServerMisbehaved } from "./errors.js";
+import { Misuse, ServerMisbehaved } from "./errors.js";
 import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
 import type { Key } from "./keys.js";
 import { asked, askedOf, rangesOf, type NamedRange } from "./reads.js";
@@ -23,6 +23,8 @@ export interface BeginItem {
 
 /** Converts options to a request. */
 export function beginItem(options: BeginOptions): BeginItem {
+  const named: unknown = options.stores;
+  if (typeof named === "string") throw new Misuse(`\`${named}\` is one store where a list of stores was expected`);
   const body: BeginRequest = { isolation: options.isolation ?? "serializable" };
   const rows = askedOf(options.read ?? {});
   const ranges = rangesOf(options.ranges ?? {});

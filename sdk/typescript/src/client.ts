@@ -134,6 +134,8 @@ export class Client {
   /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
   constructor(url: string, options: ClientOptions = {}) {
     if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
+    // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
+    if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(options.apiKey?.trim() ?? "")) throw new Misuse("the API key has characters that no header can have");
     this.retry = { ...defaultRetry, ...options.retry };
     this.#timeoutMs = options.timeoutMs ?? 30_000;
     this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;

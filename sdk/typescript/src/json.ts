@@ -10,12 +10,18 @@ export function copied(value: unknown): JsonValue {
   // `undefined` for some values, which the type of `stringify` does not tell.
   let text: unknown;
   try {
-    text = JSON.stringify(value);
+    text = JSON.stringify(value, finite);
   } catch (cause) {
     throw new Misuse(`the value cannot be represented in JSON: ${String(cause)}`, { cause });
   }
   if (typeof text !== "string") throw new Misuse("the value cannot be represented in JSON: undefined, a function or a symbol");
   return JSON.parse(text) as JsonValue;
+}
+
+/** Refuses what JSON would turn into `null`. */
+function finite(_: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is no number in JSON`);
+  return value;
 }
 
 /** Adds two integers exactly. */

@@ -15,6 +15,7 @@ export function normal(key: Key): Key {
     if (loneSurrogate.test(key)) throw new Misuse("a key has a lone surrogate and cannot be written as UTF-8");
     return key;
   }
+  if (!ArrayBuffer.isView(key)) throw new Misuse(`a key must be a string or a Uint8Array, not ${String(key)}`);
   try {
     return decoder.decode(key);
   } catch {

@@ -10,6 +10,9 @@ import type { components } from "./wire/schema.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
+/** How long the service waits for a record at most, in milliseconds. */
+const streamWaitMsMax = 60_000;
+
 type WireRecord = components["schemas"]["LogRecord"];
 
 /** One committed transaction's rows in one store. */
@@ -87,7 +90,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#client = client;
     this.#store = store;
     this.#options = options;
-    this.#offset = options.after ?? "0";
+    // Without types, a number is a likely mistake, and clear.
+    const after: unknown = options.after ?? "0";
+    this.#offset = String(after);
     this.#log = options.log;
   }
 
@@ -114,14 +119,15 @@ export class LogReader implements AsyncIterable<LogRecord> {
   async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
     const { signal } = this.#options;
     const asked = performance.now();
-    let opened = false;
+    let [opened, capped] = [false, false];
     for (let failed = 1; ; ) {
       signal?.throwIfAborted();
       let step: Step = "further";
       try {
         if (this.#stream === undefined) {
-          opened = true;
-          this.#stream = await this.#open(Math.max(0, Math.ceil(wait - (performance.now() - asked))));
+          const left = Math.max(0, Math.ceil(wait - (performance.now() - asked)));
+          [opened, capped] = [true, left > streamWaitMsMax];
+          this.#stream = await this.#open(Math.min(left, streamWaitMsMax));
         }
         // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
         const line = await this.#line(this.#stream, wait < this.#stream.waitMs && !opened ? wait - (performance.now() - asked) : Infinity);
@@ -139,7 +145,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
       if (step === "further") continue;
       this.close();
       // If the stream had ended before this call, there may be records since.
-      if (step === "idle" && opened) return undefined;
+      if (step === "idle" && opened && !capped) return undefined;
     }
   }
 

@@ -215,6 +215,16 @@ test("a wait shorter than that of the stream ends in time, and the stream goes o
   });
 });
 
+test("a wait longer than the service waits is continued on another stream", { timeout: 60_000 }, async () => {
+  const scripts: Script[] = [{ pieces: [beat(1), end("idle")] }, { pieces: [beat(1), end("idle")] }, { pieces: [beat(1), record(6)], then: "stay" }];
+  await withService(scripts, async ({ asked, reader }) => {
+    // Offsets may be numbers where no types prevent it.
+    const found = reader({ waitMs: Infinity, after: 5 as unknown as string });
+    assert.equal(await next(found), "6");
+    assert.equal(asked.filter((request) => request.includes("after=5&") && request.includes("wait_ms=60000&")).length, 3);
+  });
+});
+
 test("short waits do not hide that a stream is silent", { timeout: 60_000 }, async () => {
   const scripts: Script[] = [{ pieces: [beat(9), record(1)], then: "stay" }, { pieces: [beat(9), record(2)], then: "stay" }];
   await withService(scripts, async ({ asked, reader }) => {

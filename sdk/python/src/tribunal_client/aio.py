@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -13,6 +14,7 @@ import httpx
 from . import commit_batch, read_batch
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
+from .errors import Misuse
 from .exchange import NoReply, connection_options, http_options, no_reply
 from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
@@ -316,7 +318,10 @@ class AsyncClient:
                     await asyncio.sleep(seconds)
                 case _:
                     try:
-                        result = await step.work(step.txn)
+                        awaitable = step.work(step.txn)
+                        if not inspect.isawaitable(awaitable):
+                            raise Misuse("the work must be an `async def`")  # noqa: TRY301
+                        result = await awaitable
                     except Exception as raised:
                         error = raised
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,6 +14,7 @@ import httpx
 from . import commit_batch, read_batch
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
+from .errors import Misuse
 from .exchange import NoReply, connection_options, http_options, no_reply
 from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
@@ -316,6 +318,9 @@ class Client:
                 case _:
                     try:
                         result = step.work(step.txn)
+                        if inspect.iscoroutine(result):
+                            result.close()
+                            raise Misuse("the work is an `async def`, which has not run: use `AsyncClient`")  # noqa: TRY301
                     except Exception as raised:
                         error = raised
 

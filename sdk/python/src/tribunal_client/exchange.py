@@ -79,7 +79,8 @@ def refusal_of(response: httpx.Response) -> Refusal:
 
 def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
-    text = str(error) or type(error).__name__
+    at = error.request.url
+    text = f"{at.scheme}://{at.netloc.decode()}: {str(error) or type(error).__name__}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -133,9 +134,13 @@ def traceparent(reply: Reply[T]) -> str | None:
 
 def http_options(url: str, api_key: str | None) -> dict[str, Any]:
     """Return what `httpx.Client` and `httpx.AsyncClient` are created with, beside their transport."""
+    # A key that was read from a file ends with a line break.
+    key = None if api_key is None else api_key.strip()
+    if key is not None and not (key.isascii() and key.isprintable()):
+        raise Misuse("the API key has characters that no header can have")
     return {
         "base_url": url,
-        "headers": {} if api_key is None else {"authorization": f"Bearer {api_key}"},
+        "headers": {} if key is None else {"authorization": f"Bearer {key}"},
         "trust_env": False,
     }
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from .checksum import checksum_of
-from .errors import ServerMisbehaved, TribunalError, Unavailable, error_of
+from .errors import Misuse, ServerMisbehaved, TribunalError, Unavailable, error_of
 from .flow import Flow, Sleep
 from .keys import Key, key_of, normal, readable
 from .log_stream import LogStream
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from .service import Service
     from .wire.models import LogWrite as WireWrite
     from .wire.models.write_op import WriteOp
+
+
+_STREAM_WAIT_MAX_S = 60.0
+"""How long the service waits for a record at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,9 @@ class Cursor:
         wait_s: float,
         page_max: int | None,
     ) -> None:
+        # An offset that was kept as text is a likely mistake.
+        if not isinstance(after, int):
+            raise Misuse(f"`after` must be an int, not {type(after).__name__}")
         self._service = service
         self._store = store
         self._follow = follow
@@ -81,12 +88,13 @@ class Cursor:
 
     def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
         wait_s = self._wait_s if wait_s is None else wait_s
-        asked, opened, failed = time.monotonic(), False, 0
+        asked, opened, capped, failed = time.monotonic(), False, False, 0
         while True:
             try:
                 if self._stream is None:
-                    opened = True
-                    yield from self._open(max(0.0, wait_s - (time.monotonic() - asked)))
+                    left_s = max(0.0, wait_s - (time.monotonic() - asked))
+                    opened, capped = True, left_s > _STREAM_WAIT_MAX_S
+                    yield from self._open(min(left_s, _STREAM_WAIT_MAX_S))
                 # The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
                 shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
                 step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None)
@@ -109,7 +117,7 @@ class Cursor:
                 continue
             yield from self._close()
             # If the stream had ended before this call, there may be records since.
-            if step == "idle" and opened:
+            if step == "idle" and opened and not capped:
                 return None
 
     def _close(self) -> Flow[None]:

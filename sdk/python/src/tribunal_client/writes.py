@@ -43,7 +43,9 @@ class PendingWrite:
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
     """Copy a value by way of JSON, so that later changes to the original have no effect."""
     try:
-        copy: JsonValue = json.loads(json.dumps(value, allow_nan=False))
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode()
+        copy: JsonValue = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise Misuse(f"the value cannot be represented in JSON: {error}") from error
     return copy

@@ -1,0 +1,60 @@
+"""Mistakes of a caller, and what their errors tell."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tribunal_client import AsyncClient, AsyncTransaction, Client, Misuse, Transaction, Unavailable
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("key", ["a\nb", "schl\u00fcssel", "a\0"])
+def test_an_api_key_that_no_header_can_have_is_a_misuse(key: str) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(Misuse, match="API key"):
+            kind(NOWHERE, api_key=key)
+
+
+def test_the_line_break_after_a_key_in_a_file_is_no_part_of_it(url: str) -> None:
+    with Client(url, api_key="trb_0\n") as client:
+        client.stores()
+
+
+def test_text_that_is_no_unicode_is_a_misuse() -> None:
+    with Client(NOWHERE) as client, pytest.raises(Misuse, match="surrogate"):
+        client.begin_local().put("kv", "a", ["\ud800"])
+
+
+def test_an_offset_is_a_number() -> None:
+    offset: Any = "1"
+    with Client(NOWHERE) as client, pytest.raises(Misuse, match="`after` must be an int, not str"):
+        client.log("kv", offset)
+
+
+def test_an_error_tells_what_cannot_be_reached() -> None:
+    with Client(NOWHERE) as client, pytest.raises(Unavailable, match=NOWHERE):
+        client.begin(["kv"])
+
+
+def test_each_client_runs_work_of_its_own_kind(url: str, prefix: str) -> None:
+    async def put(txn: AsyncTransaction) -> None:
+        txn.put("kv", prefix, 1)
+
+    def put_blocking(txn: Transaction) -> None:
+        txn.put("kv", prefix, 1)
+
+    async def run(work: Any) -> None:
+        async with AsyncClient(url) as client:
+            await client.run(work, ["kv"])
+
+    blocking: Any = put
+    with Client(url) as client:
+        with pytest.raises(Misuse, match="AsyncClient"):
+            client.run(blocking, ["kv"])
+        with pytest.raises(Misuse, match="async def"):
+            asyncio.run(run(put_blocking))
+        assert client.row("kv", prefix) is None
