@@ -58,3 +58,19 @@ def test_each_client_runs_work_of_its_own_kind(url: str, prefix: str) -> None:
         with pytest.raises(Misuse, match="async def"):
             asyncio.run(run(put_blocking))
         assert client.row("kv", prefix) is None
+
+
+def test_a_request_that_is_too_large_is_not_sent() -> None:
+    async def commit() -> None:
+        async with AsyncClient(NOWHERE) as client:
+            txn = client.begin_local()
+            txn.put("kv", "a", "x" * (11 << 20))
+            await txn.commit()
+
+    with pytest.raises(Misuse, match="limit"):
+        asyncio.run(commit())
+    with Client(NOWHERE) as client:
+        txn = client.begin_local()
+        txn.put("kv", "a", "x" * (11 << 20))
+        with pytest.raises(Misuse, match="limit"):
+            client.batch([txn.prepare()])

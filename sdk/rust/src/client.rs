@@ -525,6 +525,7 @@ impl Client {
             .map(serde_json::to_vec)
             .transpose()
             .map_err(|e| Error::misuse(format!("the request cannot be represented in JSON: {e}")))?;
+        body.as_deref().map_or(Ok(()), commit_batch::check_length)?;
         let timeout = self.inner.options.timeout + Duration::from_millis(wait_ms.into());
         let body = body.map(|bytes| ("application/json", bytes.into()));
         Ok(self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await)

@@ -4,6 +4,7 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde::Serialize;
 use tribunal_api::{Ack, TxnOutcome};
+use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::coalescer::{Batchable, Bounds, HEAD_START};
 use crate::connection::{Answer, NoAnswer};
@@ -46,6 +47,21 @@ impl Batchable for CommitItem {
     }
 }
 
+/// Checks the length of a body. The service closes the connection when it refuses a body that is on its way, which may lose
+/// the refusal: the outcome would be unknown.
+///
+/// # Errors
+/// [`Error::Misuse`] if it is longer than the service accepts.
+pub(crate) fn check_length(body: &[u8]) -> Result<(), Error> {
+    if body.len() <= BODY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::misuse(format!(
+        "a request of {} bytes is too large, {BODY_BYTES_MAX} is the limit: split it",
+        body.len()
+    )))
+}
+
 impl CommitItem {
     /// Serializes a commit.
     pub(crate) fn new(
@@ -56,6 +72,7 @@ impl CommitItem {
     ) -> Result<Self, Error> {
         let body = serde_json::to_vec(request)
             .map_err(|e| Error::misuse(format!("the commit cannot be represented in JSON: {e}")))?;
+        check_length(&body)?;
         let mut item = CommitItem { txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
         // A batch has one trace context, and is answered only when the slowest of its commits is.
         let waits = ack == Some(Ack::Applied);

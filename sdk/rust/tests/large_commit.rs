@@ -1,4 +1,4 @@
-//! A commit that the service refuses for its size: its outcome is no question.
+//! A commit that is larger than the service accepts: its outcome is no question.
 
 #[expect(dead_code, reason = "other tests use the proxy")]
 mod support;
@@ -7,17 +7,16 @@ use support::Server;
 use tribunal_client::{Client, Error, IsolationLevel, Outcome};
 
 #[tokio::test]
-async fn a_commit_that_is_too_large_is_a_mistake() {
+async fn a_commit_that_is_too_large_is_not_sent() {
     let Some(server) = Server::start("large-commit") else { return };
     let client = Client::new(&server.url).expect("a URL");
     for _ in 0..10 {
         let mut txn = client.begin_local(IsolationLevel::Serializable);
         txn.put("kv", "a", &"x".repeat(11 << 20)).expect("text");
+        let refused = client.batch(&[txn.prepare()]).await;
+        assert!(matches!(&refused, Err(Error::Misuse(_))), "{refused:?}");
         let refused = txn.commit().await;
-        assert!(
-            matches!(&refused, Err(Error::ClientMistake(problem)) if problem.code == "body_too_large"),
-            "{refused:?}"
-        );
+        assert!(matches!(&refused, Err(Error::Misuse(text)) if text.contains("limit")), "{refused:?}");
     }
     let mut txn = client.begin_local(IsolationLevel::Serializable);
     for n in 0..9 {

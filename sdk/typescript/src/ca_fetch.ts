@@ -9,6 +9,8 @@ import { Misuse } from "./errors.js";
 const bodiless = [204, 205, 304];
 /** Bytes of a response that are read ahead of its reader. */
 const bufferBytes = 64 * 1024;
+/** Sockets that have a listener for errors that concern no request any more. */
+const guarded = new WeakSet();
 
 /** Returns a `fetch` over connections that are kept alive. The file is read on the first request. */
 export function caFetch(caFile: string): (request: Request) => Promise<Response> {
@@ -46,6 +48,11 @@ async function send(request: Request, body: Buffer | undefined, agent: Agent): P
   return new Promise((resolve, reject) => {
     const sent = open(request.url, options, (message) => {
       resolve(responseOf(message, () => Readable.toWeb(message, { strategy }) as ReadableStream<Uint8Array>));
+    });
+    // When the service answers before it has read the request and closes, a late failure of the write has no listener.
+    sent.on("socket", (socket) => {
+      if (!guarded.has(socket)) socket.on("error", () => undefined);
+      guarded.add(socket);
     });
     sent.on("error", (cause) => {
       // As `fetch` does: the reason is the cause.

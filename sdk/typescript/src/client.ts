@@ -8,7 +8,7 @@ import { caFetch } from "./ca_fetch.js";
 import { Coalescer, type Terms } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
-import { commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
+import { bodyOf, commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
 import { normal, percentEncoded, type Key } from "./keys.js";
@@ -291,7 +291,16 @@ export class Client {
     const txns = commits.map(({ txnId, request }) => ({ txn_id: txnId, ...request }));
     const traceparents = new Set(commits.map(({ traceparent }) => traceparent));
     const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
-    const reply = await this.#ask((signal) => this.#wire.POST("/v1/txns/batch-commit", { body: { txns }, headers, signal }));
+    const body = bodyOf({ txns });
+    const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
+    const reply = await this.#ask((signal) =>
+      this.#wire.POST("/v1/txns/batch-commit", {
+        body: { txns },
+        bodySerializer,
+        headers: { ...headers, "content-type": "application/json" },
+        signal,
+      }),
+    );
     const lost = lostBy(reply);
     if (lost !== undefined) {
       return Promise.all(

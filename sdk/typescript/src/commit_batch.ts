@@ -19,14 +19,27 @@ export interface CommitItem {
 }
 
 const encoder = new TextEncoder();
+/** Largest body of a request, bytes. */
+const requestBytesMax = 10 * 1024 * 1024;
 
 /** Encodes the body of a commit's request. */
 export function commitItem(prepared: PreparedCommit): CommitItem {
+  return { prepared, body: bodyOf(prepared.request) };
+}
+
+/**
+ * Encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses a body
+ * that is on its way, which may lose the refusal, so the outcome would be unknown.
+ */
+export function bodyOf(request: object): Uint8Array<ArrayBuffer> {
+  let body: Uint8Array<ArrayBuffer>;
   try {
-    return { prepared, body: encoder.encode(JSON.stringify(prepared.request)) };
+    body = encoder.encode(JSON.stringify(request));
   } catch (cause) {
     throw new Misuse(`the commit cannot be represented in JSON: ${String(cause)}`, { cause });
   }
+  if (body.length <= requestBytesMax) return body;
+  throw new Misuse(`a request of ${body.length} bytes is too large, ${requestBytesMax} is the limit: split it`);
 }
 
 /** Returns an upper bound of the length of a commit's line. */

@@ -17,6 +17,15 @@ test("one store is no list of stores", async () => {
   await assert.rejects(new Client(nowhere).begin({ stores: "kv" as unknown as string[] }), Misuse);
 });
 
+test("a request that is too large is not sent", async () => {
+  const client = new Client(nowhere);
+  const txn = client.beginLocal();
+  txn.put("kv", "a", "x".repeat(11 << 20));
+  const isTooLarge = (error: unknown): boolean => error instanceof Misuse && error.message.includes("limit");
+  await assert.rejects(txn.commit(), isTooLarge);
+  await assert.rejects(client.batch([txn.prepare()]), isTooLarge);
+});
+
 test("a key is text or bytes, and a number in a value is finite", () => {
   const txn = new Client(nowhere).beginLocal();
   const keys: unknown[] = [5, null, undefined, {}];

@@ -1,9 +1,12 @@
 /** Retries, sessions, trace contexts and certificates, against a scripted service. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:https";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { Client, Misuse, TransactionAborted, type Attempt, type ClientOptions, type Transaction } from "../src/index.js";
+import { Client, Misuse, TransactionAborted, TribunalError, type Attempt, type ClientOptions, type Transaction } from "../src/index.js";
 import { aborted, begun, certificate, committed, overloaded, start, type Scripted } from "./scripted.js";
 
 const row: Scripted = [200, { applied: "9", rows: [{ store: "kv", key: "a", value: 1, version: "5" }] }];
@@ -96,6 +99,29 @@ test("a trace context goes with the commit and comes back with the verdict", asy
       assert.equal(verdict.traceparent, "00-server");
     },
   );
+});
+
+test("a refusal that comes before a large request is read ends no process", async () => {
+  const tls = certificate();
+  const server = createServer({ cert: tls.cert, key: tls.key }, (request, response) => {
+    const problem = { type: "about:blank", title: "x", status: 400, detail: "x", code: "refused", retryable: false };
+    response.writeHead(400, { "content-type": "application/problem+json" });
+    response.end(JSON.stringify(problem), () => setTimeout(() => request.socket.destroy(), 5));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  try {
+    const client = new Client(`https://localhost:${(server.address() as AddressInfo).port}`, { caFile: tls.file });
+    for (let at = 0; at < 20; at++) {
+      const txn = client.beginLocal();
+      txn.put("kv", "a", "x".repeat(9 << 20));
+      await assert.rejects(txn.commit(), TribunalError);
+    }
+  } finally {
+    server.closeAllConnections();
+    server.close();
+    tls.remove();
+  }
 });
 
 test("an untrusted certificate is final, and a CA file makes it trusted", async () => {

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .coalescer import HEAD_START_S, Bounds
+from .errors import Misuse
 from .exchange import Answer, NoReply, Refusal, Reply
 from .wire.models import TxnOutcome
 from .wire.types import Unset
@@ -57,10 +58,25 @@ class CommitItem:
         return b'{"txn_id":' + txn_id + comma + self.body[1:] + b"\n"
 
 
+_REQUEST_BYTES_MAX = 10 * 1024 * 1024
+"""Largest body of a request."""
+
+
 def commit_item(prepared: PreparedCommit) -> CommitItem:
     """Encode the body of a commit's request."""
-    text = json.dumps(prepared.request.to_dict(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return CommitItem(prepared, text.encode())
+    return CommitItem(prepared, body_of(prepared.request.to_dict()))
+
+
+def body_of(document: dict[str, Any]) -> bytes:
+    """Encode the body of a request.
+
+    One that is too large is not sent: the service closes the connection when it refuses a body that is on its way,
+    which may lose the refusal, so the outcome would be unknown.
+    """
+    body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    if len(body) > _REQUEST_BYTES_MAX:
+        raise Misuse(f"a request of {len(body)} bytes is too large, {_REQUEST_BYTES_MAX} is the limit: split it")
+    return body
 
 
 def outcomes(*, client: object, response: httpx.Response) -> list[TxnOutcome]:  # noqa: ARG001

@@ -12,7 +12,7 @@ import httpx
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
-from .commit_batch import CommitItem, commit_item, lost, outcomes, part_size, single, split_reply
+from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .flow import Coalesce, Flow, Open, Sleep
@@ -206,6 +206,7 @@ class Service:
         traceparents = {commit.traceparent for commit in commits}
         if len(traceparents) == 1 and None not in traceparents:
             request["headers"]["traceparent"] = traceparents.pop()
+        request["content"] = body_of(request.pop("json"))
         reply = yield from self._ask(request, batch_commit._parse_response)
         lost = lost_by(reply)
         results: list[Result] = []
