@@ -8,16 +8,15 @@
 //! Must never: repair anything before the whole log has been verified, know what an entry changes.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tribunal_types::GroupId;
 
 use crate::control_compaction::{Record, Skipped, without};
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files, LogFile, OpenMode};
 use crate::frame::{Kind, MAGIC, Place, Seat, chain, pieces, put_chunk, read_chunk};
 use crate::identity::Identity;
 use crate::record::{Appended, Stored, Tip};
@@ -29,7 +28,8 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 
 /// The control log, open for appending.
 pub(crate) struct ControlLog {
-    files: Vec<File>,
+    disk: Arc<dyn Files>,
+    files: Vec<Box<dyn LogFile>>,
     paths: [PathBuf; 2],
     identity: Identity,
     /// First free position.
@@ -56,6 +56,7 @@ pub(crate) struct Content {
     /// Files that have others.
     differ: Vec<PathBuf>,
     identity: Identity,
+    disk: Arc<dyn Files>,
 }
 
 /// One file, whole.
@@ -69,23 +70,29 @@ struct Copy {
 
 impl ControlLog {
     /// Creates both files without an entry, replacing what is there.
-    pub(crate) fn create(dir: &Path, identity: &Identity) -> Result<Self, LogError> {
+    pub(crate) fn create(disk: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Self, LogError> {
         let mut header = identity.text().into_bytes();
         header.resize(HEADER_BYTES, 0);
         for name in COPIES {
-            files::replace(&dir.join(name), &header)?;
+            files::replace(&**disk, &dir.join(name), &header)?;
         }
-        Self::open(paths_in(dir), *identity, HEADER_BYTES as u64, Tip::default())
+        Self::open(disk, paths_in(dir), *identity, HEADER_BYTES as u64, Tip::default())
     }
 
-    fn open(paths: [PathBuf; 2], identity: Identity, tail: u64, tip: Tip) -> Result<Self, LogError> {
+    fn open(
+        disk: &Arc<dyn Files>,
+        paths: [PathBuf; 2],
+        identity: Identity,
+        tail: u64,
+        tip: Tip,
+    ) -> Result<Self, LogError> {
         let mut files = Vec::new();
         for path in &paths {
-            let file = OpenOptions::new().write(true).mode(0o600).open(path);
-            files.push(file.map_err(|e| LogError::io("open", path, &e))?);
+            files.push(disk.open(path, OpenMode::Write).map_err(|e| LogError::io("open", path, &e))?);
         }
+        let disk = Arc::clone(disk);
         // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
-        Ok(Self { files, paths, identity, tail, durable: 0, tip, dirty: tip.index > 0, failed: None, syncs: 0 })
+        Ok(Self { disk, files, paths, identity, tail, durable: 0, tip, dirty: tip.index > 0, failed: None, syncs: 0 })
     }
 
     /// Returns the end of the chain.
@@ -150,7 +157,7 @@ impl ControlLog {
     /// [`LogError::Io`] if there is no room, or the like: nothing has changed. [`LogError::DurabilityInDoubt`].
     pub(crate) fn leave_out(&mut self, dead: &BTreeSet<u64>) -> Result<(), LogError> {
         self.sync()?;
-        let copies = self.paths.iter().filter_map(|path| Copy::read(path, &self.identity).ok());
+        let copies = self.paths.iter().filter_map(|path| Copy::read(&*self.disk, path, &self.identity).ok());
         let Some(copy) = copies.into_iter().find(|copy| copy.tip == self.tip) else {
             return Err(LogError::Io { reason: "neither copy of the control log can be read".into() });
         };
@@ -162,17 +169,17 @@ impl ControlLog {
         // Both before the first takes its place: a full disk is noticed while nothing has changed.
         let mut fresh = Vec::new();
         for path in &self.paths {
-            match files::write_aside(path, &bytes) {
+            match files::write_aside(&*self.disk, path, &bytes) {
                 Ok(file) => fresh.push(file),
                 Err(error) => {
-                    self.paths.iter().for_each(|path| files::remove_aside(path));
+                    self.paths.iter().for_each(|path| files::remove_aside(&*self.disk, path));
                     return Err(error);
                 }
             }
         }
         for path in self.paths.clone() {
             // The open files may no longer be those of these names: a start puts that right, nothing else does.
-            files::put_aside_in_place(&path)
+            files::put_aside_in_place(&*self.disk, &path)
                 .map_err(|e| self.fail_with(format!("the control log's replacement: {e}")))?;
         }
         (self.files, self.tail, self.durable) = (fresh, bytes.len() as u64, bytes.len() as u64);
@@ -188,7 +195,7 @@ impl ControlLog {
         if !self.dirty {
             return Ok(false);
         }
-        let synced = self.files.iter().try_for_each(|file| rustix::fs::fdatasync(file).map_err(io::Error::from));
+        let synced = self.files.iter().try_for_each(|file| file.sync_data());
         synced.map_err(|e| self.fail("fdatasync of the control log", &e))?;
         self.syncs += COPIES.len() as u64;
         (self.durable, self.dirty) = (self.tail, false);
@@ -216,12 +223,12 @@ impl Content {
     ///
     /// # Errors
     /// [`LogError::Damaged`] if neither is whole.
-    pub(crate) fn read(dir: &Path, identity: &Identity) -> Result<Self, LogError> {
+    pub(crate) fn read(disk: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Self, LogError> {
         let paths = paths_in(dir);
         let mut faults = Vec::new();
         let mut copies = Vec::new();
         for path in &paths {
-            match Copy::read(path, identity) {
+            match Copy::read(&**disk, path, identity) {
                 Ok(copy) => copies.push(Some(copy)),
                 Err(reason) => {
                     faults.push(format!("{} {reason}", path.display()));
@@ -239,7 +246,7 @@ impl Content {
             if Some(ix) == best { !torn } else { copies[ix].as_ref().is_some_and(|copy| copy.bytes == bytes) }
         };
         let differ = (0..paths.len()).filter(|ix| !same(*ix)).map(|ix| paths[ix].clone()).collect();
-        Ok(Self { records, tip, faults, bytes, differ, paths, identity: *identity })
+        Ok(Self { records, tip, faults, bytes, differ, paths, identity: *identity, disk: Arc::clone(disk) })
     }
 
     /// Returns the entries.
@@ -262,17 +269,17 @@ impl Content {
     /// Brings both files to the same content, and opens them.
     pub(crate) fn repair(&self) -> Result<ControlLog, LogError> {
         for path in &self.differ {
-            files::replace(path, &self.bytes)?;
+            files::replace(&*self.disk, path, &self.bytes)?;
         }
-        self.paths.iter().for_each(|path| files::remove_aside(path));
-        ControlLog::open(self.paths.clone(), self.identity, self.bytes.len() as u64, self.tip)
+        self.paths.iter().for_each(|path| files::remove_aside(&*self.disk, path));
+        ControlLog::open(&self.disk, self.paths.clone(), self.identity, self.bytes.len() as u64, self.tip)
     }
 }
 
 impl Copy {
     /// Reads a file; an entry that was being written when the process died is left out.
-    fn read(path: &Path, identity: &Identity) -> Result<Self, String> {
-        let bytes = std::fs::read(path).map_err(|error| format!("cannot be read: {error}"))?;
+    fn read(disk: &dyn Files, path: &Path, identity: &Identity) -> Result<Self, String> {
+        let bytes = disk.read(path).map_err(|error| format!("cannot be read: {error}"))?;
         match identity_in(&bytes) {
             Some(found) if found == *identity => {}
             Some(_) => return Err("belongs to another log".into()),

@@ -1,53 +1,194 @@
-//! Files and directories of a log as wholes: the lock, durable directory entries, small files replaced at once.
+//! The disk under a log: what the log needs of files and directories, and nothing more.
 //!
-//! Must never: leave a half-written file under its final name, or use a lock file's content for anything but a message.
+//! [`RealFiles`] is the operating system. The simulator has a disk of its own, so that the code that runs is tested against
+//! power cuts, torn writes and full disks. Files are trait objects: beside a system call, the indirect call of a write or a
+//! sync costs nothing, and no type of the log has a parameter.
+//!
+//! Must never: leave a half-written file under its final name.
 
-use std::fs::{self, File, OpenOptions};
+mod real;
+
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+pub use real::RealFiles;
 
-use crate::error::{Holder, LogError};
+use crate::error::LogError;
 
-/// Longest content of a lock file that is read: a process id.
-const HOLDER_BYTES_MAX: u64 = 20;
+/// Length of the first segment; each is as long as all before it together, up to the largest.
+const SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
+/// Length of a segment of a log that has grown.
+const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Keeps other processes away from a log as long as it exists.
-#[derive(Debug)]
-pub(crate) struct Lock {
-    file: File,
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// For reading; it exists.
+    Read,
+    /// For reading and writing; it exists.
+    Write,
+    /// For reading and writing, created or emptied.
+    Create,
+    /// As [`OpenMode::Create`]; only its owner may read it.
+    CreatePrivate,
+    /// For writing past the system's cache, aligned. A disk may not support it.
+    WriteDirect,
 }
 
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: a process that is being spawned has a copy of the descriptor until it becomes another
-        // program.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+/// Keeps others away from a log as long as it exists.
+pub type LockGuard = Box<dyn Send + Sync>;
+
+/// A disk. What it promises is what POSIX does: a write is durable after a sync of its file, the name of a file after a
+/// sync of its directory.
+pub trait Files: Send + Sync {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn LogFile>>;
+
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Returns the paths of what is in a directory, in any order.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
+
+    /// Creates a directory and those above it; one that exists is left as it is.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn create_dirs(&self, dir: &Path) -> io::Result<()>;
+
+    /// Gives a file another name in its directory, atomically. A file that has that name is replaced.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file. What has it open may still use it.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a directory's entries durable.
+    ///
+    /// # Errors
+    /// The disk's; then nobody knows which entries are durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Returns the absolute path, links followed.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
+
+    /// Takes the lock of the log in `dir`, before any other byte of it is read.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`] if another process has the log open; [`LogError::Io`].
+    fn lock(&self, dir: &Path) -> Result<LockGuard, LogError>;
+
+    /// Fills `bytes` with random ones, for names and secrets.
+    ///
+    /// # Errors
+    /// [`LogError::Io`].
+    fn random(&self, bytes: &mut [u8]) -> Result<(), LogError>;
+
+    /// Tells whether the log may use threads of its own. Without them the mark is written by
+    /// [`DurableLog::idle_mark`](crate::DurableLog::idle_mark) and when the log is closed, and a spare segment is made
+    /// when it is asked for.
+    fn has_threads(&self) -> bool {
+        true
+    }
+
+    /// Returns the lengths of the first and of the largest segment, bytes. A log must always be opened with the same.
+    fn segment_bytes(&self) -> RangeInclusive<u64> {
+        SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX
     }
 }
 
-/// Takes the log's lock, before any other byte of it is read.
-///
-/// # Errors
-/// [`LogError::Locked`] if another process has the log open.
-pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
-    let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = file.map_err(|e| LogError::io("open", &path, &e))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {
-            // Tells others who has the log; the disk may be too full for it.
-            let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
-            Ok(Lock { file })
-        }
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            let holder = (&file).take(HOLDER_BYTES_MAX).read_to_string(&mut text).ok().and_then(|_| text.parse().ok());
-            Err(LogError::Locked { path: dir.to_owned(), holder: Holder(holder) })
-        }
-        Err(error) => Err(LogError::io("lock", &path, &error.into())),
+/// An open file.
+pub trait LogFile: Send + Sync {
+    /// Returns its length, bytes.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Reads some bytes; returns how many, 0 at the end.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    /// The disk's; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all bytes. After an error any of them may be written.
+    ///
+    /// # Errors
+    /// The disk's.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Reserves room for the first `len` bytes; those after the end become zeros.
+    ///
+    /// # Errors
+    /// The disk's; [`io::ErrorKind::Unsupported`] if it cannot reserve.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+
+    /// Makes the file's content durable, and its length (`fdatasync`).
+    ///
+    /// # Errors
+    /// The disk's; then nobody knows what is durable, and another sync does not tell either.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Makes the file's content and all that describes it durable (`fsync`).
+    ///
+    /// # Errors
+    /// As [`LogFile::sync_data`].
+    fn sync_all(&self) -> io::Result<()>;
+}
+
+/// A file from its start to its end, in steps.
+pub(crate) struct Stream<F> {
+    pub file: F,
+    at: u64,
+}
+
+impl<F> Stream<F> {
+    pub(crate) fn new(file: F) -> Self {
+        Self { file, at: 0 }
+    }
+}
+
+impl Read for Stream<Box<dyn LogFile>> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let filled = self.file.read_at(bytes, self.at)?;
+        self.at += filled as u64;
+        Ok(filled)
+    }
+}
+
+impl Write for Stream<Box<dyn LogFile>> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -56,58 +197,67 @@ pub(crate) fn lock(dir: &Path) -> Result<Lock, LogError> {
 /// # Errors
 /// [`LogError::Locked`]; [`LogError::Io`] if that cannot be found out.
 pub fn check_unused(dir: &Path) -> Result<(), LogError> {
-    lock(dir).map(drop)
+    RealFiles.lock(dir).map(drop)
 }
 
 /// Makes a directory's entries durable.
-pub(crate) fn sync_directory(path: &Path) -> Result<(), LogError> {
-    tribunal_disk::sync_directory(path).map_err(|e| LogError::io("sync directory", path, &e))
+pub(crate) fn sync_directory(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    files.sync_dir(path).map_err(|e| LogError::io("sync directory", path, &e))
 }
 
 /// Makes the entry of `path` in its parent durable.
-pub(crate) fn sync_parent(path: &Path) -> Result<(), LogError> {
-    let path = path.canonicalize().map_err(|e| LogError::io("find", path, &e))?;
-    path.parent().map_or(Ok(()), sync_directory)
+pub(crate) fn sync_parent(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    let path = files.canonical(path).map_err(|e| LogError::io("find", path, &e))?;
+    path.parent().map_or(Ok(()), |parent| sync_directory(files, parent))
 }
 
-/// Creates a directory durably; one that exists is left as it is.
-pub(crate) fn create_directory(path: &Path) -> Result<(), LogError> {
-    fs::create_dir_all(path).map_err(|e| LogError::io("create", path, &e))
+/// Creates a directory; one that exists is left as it is.
+pub(crate) fn create_directory(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    files.create_dirs(path).map_err(|e| LogError::io("create", path, &e))
+}
+
+/// Returns the paths of what is in a directory, in any order.
+pub(crate) fn list(files: &dyn Files, dir: &Path) -> Result<Vec<PathBuf>, LogError> {
+    files.list(dir).map_err(|e| LogError::io("read", dir, &e))
+}
+
+/// Returns the last part of a path.
+pub(crate) fn name_of(path: &Path) -> std::borrow::Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// Replaces a file, or creates it, durably and as a whole: after a failure or a crash it has the old content or the new.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), LogError> {
-    write_aside(path, bytes)?;
-    put_aside_in_place(path)
+pub(crate) fn replace(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    write_aside(files, path, bytes)?;
+    put_aside_in_place(files, path)
 }
 
 /// Writes what is to replace a file beside it, durably. A failure leaves nothing; what a crash leaves is never read.
-pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> Result<File, LogError> {
-    let aside = aside(path);
-    let write = || -> io::Result<File> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
-        file.write_all(bytes)?;
+pub(crate) fn write_aside(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<Box<dyn LogFile>, LogError> {
+    let write = || -> io::Result<Box<dyn LogFile>> {
+        let file = files.open(&aside(path), OpenMode::CreatePrivate)?;
+        file.write_all_at(bytes, 0)?;
         file.sync_all()?;
         Ok(file)
     };
     write().map_err(|error| {
-        remove_aside(path);
+        remove_aside(files, path);
         LogError::io("write", path, &error)
     })
 }
 
 /// Replaces a file by what [`write_aside`] wrote, durably.
-pub(crate) fn put_aside_in_place(path: &Path) -> Result<(), LogError> {
-    if let Err(error) = fs::rename(aside(path), path) {
-        remove_aside(path);
+pub(crate) fn put_aside_in_place(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    if let Err(error) = files.rename(&aside(path), path) {
+        remove_aside(files, path);
         return Err(LogError::io("write", path, &error));
     }
-    path.parent().map_or(Ok(()), sync_directory)
+    path.parent().map_or(Ok(()), |parent| sync_directory(files, parent))
 }
 
 /// Removes what an attempt to replace a file left beside it.
-pub(crate) fn remove_aside(path: &Path) {
-    let _ = fs::remove_file(aside(path));
+pub(crate) fn remove_aside(files: &dyn Files, path: &Path) {
+    let _ = files.remove(&aside(path));
 }
 
 fn aside(path: &Path) -> PathBuf {
@@ -117,8 +267,8 @@ fn aside(path: &Path) -> PathBuf {
 }
 
 /// Reads a file; `None` if there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, LogError> {
-    match fs::read(path) {
+pub(crate) fn read(files: &dyn Files, path: &Path) -> Result<Option<Vec<u8>>, LogError> {
+    match files.read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(LogError::io("read", path, &error)),

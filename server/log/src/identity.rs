@@ -1,14 +1,12 @@
 //! Which log this is: its id, its group and its row secret, in a small text file of its own, so that a wiped directory
 //! beside it is noticed. Group and secret are drawn once; a salvage draws a new id.
 
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files};
 
 /// First line of the file. The number is that of the format: files, frames, entries, outcomes, control entries.
 const HEADING: &str = "tribunal log 4";
@@ -28,21 +26,22 @@ fn path_in(dir: &Path) -> PathBuf {
 }
 
 impl Identity {
-    /// Draws an identity from the operating system's randomness.
-    pub(crate) fn draw(node: NodeId) -> Result<Self, LogError> {
-        let incarnation = Incarnation(u32::from_le_bytes(random()?));
-        Ok(Self { id: LogId(random()?), group: GroupId { node, incarnation }, row_secret: random()? })
+    /// Draws an identity.
+    pub(crate) fn draw(files: &dyn Files, node: NodeId) -> Result<Self, LogError> {
+        let incarnation = Incarnation(u32::from_le_bytes(random(files)?));
+        Ok(Self { id: LogId(random(files)?), group: GroupId { node, incarnation }, row_secret: random(files)? })
     }
 
     /// Returns the identity of a log that continues under a new id.
-    pub(crate) fn renewed(&self) -> Result<Self, LogError> {
-        Ok(Self { id: LogId(random()?), ..*self })
+    pub(crate) fn renewed(&self, files: &dyn Files) -> Result<Self, LogError> {
+        Ok(Self { id: LogId(random(files)?), ..*self })
     }
 
     /// Reads the file; `None` if the log was never created.
-    pub(crate) fn load(dir: &Path) -> Result<Option<Self>, LogError> {
+    pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Self>, LogError> {
         let path = path_in(dir);
-        match fs::read_to_string(&path) {
+        let Some(bytes) = files::read(files, &path)? else { return Ok(None) };
+        match String::from_utf8(bytes) {
             Ok(text) if HEADINGS_BEFORE.iter().any(|heading| text.starts_with(heading)) => Err(LogError::Io {
                 reason: format!(
                     "{} was written by an older release, in a format that this one does not read: run that release, or \
@@ -53,17 +52,13 @@ impl Identity {
             Ok(text) => Self::parse(&text)
                 .map(Some)
                 .ok_or_else(|| LogError::damaged(dir, format!("{} cannot be read", path.display()))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                Err(LogError::damaged(dir, format!("{} is not text", path.display())))
-            }
-            Err(error) => Err(LogError::io("read", &path, &error)),
+            Err(_) => Err(LogError::damaged(dir, format!("{} is not text", path.display()))),
         }
     }
 
     /// Writes the file, durably and as a whole.
-    pub(crate) fn store(&self, dir: &Path) -> Result<(), LogError> {
-        files::replace(&path_in(dir), self.text().as_bytes())
+    pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<(), LogError> {
+        files::replace(files, &path_in(dir), self.text().as_bytes())
     }
 
     /// Returns the content of the file.
@@ -95,21 +90,19 @@ impl Identity {
     }
 }
 
-/// Reads random bytes from the operating system.
-fn random<const N: usize>() -> Result<[u8; N], LogError> {
-    let source = Path::new("/dev/urandom");
+fn random<const N: usize>(files: &dyn Files) -> Result<[u8; N], LogError> {
     let mut drawn = [0; N];
-    let read = File::open(source).and_then(|mut file| file.read_exact(&mut drawn));
-    read.map_err(|e| LogError::io("read", source, &e)).map(|()| drawn)
+    files.random(&mut drawn).map(|()| drawn)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::RealFiles;
 
     #[test]
     fn an_identity_comes_back_and_a_changed_one_does_not() {
-        let identity = Identity::draw(NodeId(5)).unwrap();
+        let identity = Identity::draw(&RealFiles, NodeId(5)).unwrap();
         let text = identity.text();
         assert_eq!(Identity::parse(&text), Some(identity));
         for at in 0..text.len() {

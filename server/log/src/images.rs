@@ -3,7 +3,6 @@
 //! Files of their own rather than rows of the database: an image is large, written once, read once and dropped as a whole,
 //! and writing it must not delay commits ([`ImageWriter`] may be used from any thread).
 
-use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use tribunal_codec::{ImageAssembler, image_pieces};
 use tribunal_types::{Epoch, StateImage};
 
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files, OpenMode, Stream, name_of};
 
 const MAGIC: &[u8; 8] = b"TRBIMG01";
 /// Stands where a piece's length would: the image is complete.
@@ -26,6 +25,7 @@ const GENERATIONS: usize = 2;
 /// Writes images beside the log. Clones share the directory and wait for one another.
 #[derive(Clone)]
 pub struct ImageWriter {
+    files: Arc<dyn Files>,
     dir: PathBuf,
     /// Epochs of the images on disk, ascending.
     kept: Arc<Mutex<Vec<Epoch>>>,
@@ -33,25 +33,22 @@ pub struct ImageWriter {
 
 impl ImageWriter {
     /// Looks at what is there.
-    pub(crate) fn open(log_dir: &Path) -> Result<Self, LogError> {
+    pub(crate) fn open(files: &Arc<dyn Files>, log_dir: &Path) -> Result<Self, LogError> {
         let dir = log_dir.join("images");
-        fs::create_dir_all(&dir).map_err(|e| LogError::io("create", &dir, &e))?;
+        files::create_directory(&**files, &dir)?;
         let mut kept = Vec::new();
-        let entries = fs::read_dir(&dir).map_err(|e| LogError::io("read", &dir, &e))?;
-        for entry in entries {
-            let entry = entry.map_err(|e| LogError::io("read", &dir, &e))?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
+        for path in files::list(&**files, &dir)? {
+            let name = name_of(&path);
             let epoch = name.strip_prefix("image-").and_then(|epoch| u64::from_str_radix(epoch, 16).ok());
             if let Some(epoch) = epoch {
                 kept.push(Epoch(epoch));
             } else if name.ends_with(".new") {
                 // The process died while it wrote this one.
-                let _ = fs::remove_file(entry.path());
+                let _ = files.remove(&path);
             }
         }
         kept.sort_unstable();
-        Ok(Self { dir, kept: Arc::new(Mutex::new(kept)) })
+        Ok(Self { files: Arc::clone(files), dir, kept: Arc::new(Mutex::new(kept)) })
     }
 
     fn path(&self, epoch: Epoch) -> PathBuf {
@@ -66,7 +63,8 @@ impl ImageWriter {
         let mut kept = self.kept.lock();
         let (path, fresh) = (self.path(image.epoch), self.dir.join(format!("image-{:016x}.new", image.epoch.0)));
         let write = || -> std::io::Result<()> {
-            let mut file = BufWriter::with_capacity(1 << 20, File::create(&fresh)?);
+            let file = Stream::new(self.files.open(&fresh, OpenMode::Create)?);
+            let mut file = BufWriter::with_capacity(1 << 20, file);
             file.write_all(MAGIC)?;
             let mut sum = 0;
             for piece in image_pieces(image) {
@@ -78,21 +76,21 @@ impl ImageWriter {
             }
             file.write_all(&END.to_le_bytes())?;
             file.write_all(&sum.to_le_bytes())?;
-            file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-            fs::rename(&fresh, &path)
+            file.into_inner().map_err(std::io::IntoInnerError::into_error)?.file.sync_all()?;
+            self.files.rename(&fresh, &path)
         };
         if let Err(error) = write() {
-            let _ = fs::remove_file(&fresh);
+            let _ = self.files.remove(&fresh);
             return Err(LogError::io("write", &path, &error));
         }
-        files::sync_directory(&self.dir)?;
+        files::sync_directory(&*self.files, &self.dir)?;
         kept.retain(|epoch| *epoch != image.epoch);
         kept.push(image.epoch);
         kept.sort_unstable();
         while kept.len() > GENERATIONS {
             let oldest = kept.remove(0);
             let path = self.path(oldest);
-            fs::remove_file(&path).map_err(|e| LogError::io("remove", &path, &e))?;
+            self.files.remove(&path).map_err(|e| LogError::io("remove", &path, &e))?;
         }
         Ok(())
     }
@@ -108,7 +106,7 @@ impl ImageWriter {
         let mut faults = Vec::new();
         for epoch in self.kept.lock().iter().rev() {
             let path = self.path(*epoch);
-            match load(&path) {
+            match load(&*self.files, &path) {
                 Ok(image) if image.epoch == *epoch => return (Some(image), faults),
                 Ok(image) => faults.push(format!("{} holds epoch {}", path.display(), image.epoch)),
                 Err(reason) => faults.push(format!("{}: {reason}", path.display())),
@@ -118,8 +116,9 @@ impl ImageWriter {
     }
 }
 
-fn load(path: &Path) -> Result<StateImage, String> {
-    let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(|e| e.to_string())?);
+fn load(files: &dyn Files, path: &Path) -> Result<StateImage, String> {
+    let file = files.open(path, OpenMode::Read).map_err(|e| e.to_string())?;
+    let mut file = BufReader::with_capacity(1 << 20, Stream::new(file));
     let mut assembler = ImageAssembler::new();
     let mut sum = 0;
     let mut magic = [0; 8];

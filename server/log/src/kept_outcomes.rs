@@ -4,14 +4,14 @@
 //! again. Until then the later ones wait in a file of their own, in the frames of the segments: a recorded outcome stays
 //! authoritative. The node appends each of them as it replays its epoch; the file is removed at the start after that.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use tribunal_types::{Epoch, GroupId};
 
 use crate::error::LogError;
+use crate::files::{Files, LogFile, OpenMode};
 use crate::frame::{CHUNK_BYTES_MAX, Kind, Place, Seat, pieces, put_chunk, read_chunk};
 use crate::outcomes::{StoredOutcome, outcome_of};
 use crate::record::Stored;
@@ -24,7 +24,7 @@ fn path_in(dir: &Path) -> PathBuf {
 pub(crate) struct KeptOutcomes {
     dir: PathBuf,
     group: GroupId,
-    file: File,
+    file: Box<dyn LogFile>,
     position: u64,
     /// The next outcome, read already.
     next: Option<Stored>,
@@ -32,9 +32,9 @@ pub(crate) struct KeptOutcomes {
 
 impl KeptOutcomes {
     /// Opens the file; `None` if there is none.
-    pub(crate) fn open(dir: &Path, group: GroupId) -> Result<Option<Self>, LogError> {
+    pub(crate) fn open(files: &dyn Files, dir: &Path, group: GroupId) -> Result<Option<Self>, LogError> {
         let path = path_in(dir);
-        match File::open(&path) {
+        match files.open(&path, OpenMode::Read) {
             Ok(file) => Ok(Some(Self { dir: dir.to_owned(), group, file, position: 0, next: None })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(LogError::io("open", &path, &error)),
@@ -83,16 +83,21 @@ impl KeptOutcomes {
 }
 
 /// Removes the file if the log has all of its outcomes.
-pub(crate) fn remove_if_appended(dir: &Path, group: GroupId, last_in_log: Option<u64>) -> Result<(), LogError> {
-    let Some(kept) = KeptOutcomes::open(dir, group)? else { return Ok(()) };
+pub(crate) fn remove_if_appended(
+    files: &dyn Files,
+    dir: &Path,
+    group: GroupId,
+    last_in_log: Option<u64>,
+) -> Result<(), LogError> {
+    let Some(kept) = KeptOutcomes::open(files, dir, group)? else { return Ok(()) };
     if kept.last().is_none_or(|last| last_in_log.is_some_and(|in_log| last.0 <= in_log)) {
         let path = path_in(dir);
-        fs::remove_file(&path).map_err(|e| LogError::io("remove", &path, &e))?;
+        files.remove(&path).map_err(|e| LogError::io("remove", &path, &e))?;
     }
     Ok(())
 }
 
-/// Writes the file.
+/// Writes the file. For a salvage, which is offline and on real files.
 pub(crate) struct KeptWriter {
     path: PathBuf,
     group: GroupId,

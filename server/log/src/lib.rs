@@ -43,9 +43,9 @@ mod truncation;
 mod writer;
 
 pub use error::{Holder, LogError};
-pub use files::check_unused;
+pub use files::{Files, LockGuard, LogFile, OpenMode, RealFiles, check_unused};
 pub use images::ImageWriter;
-pub use open::{LogOptions, Opened, Recovered, open};
+pub use open::{LogOptions, Opened, Recovered, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
 pub use salvage::{SalvageReport, salvage};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

@@ -3,8 +3,6 @@
 //! Two slots are written in turn, so that a torn write leaves the other one. The mark of a sync is written after that sync
 //! returned, off the commit path, and at most once in [`PACE`]: it lags by that much under load and never leads.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tribunal_codec::{MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files, LogFile, OpenMode};
 
 /// Distance of the slots, bytes: a sector that is torn is never part of both.
 const SLOT_BYTES: usize = 4096;
@@ -33,13 +31,8 @@ pub(crate) fn path_in(dir: &Path) -> PathBuf {
 ///
 /// # Errors
 /// If neither slot holds one.
-pub(crate) fn load(dir: &Path) -> Result<Option<Mark>, LogError> {
-    let path = path_in(dir);
-    let bytes = match std::fs::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(LogError::io("read", &path, &error)),
-    };
+pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Mark>, LogError> {
+    let Some(bytes) = files::read(files, &path_in(dir))? else { return Ok(None) };
     let slot = |at: usize| bytes.get(at..).and_then(read_slot);
     let newest = slot(0).into_iter().chain(slot(SLOT_BYTES)).max_by_key(|mark| mark.sequence);
     newest.map(Some).ok_or_else(|| LogError::damaged(dir, "its mark file cannot be read"))
@@ -57,7 +50,7 @@ fn read_slot(bytes: &[u8]) -> Option<Mark> {
 
 /// The open mark file.
 struct MarkFile {
-    file: File,
+    file: Box<dyn LogFile>,
     /// Sequence of the mark on disk.
     sequence: u64,
 }
@@ -73,24 +66,24 @@ impl MarkFile {
         slot.extend_from_slice(&bytes);
         slot.resize(SLOT_BYTES, 0);
         self.file.write_all_at(&slot, (mark.sequence % 2) * SLOT_BYTES as u64)?;
-        rustix::fs::fdatasync(&self.file)?;
+        self.file.sync_data()?;
         self.sequence = mark.sequence;
         Ok(())
     }
 }
 
 /// Creates the mark file, or replaces it after a salvage, with both slots holding `mark`.
-pub(crate) fn create(dir: &Path, mark: &Mark) -> Result<(), LogError> {
+pub(crate) fn create(files: &dyn Files, dir: &Path, mark: &Mark) -> Result<(), LogError> {
     let path = path_in(dir);
     let write = || -> std::io::Result<()> {
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
+        let file = files.open(&path, OpenMode::Create)?;
         let mut file = MarkFile { file, sequence: mark.sequence };
         file.write(mark)?;
         file.write(mark)?;
         file.file.sync_all()
     };
     write().map_err(|e| LogError::io("write", &path, &e))?;
-    files::sync_directory(dir)
+    files::sync_directory(files, dir)
 }
 
 /// Lets the mark follow the log.
@@ -115,10 +108,10 @@ struct Wanted {
 }
 
 impl Marker {
-    /// Starts the thread. `sequence` is that of the mark on disk.
-    pub(crate) fn start(dir: &Path, sequence: u64) -> Result<Self, LogError> {
+    /// Starts the thread, if there are any. `sequence` is that of the mark on disk.
+    pub(crate) fn start(files: &dyn Files, dir: &Path, sequence: u64) -> Result<Self, LogError> {
         let path = path_in(dir);
-        let file = OpenOptions::new().write(true).open(&path).map_err(|e| LogError::io("open", &path, &e))?;
+        let file = files.open(&path, OpenMode::Write).map_err(|e| LogError::io("open", &path, &e))?;
         let shared = Arc::new(Shared {
             wanted: Mutex::new(Wanted::default()),
             changed: Condvar::new(),
@@ -126,11 +119,10 @@ impl Marker {
             fdatasyncs: AtomicU64::new(0),
         });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("log-mark".into())
-            .spawn(move || theirs.run())
-            .map_err(|e| LogError::Io { reason: format!("no thread for the mark: {e}") })?;
-        Ok(Self { shared, thread: Some(thread) })
+        let spawn = || std::thread::Builder::new().name("log-mark".into()).spawn(move || theirs.run());
+        let thread = files.has_threads().then(spawn).transpose();
+        let thread = thread.map_err(|e| LogError::Io { reason: format!("no thread for the mark: {e}") })?;
+        Ok(Self { shared, thread })
     }
 
     /// Asks for `mark` to be written soon.
@@ -194,8 +186,9 @@ impl Drop for Marker {
     fn drop(&mut self) {
         self.shared.wanted.lock().stop = true;
         self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+        match self.thread.take() {
+            Some(thread) => drop(thread.join()),
+            None => self.shared.write_wanted(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening: creation, verification, recovery. Nothing is written to a log that does not verify.
 
-use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::batches::head_of;
 use crate::control_compaction::DeadEntries;
 use crate::control_log::{self, ControlLog};
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files, RealFiles, name_of};
 use crate::frame::{Kind, chain};
 use crate::identity::Identity;
 use crate::images::ImageWriter;
@@ -97,14 +97,23 @@ pub struct Recovered {
 /// [`LogError::Damaged`] if acknowledged entries are missing or unreadable; [`LogError::Locked`], [`LogError::Io`]: then
 /// nothing has changed, and the next attempt may succeed.
 pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
-    files::create_directory(dir)?;
-    let lock = files::lock(dir)?;
-    let (identity, created) = match Identity::load(dir)? {
+    open_on(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, options)
+}
+
+/// Opens the log in `dir` on another disk than the operating system's, creating it on first use.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
+    let disk = &**files;
+    files::create_directory(disk, dir)?;
+    let lock = disk.lock(dir)?;
+    let (identity, created) = match Identity::load(disk, dir)? {
         Some(identity) => (identity, false),
-        None => (create(dir, options)?, true),
+        None => (create(files, dir, options)?, true),
     };
-    let found = verify(dir, &identity)?;
-    let images = ImageWriter::open(dir)?;
+    let found = verify(files, dir, &identity)?;
+    let images = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = images.load_newest();
     if image.is_none() && found.index.first_entry > 1 {
         warnings.push("no state image covers the truncated entries".into());
@@ -113,7 +122,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
     // From here on files are written: the log is whole.
     let control = found.control.repair()?;
-    kept_outcomes::remove_if_appended(dir, identity.group, found.segments.last_index(Kind::Outcome))?;
+    kept_outcomes::remove_if_appended(disk, dir, identity.group, found.segments.last_index(Kind::Outcome))?;
     let next = found.next.max(image.as_ref().map_or(Epoch(1), |image| image.epoch.next()));
     let shared = Arc::new(Shared {
         dir: dir.to_owned(),
@@ -129,7 +138,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
         control,
         dead: found.dead,
         images,
-        marker: Marker::start(dir, found.mark_sequence)?,
+        marker: Marker::start(disk, dir, found.mark_sequence)?,
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
         group: identity.group,
         tip: found.tip,
@@ -163,47 +172,49 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
 
 /// Creates an empty log. The identity is written last: without it nothing was ever acknowledged here, and what an earlier
 /// attempt left is replaced.
-fn create(dir: &Path, options: &LogOptions) -> Result<Identity, LogError> {
-    if holds_entries(dir)? {
+fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Identity, LogError> {
+    let disk = &**files;
+    if holds_entries(disk, dir)? {
         return Err(LogError::damaged(dir, "its identity file is missing"));
     }
     let salvaged = beside(dir, "salvaged");
-    if salvaged.join("identity").exists() {
+    if files::read(disk, &salvaged.join("identity"))?.is_some() {
         let (dir, salvaged) = (dir.display(), salvaged.display());
         let reason = format!(
             "a salvage of {dir} was interrupted at its last step: rename {salvaged} to {dir}, then start again"
         );
         return Err(LogError::Io { reason });
     }
-    let identity = Identity::draw(options.node)?;
-    write_empty(dir, &identity)?;
+    let identity = Identity::draw(disk, options.node)?;
+    write_empty(files, dir, &identity)?;
     let group = GroupMark { group: identity.group, ..GroupMark::default() };
-    mark_file::create(dir, &Mark { groups: vec![group], ..Mark::default() })?;
-    identity.store(dir)?;
-    files::sync_parent(dir)?;
+    mark_file::create(disk, dir, &Mark { groups: vec![group], ..Mark::default() })?;
+    identity.store(disk, dir)?;
+    files::sync_parent(disk, dir)?;
     Ok(identity)
 }
 
 /// Writes the files of a log without entries, all but mark and identity.
-pub(crate) fn write_empty(dir: &Path, identity: &Identity) -> Result<(Arc<Segments>, ControlLog), LogError> {
-    let segments = Arc::new(Segments::open(dir, identity.group)?);
-    truncation::store(dir, &Truncated::default())?;
-    Ok((segments, ControlLog::create(dir, identity)?))
+pub(crate) fn write_empty(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    identity: &Identity,
+) -> Result<(Arc<Segments>, ControlLog), LogError> {
+    let segments = Arc::new(Segments::open(files, dir, identity.group)?);
+    truncation::store(&**files, dir, &Truncated::default())?;
+    Ok((segments, ControlLog::create(files, dir, identity)?))
 }
 
 /// Tells whether a directory without an identity holds more than an unfinished creation leaves.
-fn holds_entries(dir: &Path) -> Result<bool, LogError> {
+fn holds_entries(files: &dyn Files, dir: &Path) -> Result<bool, LogError> {
     let segments = dir.join("segments");
-    if segments.exists() {
-        for entry in fs::read_dir(&segments).map_err(|e| LogError::io("read", &segments, &e))? {
-            let entry = entry.map_err(|e| LogError::io("read", &segments, &e))?;
-            if entry.file_name().to_string_lossy().starts_with("log-") {
-                return Ok(true);
-            }
-        }
+    match files.list(&segments) {
+        Ok(found) if found.iter().any(|path| name_of(path).starts_with("log-")) => return Ok(true),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(LogError::io("read", &segments, &error)),
+        _ => {}
     }
     for name in control_log::COPIES {
-        if let Some(bytes) = files::read(&dir.join(name))?
+        if let Some(bytes) = files::read(files, &dir.join(name))?
             && bytes.len() > control_log::HEADER_BYTES
         {
             return Ok(true);
@@ -230,12 +241,12 @@ struct Found {
 }
 
 /// Reads the whole log. Writes nothing.
-fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
+fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Found, LogError> {
     let group = identity.group;
-    let mark = mark_file::load(dir)?.ok_or_else(|| LogError::damaged(dir, "its mark file is missing"))?;
+    let mark = mark_file::load(&**files, dir)?.ok_or_else(|| LogError::damaged(dir, "its mark file is missing"))?;
     let marked = mark.groups.iter().find(|m| m.group == group).copied();
     let marked = marked.ok_or_else(|| LogError::damaged(dir, "its mark is that of another log"))?;
-    let control = control_log::Content::read(dir, identity)?;
+    let control = control_log::Content::read(files, dir, identity)?;
     let mut changes = Vec::with_capacity(control.records.len());
     let mut dead = DeadEntries::default();
     for stored in control.entries() {
@@ -247,7 +258,7 @@ fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
     let marked_control = (mark.control_index, mark.control_chain);
     check_tip(dir, "control log", control.tip, marked_control, |index, chain| Ok(control.continues(index, chain)))?;
 
-    let segments = Arc::new(Segments::open(dir, group)?);
+    let segments = Arc::new(Segments::open(files, dir, group)?);
     let mut replay = Replay {
         dir,
         segments: &segments,
@@ -257,7 +268,7 @@ fn verify(dir: &Path, identity: &Identity) -> Result<Found, LogError> {
         next: Epoch(1),
         last_csn: Csn(0),
     };
-    let truncated = truncation::load(dir)?;
+    let truncated = truncation::load(&**files, dir)?;
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
     }

@@ -142,8 +142,9 @@ impl LogReader {
     /// [`LogReader::batches_from`] of all of them.
     #[must_use]
     pub fn entries_from(&self, epoch: Epoch) -> Entries {
+        let segments = &self.shared.segments;
         // Without the file, or if it cannot be opened, the epochs are resolved again.
-        let kept = KeptOutcomes::open(&self.shared.dir, self.shared.segments.group).ok().flatten();
+        let kept = KeptOutcomes::open(&*segments.files, &self.shared.dir, segments.group).ok().flatten();
         let next = self.entry_from(epoch);
         Entries { reader: self.clone(), kept, next, from: epoch, epoch_time_ms: None, over: false }
     }

@@ -4,7 +4,6 @@
 //! break's position was durable already proves damage: the log refuses. Without such a chunk (and with the mark below the
 //! break, which the caller checks) it is the end of a write that was never acknowledged, and is wiped.
 
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use tribunal_types::GroupId;

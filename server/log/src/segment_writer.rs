@@ -1,8 +1,7 @@
 //! The writing end of the segment files.
 
-use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::LogError;
+use crate::files::{Files, LogFile, OpenMode};
 use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk};
 use crate::record::Appended;
 use crate::segments::{Segment, Segments, length_at};
@@ -46,14 +46,15 @@ impl SegmentWriter {
         let files = segments.files();
         if torn {
             for segment in files.iter().filter(|segment| segment.end() > tail) {
-                wipe(segment, tail.max(segment.base)).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
+                let torn = tail.max(segment.base) - segment.base..segment.len;
+                wipe(&*segment.file, torn).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
             }
         }
         let files_end = files.last().map_or(0, |last| last.end());
         let current = files.iter().rfind(|segment| segment.base <= tail && tail < segment.end()).cloned();
         // After a kill, what was found may be in the kernel's cache only: the first sync covers all of it.
         let left = files.into_iter().filter(|file| current.as_ref().is_none_or(|c| c.base != file.base)).collect();
-        let mut spare = Spare::new(&segments.dir);
+        let mut spare = Spare::new(&segments);
         // Unless it was made before.
         if let Some(current) = current.as_ref().filter(|c| files_end == c.end()) {
             spare.prepare(current.end());
@@ -148,7 +149,7 @@ impl SegmentWriter {
         self.check()?;
         let left = std::mem::take(&mut self.left);
         for segment in left.into_iter().chain(self.current.clone()) {
-            rustix::fs::fdatasync(&segment.file).map_err(|e| self.fail(format!("fdatasync: {e}")))?;
+            segment.file.sync_data().map_err(|e| self.fail(format!("fdatasync: {e}")))?;
             self.syncs += 1;
         }
         self.durable = self.tail;
@@ -172,21 +173,22 @@ impl SegmentWriter {
     }
 }
 
-/// Overwrites everything from `position` on with zeros, durably.
-fn wipe(segment: &Segment, position: u64) -> io::Result<()> {
+/// Overwrites bytes of a file with zeros, durably.
+fn wipe(file: &dyn LogFile, bytes: Range<u64>) -> io::Result<()> {
     let zeros = vec![0; WIPE_BYTES];
-    let mut at = position - segment.base;
-    while at < segment.len {
-        let step = usize::try_from((segment.len - at).min(WIPE_BYTES as u64)).unwrap_or(WIPE_BYTES);
-        segment.file.write_all_at(&zeros[..step], at)?;
+    let mut at = bytes.start;
+    while at < bytes.end {
+        let step = usize::try_from((bytes.end - at).min(WIPE_BYTES as u64)).unwrap_or(WIPE_BYTES);
+        file.write_all_at(&zeros[..step], at)?;
         at += step as u64;
     }
-    segment.file.sync_all()
+    file.sync_all()
 }
 
 /// The next segment, made and filled with zeros by a thread of its own while the current one is written. If it is needed
 /// earlier than it is full, it is taken as it is: its blocks are allocated, and what was not filled reads as zeros.
 struct Spare {
+    files: Arc<dyn Files>,
     dir: PathBuf,
     filling: Option<Filling>,
 }
@@ -206,18 +208,21 @@ impl Filling {
 }
 
 impl Spare {
-    fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), filling: None }
+    fn new(segments: &Segments) -> Self {
+        Self { files: Arc::clone(&segments.files), dir: segments.dir.clone(), filling: None }
     }
 
     /// Starts to make the segment at `base`. If that fails, it is tried again when the segment is needed.
     fn prepare(&mut self, base: u64) {
+        if !self.files.has_threads() {
+            return;
+        }
         let stop = Arc::new(AtomicBool::new(false));
-        let (dir, stopped) = (self.dir.clone(), Arc::clone(&stop));
+        let (files, dir, stopped) = (Arc::clone(&self.files), self.dir.clone(), Arc::clone(&stop));
         let make = move || {
-            let segment = create(&dir, base)?;
+            let segment = create(&*files, &dir, base)?;
             // A failure leaves the rest unfilled, which costs time and nothing else.
-            let _ = fill(&segment, &stopped);
+            let _ = fill(&*files, &segment, &stopped);
             Ok(segment)
         };
         let thread = std::thread::Builder::new().name("log-segment".into()).spawn(make);
@@ -228,7 +233,7 @@ impl Spare {
     fn take(&mut self, base: u64) -> io::Result<Segment> {
         match self.filling.take().filter(|filling| filling.base == base).map(Filling::finish) {
             Some(Ok(segment)) => Ok(segment),
-            _ => create(&self.dir, base),
+            _ => create(&*self.files, &self.dir, base),
         }
     }
 }
@@ -240,23 +245,22 @@ impl Drop for Spare {
 }
 
 /// Makes an empty segment, durably.
-fn create(dir: &Path, base: u64) -> io::Result<Segment> {
-    let (fresh, path, len) = (dir.join("fresh"), dir.join(format!("log-{base:016x}")), length_at(base));
-    let file = allocate(&fresh, len)?;
+fn create(files: &dyn Files, dir: &Path, base: u64) -> io::Result<Segment> {
+    let (fresh, path, len) = (dir.join("fresh"), dir.join(format!("log-{base:016x}")), length_at(files, base));
+    let file = allocate(files, &fresh, len)?;
     file.sync_all()?;
-    fs::rename(&fresh, &path)?;
-    File::open(dir)?.sync_all()?;
+    files.rename(&fresh, &path)?;
+    files.sync_dir(dir)?;
     Ok(Segment { base, len, file, path })
 }
 
 /// Writes zeros over a segment's blocks, a little at a time: a flood would hold up the commits beside it.
-fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
+fn fill(files: &dyn Files, segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
     let room = vec![0; FILL_STEP_BYTES + PAGE_BYTES];
     // If they cannot be aligned, they are written without the flag.
     let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES)..][..FILL_STEP_BYTES];
     // Past the kernel's cache, which would copy and retain what is not read.
-    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
-    let mut direct = OpenOptions::new().write(true).custom_flags(flags).open(&segment.path).ok();
+    let mut direct = files.open(&segment.path, OpenMode::WriteDirect).ok();
     let mut at = 0;
     while at < segment.len && !stop.load(Ordering::Relaxed) {
         let step = usize::try_from((segment.len - at).min(FILL_STEP_BYTES as u64)).unwrap_or(FILL_STEP_BYTES);
@@ -280,16 +284,12 @@ fn fill(segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
 }
 
 /// Creates a file whose blocks are reserved, so that a full disk shows here and not in the middle of a segment.
-fn allocate(path: &Path, len: u64) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
-    match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len) {
-        Ok(()) => {}
+fn allocate(files: &dyn Files, path: &Path, len: u64) -> io::Result<Box<dyn LogFile>> {
+    let file = files.open(path, OpenMode::Create)?;
+    match file.allocate(len) {
         // Some file systems cannot reserve; then the zeros must be written here.
-        Err(rustix::io::Errno::OPNOTSUPP) => {
-            let whole = Segment { base: 0, len, file: file.try_clone()?, path: path.to_owned() };
-            wipe(&whole, 0)?;
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => wipe(&*file, 0..len)?,
+        result => result?,
     }
     Ok(file)
 }

@@ -5,8 +5,6 @@
 //! by sparse samples of their positions and a few hops from there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,27 +12,24 @@ use parking_lot::RwLock;
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files, LogFile, OpenMode, name_of};
 use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
 use crate::record::Stored;
 
-/// Length of the first segment; each is as long as all before it together, up to the largest.
-const SEGMENT_BYTES_MIN: u64 = 2 * 1024 * 1024;
-/// Length of a segment of a log that has grown.
-const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Records between two samples of their position.
 const SAMPLE_RECORDS: u32 = 16;
 
-/// Returns the length of the segment that starts at `base`.
-pub(crate) fn length_at(base: u64) -> u64 {
-    base.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+/// Returns the length of the segment that starts at `base`: that of all before it together, within the disk's bounds.
+pub(crate) fn length_at(files: &dyn Files, base: u64) -> u64 {
+    let bounds = files.segment_bytes();
+    base.clamp(*bounds.start(), *bounds.end())
 }
 
 /// One file.
 pub(crate) struct Segment {
     pub base: u64,
     pub len: u64,
-    pub file: File,
+    pub file: Box<dyn LogFile>,
     pub path: PathBuf,
 }
 
@@ -46,6 +41,7 @@ impl Segment {
 
 /// All segments of a log, for the writer and all readers.
 pub(crate) struct Segments {
+    pub files: Arc<dyn Files>,
     pub dir: PathBuf,
     /// The log's directory, for messages.
     pub log_dir: PathBuf,
@@ -95,28 +91,25 @@ impl Segments {
     ///
     /// # Errors
     /// If one is missing in the middle.
-    pub(crate) fn open(log_dir: &Path, group: GroupId) -> Result<Self, LogError> {
+    pub(crate) fn open(disk: &Arc<dyn Files>, log_dir: &Path, group: GroupId) -> Result<Self, LogError> {
         let dir = log_dir.join("segments");
-        fs::create_dir_all(&dir).map_err(|e| LogError::io("create", &dir, &e))?;
+        files::create_directory(&**disk, &dir)?;
         let mut files = BTreeMap::new();
-        for entry in fs::read_dir(&dir).map_err(|e| LogError::io("read", &dir, &e))? {
-            let entry = entry.map_err(|e| LogError::io("read", &dir, &e))?;
-            let name = entry.file_name();
-            let base = name.to_str().and_then(|n| n.strip_prefix("log-")).and_then(|n| u64::from_str_radix(n, 16).ok());
-            let Some(base) = base else { continue };
-            let segment = open_segment(entry.path(), base)?;
+        for path in files::list(&**disk, &dir)? {
+            let Some(base) = base_of(&path) else { continue };
+            let segment = open_segment(&**disk, path, base)?;
             files.insert(base, Arc::new(segment));
         }
         let mut expected = None;
         for segment in files.values() {
-            if expected.is_some_and(|end| end != segment.base) || segment.len != length_at(segment.base) {
+            if expected.is_some_and(|end| end != segment.base) || segment.len != length_at(&**disk, segment.base) {
                 let reason = format!("{} is cut, or the segment before it is missing", segment.path.display());
                 return Err(LogError::damaged(log_dir, reason));
             }
             expected = Some(segment.end());
         }
         let state = RwLock::new(State { files, ..State::default() });
-        Ok(Self { dir, log_dir: log_dir.to_owned(), group, state })
+        Ok(Self { files: Arc::clone(disk), dir, log_dir: log_dir.to_owned(), group, state })
     }
 
     /// Returns the files, ascending.
@@ -273,14 +266,19 @@ impl Segments {
             gone.into_values().collect()
         };
         for segment in gone {
-            fs::remove_file(&segment.path).map_err(|e| LogError::io("remove", &segment.path, &e))?;
+            self.files.remove(&segment.path).map_err(|e| LogError::io("remove", &segment.path, &e))?;
         }
-        files::sync_directory(&self.dir)
+        files::sync_directory(&*self.files, &self.dir)
     }
 }
 
-fn open_segment(path: PathBuf, base: u64) -> Result<Segment, LogError> {
-    let file = OpenOptions::new().read(true).write(true).open(&path).map_err(|e| LogError::io("open", &path, &e))?;
-    let len = file.metadata().map_err(|e| LogError::io("look at", &path, &e))?.len();
+/// Returns the position of a segment's first byte, which is its name; `None` for another file.
+pub(crate) fn base_of(path: &Path) -> Option<u64> {
+    u64::from_str_radix(name_of(path).strip_prefix("log-")?, 16).ok()
+}
+
+fn open_segment(disk: &dyn Files, path: PathBuf, base: u64) -> Result<Segment, LogError> {
+    let file = disk.open(&path, OpenMode::Write).map_err(|e| LogError::io("open", &path, &e))?;
+    let len = file.size().map_err(|e| LogError::io("look at", &path, &e))?;
     Ok(Segment { base, len, file, path })
 }

@@ -8,7 +8,7 @@ use tribunal_types::{Epoch, Lsn, StoreId};
 
 use crate::batches::head_of;
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, Files};
 use crate::frame::Kind;
 use crate::lsn_index::spans_of;
 use crate::outcomes;
@@ -46,7 +46,11 @@ pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogErro
         let known = positions.entry(*store).or_default();
         *known = (*known).max(*lsn);
     }
-    store(&shared.dir, &Truncated { first_entry, positions: positions.into_iter().collect() })?;
+    store(
+        &*shared.segments.files,
+        &shared.dir,
+        &Truncated { first_entry, positions: positions.into_iter().collect() },
+    )?;
     let mut index = shared.index.write();
     for (store, lsn) in gone {
         index.lsns.set_truncated(store, lsn);
@@ -92,7 +96,7 @@ pub(crate) struct Truncated {
 }
 
 /// Replaces the note, durably.
-pub(crate) fn store(dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
+pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
     let mut body = Vec::new();
     put_varint(truncated.first_entry, &mut body);
     put_varint(truncated.positions.len() as u64, &mut body);
@@ -107,15 +111,15 @@ pub(crate) fn store(dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
         bytes.extend_from_slice(&body);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
     }
-    files::replace(&path_in(dir), &bytes)
+    files::replace(files, &path_in(dir), &bytes)
 }
 
 /// Returns what was noted at the last truncation.
 ///
 /// # Errors
 /// If neither copy can be read.
-pub(crate) fn load(dir: &Path) -> Result<Truncated, LogError> {
-    let bytes = files::read(&path_in(dir))?.unwrap_or_default();
+pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Truncated, LogError> {
+    let bytes = files::read(files, &path_in(dir))?.unwrap_or_default();
     let mut blocks = (0..bytes.len()).step_by(BLOCK_BYTES);
     blocks.find_map(|at| read_copy(&bytes[at..])).ok_or_else(|| {
         LogError::damaged(dir, format!("{} cannot be read: it tells where the log begins", path_in(dir).display()))
@@ -144,6 +148,7 @@ fn read_copy(bytes: &[u8]) -> Option<Truncated> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::RealFiles;
 
     #[test]
     fn a_note_with_one_damaged_copy_is_read_and_one_with_two_is_not() {
@@ -151,16 +156,16 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let positions = (0..2_000).map(|store| (StoreId(store), Lsn(u64::from(store) << 32))).collect();
         for noted in [Truncated::default(), Truncated { first_entry: 7, positions }] {
-            store(&dir, &noted).unwrap();
+            store(&RealFiles, &dir, &noted).unwrap();
             let whole = std::fs::read(path_in(&dir)).unwrap();
             for at in [0, 5, 9, whole.len() / 2, whole.len() / 2 + 9] {
                 let mut damaged = whole.clone();
                 damaged[at] ^= 1;
                 std::fs::write(path_in(&dir), &damaged).unwrap();
-                assert_eq!(load(&dir).unwrap(), noted, "byte {at}");
+                assert_eq!(load(&RealFiles, &dir).unwrap(), noted, "byte {at}");
                 damaged[(at + whole.len() / 2) % whole.len()] ^= 1;
                 std::fs::write(path_in(&dir), &damaged).unwrap();
-                assert!(load(&dir).is_err(), "byte {at} of both");
+                assert!(load(&RealFiles, &dir).is_err(), "byte {at} of both");
             }
         }
         std::fs::remove_dir_all(&dir).unwrap();

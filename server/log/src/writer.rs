@@ -9,7 +9,7 @@ use crate::batches;
 use crate::control_compaction::DeadEntries;
 use crate::control_log::ControlLog;
 use crate::error::LogError;
-use crate::files::Lock;
+use crate::files::LockGuard;
 use crate::frame::Kind;
 use crate::images::ImageWriter;
 use crate::mark_file::Marker;
@@ -114,7 +114,7 @@ pub struct DiskLog {
     pub(crate) dirty: bool,
     pub(crate) appended_bytes: u64,
     /// Released last.
-    pub(crate) _lock: Lock,
+    pub(crate) _lock: LockGuard,
 }
 
 impl DiskLog {

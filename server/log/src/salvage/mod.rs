@@ -9,6 +9,8 @@
 //! * Outcomes that cannot be read are left out; their epochs are resolved again at the next start.
 //! * No epoch of the damaged log is used again: versions stay unique.
 //!
+//! It works on the operating system's files only: it exchanges directories and links images, which no log does that runs.
+//!
 //! Must never: change the damaged files, count as kept what a start would refuse.
 
 mod rebuild;
@@ -17,6 +19,7 @@ mod search;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tribunal_core::row_key::RowKeyer;
@@ -25,7 +28,7 @@ use tribunal_types::{Epoch, GroupId};
 use crate::batches::batch_of;
 use crate::control_log;
 use crate::error::LogError;
-use crate::files::{self, Lock};
+use crate::files::{self, Files, LockGuard, RealFiles};
 use crate::frame::{Kind, chain};
 use crate::identity::Identity;
 use crate::images::ImageWriter;
@@ -44,12 +47,12 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     if !dir.is_dir() {
         return Err(LogError::Io { reason: format!("there is no log in {}", dir.display()) });
     }
-    let lock = files::lock(dir)?;
+    let lock = RealFiles.lock(dir)?;
     let identity = identity_of(dir)?;
     let chunks = Chunks::search(dir, identity.group)?;
-    let mark = mark_file::load(dir).ok().flatten();
+    let mark = mark_file::load(&RealFiles, dir).ok().flatten();
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
-    let image = ImageWriter::open(dir)?.load_newest().0.map(|image| image.epoch);
+    let image = ImageWriter::open(&real_files(), dir)?.load_newest().0.map(|image| image.epoch);
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 
@@ -59,7 +62,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     known.drop_undecided_below_image()?;
     let built = known.rebuild(&fresh).and_then(|mut report| {
         report.judge_loss(&known, marked.map(|mark| mark.index))?;
-        Ok((files::lock(&fresh)?, report))
+        Ok((RealFiles.lock(&fresh)?, report))
     });
     let (fresh_lock, mut report) = match built {
         Ok(built) => built,
@@ -71,6 +74,11 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
     Ok(report)
+}
+
+/// The disk for the parts of a log that are opened on one.
+fn real_files() -> Arc<dyn Files> {
+    Arc::new(RealFiles)
 }
 
 /// What a salvage has found out about the damaged log.
@@ -87,12 +95,12 @@ struct Known<'a> {
 
 /// Returns the identity from its file, or from the first page of a control log.
 fn identity_of(dir: &Path) -> Result<Identity, LogError> {
-    let from_file = Identity::load(dir);
+    let from_file = Identity::load(&RealFiles, dir);
     if let Ok(Some(identity)) = from_file {
         return Ok(identity);
     }
     for name in control_log::COPIES {
-        let bytes = files::read(&dir.join(name)).ok().flatten();
+        let bytes = files::read(&RealFiles, &dir.join(name)).ok().flatten();
         if let Some(identity) = bytes.as_deref().and_then(control_log::identity_in) {
             return Ok(identity);
         }
@@ -148,7 +156,7 @@ fn entry_chain(
 }
 
 /// Puts the new log in the place of the damaged one; returns where that is now. Nobody else may open either meanwhile.
-fn exchange(dir: &Path, fresh: &Path, _locks: [Lock; 2]) -> Result<PathBuf, LogError> {
+fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf, LogError> {
     let free = (1_u32..).map(|n| beside(dir, &format!("damaged-{n}"))).find(|path| !path.exists());
     let aside = free.unwrap_or_else(|| beside(dir, "damaged"));
     let failed = |e: std::io::Error| LogError::io("exchange", dir, &e);
@@ -161,7 +169,7 @@ fn exchange(dir: &Path, fresh: &Path, _locks: [Lock; 2]) -> Result<PathBuf, LogE
         }
         Err(error) => return Err(failed(error.into())),
     }
-    files::sync_parent(dir)?;
+    files::sync_parent(&RealFiles, dir)?;
     Ok(aside)
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 use tribunal_codec::{GroupMark, Mark, decode_control, encode_control};
 use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, Lsn};
 
-use super::{Chain, Known, SalvageReport};
+use super::{Chain, Known, SalvageReport, real_files};
 use crate::batches::{batch_of, payload_of};
 use crate::control_compaction::Skipped;
 use crate::control_log::ControlLog;
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, RealFiles};
 use crate::frame::{Kind, chain};
 use crate::kept_outcomes::KeptWriter;
 use crate::lsn_index::spans_of;
@@ -45,15 +45,15 @@ struct Entries {
 impl Known<'_> {
     /// Writes the new log into `dir`; its identity comes last.
     pub(super) fn rebuild(&self, dir: &Path) -> Result<SalvageReport, LogError> {
-        files::create_directory(dir)?;
-        let identity = self.identity.renewed()?;
+        files::create_directory(&RealFiles, dir)?;
+        let identity = self.identity.renewed(&RealFiles)?;
         let mut report = SalvageReport {
             id: identity.id,
             entries: self.kept.map(|chain| (chain.first, chain.last)),
             image: self.image,
             ..SalvageReport::default()
         };
-        let (segments, mut control) = write_empty(dir, &identity)?;
+        let (segments, mut control) = write_empty(&real_files(), dir, &identity)?;
         let mut entries = Entries {
             writer: SegmentWriter::start(segments, 0, false)?,
             tip: Tip::default(),
@@ -71,8 +71,8 @@ impl Known<'_> {
         let group = identity.group;
         let marked = GroupMark { group, index: entries.tip.index, chain: entries.tip.chain, ..GroupMark::default() };
         let Tip { index: control_index, chain: control_chain } = control.tip();
-        mark_file::create(dir, &Mark { sequence: 0, control_index, control_chain, groups: vec![marked] })?;
-        identity.store(dir)?;
+        mark_file::create(&RealFiles, dir, &Mark { sequence: 0, control_index, control_chain, groups: vec![marked] })?;
+        identity.store(&RealFiles, dir)?;
         Ok(report)
     }
 
@@ -253,7 +253,7 @@ impl Known<'_> {
 
     /// Notes each store's last position before the first entry kept.
     fn write_truncation(&self, dir: &Path, report: &mut SalvageReport) -> Result<(), LogError> {
-        let noted = truncation::load(self.dir).unwrap_or_default();
+        let noted = truncation::load(&RealFiles, self.dir).unwrap_or_default();
         let mut positions: BTreeMap<_, Lsn> = noted.positions.into_iter().collect();
         let kept_from = self.kept.map_or(self.image.map_or(Epoch(0), Epoch::next), |chain| chain.start);
         for epoch in self.chunks.indices(Kind::Outcome).take_while(|epoch| *epoch < kept_from.0) {
@@ -275,19 +275,19 @@ impl Known<'_> {
             }
         }
         let first_entry = self.kept.map_or(0, |chain| chain.first);
-        truncation::store(dir, &Truncated { first_entry, positions: positions.into_iter().collect() })
+        truncation::store(&RealFiles, dir, &Truncated { first_entry, positions: positions.into_iter().collect() })
     }
 
     /// Takes the state images over; they are never changed, so both logs may name the same files.
     fn link_images(&self, dir: &Path) -> Result<(), LogError> {
         let (from, to) = (self.dir.join("images"), dir.join("images"));
-        files::create_directory(&to)?;
+        files::create_directory(&RealFiles, &to)?;
         for entry in fs::read_dir(&from).map_err(|e| LogError::io("read", &from, &e))? {
             let entry = entry.map_err(|e| LogError::io("read", &from, &e))?;
             let target = to.join(entry.file_name());
             let linked = fs::hard_link(entry.path(), &target).or_else(|_| fs::copy(entry.path(), &target).map(drop));
             linked.map_err(|e| LogError::io("copy", &entry.path(), &e))?;
         }
-        files::sync_directory(&to)
+        files::sync_directory(&RealFiles, &to)
     }
 }

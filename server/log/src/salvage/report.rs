@@ -9,7 +9,7 @@ use tribunal_types::{Decision, Epoch, LogId, Lsn, StoreId};
 use super::Known;
 use crate::batches::batch_of;
 use crate::error::LogError;
-use crate::files;
+use crate::files::{self, RealFiles};
 use crate::frame::Kind;
 use crate::outcomes;
 use crate::truncation;
@@ -66,7 +66,7 @@ impl SalvageReport {
             None => self.last_entry_in_image(known)?,
         };
         self.lost = durable.zip(reached).map(|(durable, reached)| durable.saturating_sub(reached));
-        let first = truncation::load(known.dir).map_or(1, |noted| noted.first_entry.max(1));
+        let first = truncation::load(&RealFiles, known.dir).map_or(1, |noted| noted.first_entry.max(1));
         let kept_from = known.kept.map_or(reached, |chain| chain.first.checked_sub(1));
         self.only_in_image = kept_from.filter(|last| known.image.is_some() && first <= *last).map(|last| (first, last));
         self.end_is_unreadable = known.chunks.has_stray_bytes_after(last);
@@ -114,7 +114,7 @@ impl SalvageReport {
         }
         if !text.is_empty() {
             let path = self.set_aside.join("lost-transactions");
-            files::replace(&path, text.as_bytes())?;
+            files::replace(&RealFiles, &path, text.as_bytes())?;
             self.lost_transactions = Some(path);
         }
         Ok(())
