@@ -4,8 +4,8 @@
 //! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
 //! own records how far the log was durable. What follows from that:
 //!
-//! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync` (two when a segment has become full).
-//!   After a failure nothing is retried and nothing more is acknowledged.
+//! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync`. A segment that has become full is
+//!   synced before anything is written to the next one. After a failure nothing is retried and nothing more is acknowledged.
 //! * Entries and outcomes are in segment files, the control log in two files of the same content, all written by this
 //!   crate: opening a log writes nothing before the whole of it has been verified, and a start that fails for want of room
 //!   leaves nothing that the next one trips over.
@@ -14,6 +14,9 @@
 //! * What was appended but not synced is all there or not at all after a crash.
 //! * Reading never waits for the writer's sync.
 //! * A log has an id: positions mean something only together with it.
+//!
+//! A running log uses a disk by the trait [`Files`] only. The feature `sim` has a simulated one, on which the power is cut
+//! after every operation.
 //!
 //! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
 
@@ -39,6 +42,8 @@ mod salvage;
 mod segment_scan;
 mod segment_writer;
 mod segments;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod truncation;
 mod writer;
 

@@ -1,0 +1,18 @@
+//! Numbers that follow from a seed (SplitMix64).
+
+/// Draws them.
+#[derive(Clone, Debug)]
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub(super) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+}
