@@ -8,6 +8,7 @@
 
 mod real;
 
+use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 use std::io::{self, Read, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -205,10 +206,20 @@ pub(crate) fn sync_directory(files: &dyn Files, path: &Path) -> Result<(), LogEr
     files.sync_dir(path).map_err(|e| LogError::io("sync directory", path, &e))
 }
 
-/// Makes the entry of `path` in its parent durable.
-pub(crate) fn sync_parent(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+/// Makes the name of `path` durable, and the names of the directories above it: any of them may have been created with it,
+/// now or in an attempt that was interrupted.
+pub(crate) fn sync_path(files: &dyn Files, path: &Path) -> Result<(), LogError> {
     let path = files.canonical(path).map_err(|e| LogError::io("find", path, &e))?;
-    path.parent().map_or(Ok(()), |parent| sync_directory(files, parent))
+    let mut above = path.ancestors().skip(1);
+    above.next().map_or(Ok(()), |parent| sync_directory(files, parent))?;
+    for dir in above {
+        match files.sync_dir(dir) {
+            // What this process may not open, or what cannot be synced, it did not create.
+            Err(error) if matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => break,
+            result => result.map_err(|e| LogError::io("sync directory", dir, &e))?,
+        }
+    }
+    Ok(())
 }
 
 /// Creates a directory; one that exists is left as it is.

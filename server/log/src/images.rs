@@ -31,10 +31,19 @@ pub struct ImageWriter {
     kept: Arc<Mutex<Vec<Epoch>>>,
 }
 
+fn dir_in(log_dir: &Path) -> PathBuf {
+    log_dir.join("images")
+}
+
+/// Creates the directory of a new log's images. Its name is durable with the next file that is replaced beside it.
+pub(crate) fn create_directory(files: &dyn Files, log_dir: &Path) -> Result<(), LogError> {
+    files::create_directory(files, &dir_in(log_dir))
+}
+
 impl ImageWriter {
     /// Looks at what is there.
     pub(crate) fn open(files: &Arc<dyn Files>, log_dir: &Path) -> Result<Self, LogError> {
-        let dir = log_dir.join("images");
+        let dir = dir_in(log_dir);
         files::create_directory(&**files, &dir)?;
         let mut kept = Vec::new();
         for path in files::list(&**files, &dir)? {
@@ -49,6 +58,10 @@ impl ImageWriter {
         }
         kept.sort_unstable();
         Ok(Self { files: Arc::clone(files), dir, kept: Arc::new(Mutex::new(kept)) })
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn path(&self, epoch: Epoch) -> PathBuf {

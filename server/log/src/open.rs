@@ -16,7 +16,7 @@ use crate::error::LogError;
 use crate::files::{self, Files, RealFiles, name_of};
 use crate::frame::{Kind, chain};
 use crate::identity::Identity;
-use crate::images::ImageWriter;
+use crate::images::{self, ImageWriter};
 use crate::kept_outcomes;
 use crate::lsn_index::spans_of;
 use crate::mark_file::{self, Marker};
@@ -113,14 +113,20 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         None => (create(files, dir, options)?, true),
     };
     let found = verify(files, dir, &identity)?;
-    let images = ImageWriter::open(files, dir)?;
-    let (image, mut warnings) = images.load_newest();
+    let image_writer = ImageWriter::open(files, dir)?;
+    let (image, mut warnings) = image_writer.load_newest();
     if image.is_none() && found.index.first_entry > 1 {
         warnings.push("no state image covers the truncated entries".into());
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
-    // From here on files are written: the log is whole.
+    // From here on files are changed: the log is whole. The names of what a killed process created may be in the system's
+    // cache only.
+    files::sync_path(disk, dir)?;
+    for dir in [dir, &found.segments.dir, image_writer.dir()] {
+        files::sync_directory(disk, dir)?;
+    }
+    found.segments.remove_truncated()?;
     let control = found.control.repair()?;
     kept_outcomes::remove_if_appended(disk, dir, identity.group, found.segments.last_index(Kind::Outcome))?;
     let next = found.next.max(image.as_ref().map_or(Epoch(1), |image| image.epoch.next()));
@@ -137,7 +143,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         segments: SegmentWriter::start(found.segments, found.end.position, found.end.torn)?,
         control,
         dead: found.dead,
-        images,
+        images: image_writer,
         marker: Marker::start(disk, dir, found.mark_sequence)?,
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
         group: identity.group,
@@ -189,8 +195,8 @@ fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Id
     write_empty(files, dir, &identity)?;
     let group = GroupMark { group: identity.group, ..GroupMark::default() };
     mark_file::create(disk, dir, &Mark { groups: vec![group], ..Mark::default() })?;
+    images::create_directory(disk, dir)?;
     identity.store(disk, dir)?;
-    files::sync_parent(disk, dir)?;
     Ok(identity)
 }
 
@@ -200,7 +206,7 @@ pub(crate) fn write_empty(
     dir: &Path,
     identity: &Identity,
 ) -> Result<(Arc<Segments>, ControlLog), LogError> {
-    let segments = Arc::new(Segments::open(files, dir, identity.group)?);
+    let segments = Arc::new(Segments::open(files, dir, identity.group, 0)?);
     truncation::store(&**files, dir, &Truncated::default())?;
     Ok((segments, ControlLog::create(files, dir, identity)?))
 }
@@ -258,7 +264,8 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     let marked_control = (mark.control_index, mark.control_chain);
     check_tip(dir, "control log", control.tip, marked_control, |index, chain| Ok(control.continues(index, chain)))?;
 
-    let segments = Arc::new(Segments::open(files, dir, group)?);
+    let truncated = truncation::load(&**files, dir)?;
+    let segments = Arc::new(Segments::open(files, dir, group, truncated.from)?);
     let mut replay = Replay {
         dir,
         segments: &segments,
@@ -268,7 +275,6 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         next: Epoch(1),
         last_csn: Csn(0),
     };
-    let truncated = truncation::load(&**files, dir)?;
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
     }

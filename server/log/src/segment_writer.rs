@@ -28,7 +28,8 @@ pub(crate) struct SegmentWriter {
     segments: Arc<Segments>,
     /// Segment that is written.
     current: Option<Arc<Segment>>,
-    /// Segments left since the last sync that still must be synced.
+    /// Segments that are not written any more and must be synced before anything is written to another: a power cut
+    /// must not leave a later record without an earlier one that could be taken for a segment's unused end.
     left: Vec<Arc<Segment>>,
     /// First free position.
     tail: u64,
@@ -45,7 +46,8 @@ impl SegmentWriter {
     pub(crate) fn start(segments: Arc<Segments>, tail: u64, torn: bool) -> Result<Self, LogError> {
         let files = segments.files();
         if torn {
-            for segment in files.iter().filter(|segment| segment.end() > tail) {
+            // The last one first: what is left of a record after a power cut is never without its beginning.
+            for segment in files.iter().rev().filter(|segment| segment.end() > tail) {
                 let torn = tail.max(segment.base) - segment.base..segment.len;
                 wipe(&*segment.file, torn).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
             }
@@ -77,6 +79,7 @@ impl SegmentWriter {
 
     /// Returns where the record begins.
     fn write(&mut self, place: Place, link: u64, payload: &[u8]) -> io::Result<u64> {
+        self.sync_left()?;
         let mut first = None;
         let mut buffer = Vec::with_capacity(payload.len() + 128);
         let mut at = self.tail;
@@ -88,8 +91,11 @@ impl SegmentWriter {
                 // No room: what is there goes into this segment, the chunk into the next.
                 buffer.truncate(start);
                 self.write_at(at, &mut buffer)?;
+                let end = at + start as u64;
                 buffer.clear();
                 at = self.roll()?;
+                self.sync_left()?;
+                self.durable = end;
                 position = at;
                 put_chunk(place, part, Seat { position, durable: self.durable }, piece, &mut buffer);
             }
@@ -147,12 +153,22 @@ impl SegmentWriter {
     /// [`LogError::DurabilityInDoubt`].
     pub(crate) fn sync(&mut self) -> Result<(), LogError> {
         self.check()?;
-        let left = std::mem::take(&mut self.left);
-        for segment in left.into_iter().chain(self.current.clone()) {
-            segment.file.sync_data().map_err(|e| self.fail(format!("fdatasync: {e}")))?;
+        let synced = self.sync_left().and_then(|()| {
+            self.current.as_ref().map_or(Ok(()), |segment| {
+                self.syncs += 1;
+                segment.file.sync_data()
+            })
+        });
+        synced.map_err(|e| self.fail(format!("fdatasync: {e}")))?;
+        self.durable = self.tail;
+        Ok(())
+    }
+
+    fn sync_left(&mut self) -> io::Result<()> {
+        for segment in std::mem::take(&mut self.left) {
+            segment.file.sync_data()?;
             self.syncs += 1;
         }
-        self.durable = self.tail;
         Ok(())
     }
 

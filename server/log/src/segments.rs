@@ -46,6 +46,8 @@ pub(crate) struct Segments {
     /// The log's directory, for messages.
     pub log_dir: PathBuf,
     pub group: GroupId,
+    /// Files that an interrupted truncation left.
+    truncated: Vec<PathBuf>,
     state: RwLock<State>,
 }
 
@@ -87,16 +89,20 @@ impl State {
 }
 
 impl Segments {
-    /// Opens the segment files; there may be none yet.
+    /// Opens the segment files; there may be none yet. Those below position `from` are truncated: they do not count.
     ///
     /// # Errors
     /// If one is missing in the middle.
-    pub(crate) fn open(disk: &Arc<dyn Files>, log_dir: &Path, group: GroupId) -> Result<Self, LogError> {
+    pub(crate) fn open(disk: &Arc<dyn Files>, log_dir: &Path, group: GroupId, from: u64) -> Result<Self, LogError> {
         let dir = log_dir.join("segments");
         files::create_directory(&**disk, &dir)?;
-        let mut files = BTreeMap::new();
+        let (mut files, mut truncated) = (BTreeMap::new(), Vec::new());
         for path in files::list(&**disk, &dir)? {
             let Some(base) = base_of(&path) else { continue };
+            if base < from {
+                truncated.push(path);
+                continue;
+            }
             let segment = open_segment(&**disk, path, base)?;
             files.insert(base, Arc::new(segment));
         }
@@ -109,7 +115,12 @@ impl Segments {
             expected = Some(segment.end());
         }
         let state = RwLock::new(State { files, ..State::default() });
-        Ok(Self { files: Arc::clone(disk), dir, log_dir: log_dir.to_owned(), group, state })
+        Ok(Self { files: Arc::clone(disk), dir, log_dir: log_dir.to_owned(), group, truncated, state })
+    }
+
+    /// Deletes what an interrupted truncation left.
+    pub(crate) fn remove_truncated(&self) -> Result<(), LogError> {
+        self.truncated.iter().try_for_each(|path| remove(&*self.files, path))
     }
 
     /// Returns the files, ascending.
@@ -253,7 +264,7 @@ impl Segments {
         Ok(None)
     }
 
-    /// Deletes the segments below `position`, oldest first, so that what is left has no hole.
+    /// Deletes the segments below `position`, which is noted as truncated.
     pub(crate) fn remove_below(&self, position: u64) -> Result<(), LogError> {
         let gone: Vec<Arc<Segment>> = {
             let state = &mut *self.state.write();
@@ -266,10 +277,14 @@ impl Segments {
             gone.into_values().collect()
         };
         for segment in gone {
-            self.files.remove(&segment.path).map_err(|e| LogError::io("remove", &segment.path, &e))?;
+            remove(&*self.files, &segment.path)?;
         }
         files::sync_directory(&*self.files, &self.dir)
     }
+}
+
+fn remove(disk: &dyn Files, path: &Path) -> Result<(), LogError> {
+    disk.remove(path).map_err(|e| LogError::io("remove", path, &e))
 }
 
 /// Returns the position of a segment's first byte, which is its name; `None` for another file.

@@ -49,7 +49,7 @@ pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogErro
     store(
         &*shared.segments.files,
         &shared.dir,
-        &Truncated { first_entry, positions: positions.into_iter().collect() },
+        &Truncated { first_entry, positions: positions.into_iter().collect(), from: cut },
     )?;
     let mut index = shared.index.write();
     for (store, lsn) in gone {
@@ -93,6 +93,8 @@ pub(crate) struct Truncated {
     pub first_entry: u64,
     /// Last truncated position of each store.
     pub positions: Vec<(StoreId, Lsn)>,
+    /// Position in the segments below which nothing counts: a removal may have been interrupted.
+    pub from: u64,
 }
 
 /// Replaces the note, durably.
@@ -104,6 +106,7 @@ pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Res
         put_varint(u64::from(store.0), &mut body);
         put_varint(lsn.0, &mut body);
     }
+    put_varint(truncated.from, &mut body);
     let mut bytes = Vec::new();
     for _ in 0..2 {
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -140,7 +143,9 @@ fn read_copy(bytes: &[u8]) -> Option<Truncated> {
         let positions = (0..count)
             .map(|_| Ok((StoreId(reader.number("store")?), Lsn(reader.varint("position")?))))
             .collect::<Result<_, Malformed>>()?;
-        Ok::<_, Malformed>(Truncated { first_entry, positions })
+        // Notes of releases before end here.
+        let from = if reader.position() == body.len() { 0 } else { reader.varint("first position")? };
+        Ok::<_, Malformed>(Truncated { first_entry, positions, from })
     };
     decode().ok()
 }
@@ -155,7 +160,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("tribunal-truncated-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let positions = (0..2_000).map(|store| (StoreId(store), Lsn(u64::from(store) << 32))).collect();
-        for noted in [Truncated::default(), Truncated { first_entry: 7, positions }] {
+        for noted in [Truncated::default(), Truncated { first_entry: 7, positions, from: 1 << 40 }] {
             store(&RealFiles, &dir, &noted).unwrap();
             let whole = std::fs::read(path_in(&dir)).unwrap();
             for at in [0, 5, 9, whole.len() / 2, whole.len() / 2 + 9] {

@@ -169,7 +169,7 @@ fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf,
         }
         Err(error) => return Err(failed(error.into())),
     }
-    files::sync_parent(&RealFiles, dir)?;
+    files::sync_path(&RealFiles, dir)?;
     Ok(aside)
 }
 

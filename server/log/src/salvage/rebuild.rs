@@ -275,7 +275,11 @@ impl Known<'_> {
             }
         }
         let first_entry = self.kept.map_or(0, |chain| chain.first);
-        truncation::store(&RealFiles, dir, &Truncated { first_entry, positions: positions.into_iter().collect() })
+        truncation::store(
+            &RealFiles,
+            dir,
+            &Truncated { first_entry, positions: positions.into_iter().collect(), from: 0 },
+        )
     }
 
     /// Takes the state images over; they are never changed, so both logs may name the same files.
