@@ -11,6 +11,7 @@ mod batch;
 mod conflict;
 mod control;
 mod control_image;
+mod group_record;
 mod image;
 mod mark;
 mod outcome;
@@ -22,6 +23,7 @@ mod varint;
 pub use batch::{BatchHead, batch_head, decode_batch, encode_batch};
 pub use control::{decode_control, encode_control};
 pub use control_image::{decode_control_image, encode_control_image};
+pub use group_record::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
 pub use image::{ImageAssembler, image_pieces};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
@@ -47,6 +49,8 @@ enum Kind {
     Readers = 0xB6,
     /// A [`tribunal_types::ControlImage`].
     ControlImage = 0xB7,
+    /// A [`GroupRecord`].
+    Group = 0xB8,
 }
 
 impl Kind {
@@ -55,8 +59,8 @@ impl Kind {
         match self {
             Kind::Batch | Kind::Outcome => 4,
             Kind::Control => 3,
-            Kind::Readers => 2,
-            Kind::Image | Kind::Mark | Kind::ControlImage => 1,
+            Kind::Readers | Kind::Mark => 2,
+            Kind::Image | Kind::ControlImage | Kind::Group => 1,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{Kind, put_head, take_head};
 /// Maximum number of groups in a mark.
 const GROUPS_MAX: usize = 64;
 /// Maximum size of an encoded mark.
-pub const MARK_BYTES_MAX: usize = 3 + 11 + 10 + 18 + GROUPS_MAX * 60;
+pub const MARK_BYTES_MAX: usize = 3 + 10 + 18 + 18 + 10 + GROUPS_MAX * 60;
 
 /// How far one group's log is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +20,6 @@ pub struct GroupMark {
     pub index: u64,
     /// Chain hash up to and including that entry.
     pub chain: u64,
-    /// Raft term; 0 as long as the group has one member.
-    pub term: u64,
-    /// Raft vote of this replica in `term`: node id + 1; 0 if it has not voted.
-    pub vote: u64,
 }
 
 /// The content of the mark file.
@@ -35,6 +31,10 @@ pub struct Mark {
     pub control_index: u64,
     /// Chain hash up to and including that entry.
     pub control_chain: u64,
+    /// Sequence of the last durable record of a Raft group. Votes are in those records, and never in the mark.
+    pub record: u64,
+    /// Chain hash up to and including that record.
+    pub record_chain: u64,
     /// One mark per group, ascending.
     pub groups: Vec<GroupMark>,
 }
@@ -51,14 +51,14 @@ pub fn encode_mark(mark: &Mark) -> Vec<u8> {
     put_varint(mark.sequence, &mut out);
     put_varint(mark.control_index, &mut out);
     out.extend_from_slice(&mark.control_chain.to_le_bytes());
+    put_varint(mark.record, &mut out);
+    out.extend_from_slice(&mark.record_chain.to_le_bytes());
     put_varint(mark.groups.len() as u64, &mut out);
     for group in &mark.groups {
         put_varint(u64::from(group.group.node.0), &mut out);
         put_varint(u64::from(group.group.incarnation.0), &mut out);
         put_varint(group.index, &mut out);
         out.extend_from_slice(&group.chain.to_le_bytes());
-        put_varint(group.term, &mut out);
-        put_varint(group.vote, &mut out);
     }
     out
 }
@@ -73,7 +73,9 @@ pub fn decode_mark(bytes: &[u8]) -> Result<Mark, Malformed> {
     let sequence = reader.varint("mark sequence")?;
     let control_index = reader.varint("control index")?;
     let control_chain = reader.u64_le("control chain")?;
-    let count = reader.count(13, "groups")?;
+    let record = reader.varint("group record")?;
+    let record_chain = reader.u64_le("chain of group records")?;
+    let count = reader.count(11, "groups")?;
     let mut groups = Vec::with_capacity(count);
     for _ in 0..count {
         groups.push(GroupMark {
@@ -83,12 +85,10 @@ pub fn decode_mark(bytes: &[u8]) -> Result<Mark, Malformed> {
             },
             index: reader.varint("index")?,
             chain: reader.u64_le("chain")?,
-            term: reader.varint("term")?,
-            vote: reader.varint("vote")?,
         });
     }
     reader.finish("end of mark")?;
-    Ok(Mark { sequence, control_index, control_chain, groups })
+    Ok(Mark { sequence, control_index, control_chain, record, record_chain, groups })
 }
 
 #[cfg(test)]
@@ -101,13 +101,13 @@ mod tests {
             group: GroupId { node: NodeId(u16::MAX), incarnation: Incarnation(u32::MAX) },
             index: u64::MAX,
             chain: u64::MAX,
-            term: u64::MAX,
-            vote: u64::MAX,
         };
         let mark = Mark {
             sequence: u64::MAX,
             control_index: u64::MAX,
             control_chain: u64::MAX,
+            record: u64::MAX,
+            record_chain: u64::MAX,
             groups: vec![group; GROUPS_MAX],
         };
         let bytes = encode_mark(&mark);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use tribunal_codec::{
-    ImageAssembler, batch_head, decode_batch, decode_control, decode_control_image, decode_mark, decode_outcome,
-    decode_readers, encode_batch, encode_outcome, image_pieces,
+    ImageAssembler, batch_head, decode_batch, decode_control, decode_control_image, decode_group_record, decode_mark,
+    decode_outcome, decode_readers, encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
     Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
@@ -218,6 +218,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = decode_control_image(bytes);
     let _ = decode_mark(bytes);
     let _ = decode_readers(bytes);
+    let _ = decode_group_record(bytes);
     let _ = ImageAssembler::new().add(bytes);
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Skipped = b'S',
     /// An epoch's outcome.
     Outcome = b'O',
+    /// A record of a Raft group: an entry, or the group's state.
+    Group = b'G',
 }
 
 /// Which record a chunk is a piece of.
@@ -37,7 +39,7 @@ pub(crate) enum Kind {
 pub(crate) struct Place {
     pub kind: Kind,
     pub group: GroupId,
-    /// Index of an entry (of several left out, the first one's), epoch of an outcome.
+    /// Index of an entry (of several left out, the first one's), epoch of an outcome, sequence of a group's record.
     pub index: u64,
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Seat {
 pub(crate) struct Part {
     pub number: u32,
     pub count: u32,
-    /// Of the first chunk: the chain hash before an entry, or the index of the entry that an outcome belongs to.
+    /// Of the first chunk: the chain hash before an entry or a group's record, or the index of the entry that an outcome belongs to.
     pub link: u64,
 }
 
@@ -111,7 +113,9 @@ pub(crate) fn put_chunk(place: Place, part: Part, seat: Seat, piece: &[u8], out:
     put_varint(seat.position - seat.durable, out);
     match (part.number, place.kind) {
         (0, Kind::Outcome) => put_signed(place.index.wrapping_sub(part.link) as i64, out),
-        (0, Kind::Entry | Kind::Control | Kind::Skipped) => out.extend_from_slice(&part.link.to_le_bytes()),
+        (0, Kind::Entry | Kind::Control | Kind::Skipped | Kind::Group) => {
+            out.extend_from_slice(&part.link.to_le_bytes())
+        }
         _ => {}
     }
     put_bytes(piece, out);
@@ -142,6 +146,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
         b'C' => Kind::Control,
         b'S' => Kind::Skipped,
         b'O' => Kind::Outcome,
+        b'G' => Kind::Group,
         _ => return Err(reader.malformed("kind of chunk")),
     };
     let crc = u32::from_le_bytes(reader.array("checksum")?);
@@ -154,7 +159,7 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     let durable_distance = reader.varint("distance to what was durable")?;
     let link = match (number, kind) {
         (0, Kind::Outcome) => index.wrapping_sub(reader.signed("entry of outcome")? as u64),
-        (0, Kind::Entry | Kind::Control | Kind::Skipped) => reader.u64_le("link")?,
+        (0, Kind::Entry | Kind::Control | Kind::Skipped | Kind::Group) => reader.u64_le("link")?,
         _ => 0,
     };
     let len: usize = reader.number("length of piece")?;

@@ -1,4 +1,5 @@
-//! The durable log: what a group contributed to every epoch, what the epochs decided, and the control log.
+//! The durable log: what a group contributed to every epoch, what the epochs decided, the control log, and what a replica
+//! promised to its Raft groups.
 //!
 //! The log carries inputs; outcomes are computed from them and recorded, and a recorded outcome is authoritative on
 //! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
@@ -27,6 +28,8 @@ mod epoch_runs;
 mod error;
 mod files;
 mod frame;
+mod group_log;
+mod groups;
 mod identity;
 mod images;
 mod kept_outcomes;
@@ -53,4 +56,5 @@ pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
 pub use salvage::{SalvageReport, salvage};
+pub use tribunal_codec::{EntryId, GroupState};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

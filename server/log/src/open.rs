@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tribunal_codec::{GroupMark, Mark, decode_control};
+use tribunal_codec::{GroupMark, Mark, decode_control, decode_group_record};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
@@ -148,10 +148,11 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
         group: identity.group,
         tip: found.tip,
+        group_records: found.group_records,
         next,
         undecided: found.undecided,
         // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
-        dirty: found.tip.index > 0,
+        dirty: found.tip.index > 0 || found.group_records.index > 0,
         appended_bytes: 0,
         _lock: lock,
     };
@@ -239,6 +240,7 @@ struct Found {
     dead: DeadEntries,
     mark_sequence: u64,
     tip: Tip,
+    group_records: Tip,
     next: Epoch,
     last_csn: Csn,
     index: Index,
@@ -274,12 +276,14 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         tip: None,
         next: Epoch(1),
         last_csn: Csn(0),
+        first_record: 0,
+        group_records: None,
     };
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
     }
     let end = scan(&segments, |kind, position, stored| replay.record(kind, position, &stored))?;
-    let Replay { mut index, undecided, tip, next, last_csn, .. } = replay;
+    let Replay { mut index, undecided, tip, next, last_csn, first_record, group_records, .. } = replay;
     index.first_entry = index.first_entry.max(1);
     if index.first_entry > truncated.first_entry.max(1) {
         let reason =
@@ -290,8 +294,31 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     let continues =
         |index, chain| Ok(segments.read(Kind::Entry, index + 1)?.is_some_and(|stored| stored.link == chain));
     check_tip(dir, "log", tip, (marked.index, marked.chain), continues)?;
+    let group_records = group_records.unwrap_or_default();
+    if first_record > truncated.first_record.max(1) {
+        let known = truncated.first_record;
+        let reason = format!("its first record of a group is {first_record}, but they were truncated to {known} only");
+        return Err(LogError::damaged(dir, reason));
+    }
+    index.groups.check_whole().map_err(|reason| LogError::damaged(dir, reason))?;
+    let continues =
+        |index, chain| Ok(segments.read(Kind::Group, index + 1)?.is_some_and(|stored| stored.link == chain));
+    check_tip(dir, "sequence of group records", group_records, (mark.record, mark.record_chain), continues)?;
     let mark_sequence = mark.sequence;
-    Ok(Found { segments, control, changes, dead, mark_sequence, tip, next, last_csn, index, undecided, end })
+    Ok(Found {
+        segments,
+        control,
+        changes,
+        dead,
+        mark_sequence,
+        tip,
+        group_records,
+        next,
+        last_csn,
+        index,
+        undecided,
+        end,
+    })
 }
 
 /// What the records of the segments add up to.
@@ -303,12 +330,39 @@ struct Replay<'a> {
     tip: Option<Tip>,
     next: Epoch,
     last_csn: Csn,
+    /// Sequence of the first record of a group, and the end of their chain.
+    first_record: u64,
+    group_records: Option<Tip>,
 }
 
 impl Replay<'_> {
     fn record(&mut self, kind: Kind, position: u64, stored: &Stored) -> Result<(), LogError> {
         self.segments.note(kind, stored.index, position);
-        if kind == Kind::Outcome { self.outcome(stored) } else { self.entry(stored) }
+        match kind {
+            Kind::Outcome => self.outcome(stored),
+            Kind::Group => self.group_record(stored),
+            _ => self.entry(stored),
+        }
+    }
+
+    fn group_record(&mut self, stored: &Stored) -> Result<(), LogError> {
+        let damaged =
+            |reason: &str| LogError::damaged(self.dir, format!("record {} of a group: {reason}", stored.index));
+        let fits = match self.group_records {
+            Some(tip) => tip.index + 1 == stored.index && tip.chain == stored.link,
+            None => stored.index != 1 || stored.link == 0,
+        };
+        if !fits {
+            return Err(damaged("the chain is broken before it"));
+        }
+        let record = decode_group_record(&stored.payload).map_err(|e| damaged(&e.to_string()))?;
+        if self.group_records.is_none() {
+            self.first_record = stored.index;
+        }
+        self.group_records =
+            Some(Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) });
+        self.index.groups.apply(&record, stored.index);
+        Ok(())
     }
 
     fn entry(&mut self, stored: &Stored) -> Result<(), LogError> {

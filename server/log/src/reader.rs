@@ -11,6 +11,7 @@ use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
 use crate::error::LogError;
 use crate::frame::Kind;
+use crate::groups::Groups;
 use crate::kept_outcomes::KeptOutcomes;
 use crate::lsn_index::{Found, LsnIndex, spans_of};
 use crate::outcomes;
@@ -49,6 +50,7 @@ pub(crate) struct Index {
     pub runs: EpochRuns,
     pub lsns: LsnIndex,
     pub retention: Retention,
+    pub groups: Groups,
     /// Index of the oldest entry.
     pub first_entry: u64,
     /// Epochs below this one have been truncated.

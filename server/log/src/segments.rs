@@ -56,6 +56,8 @@ struct State {
     files: BTreeMap<u64, Arc<Segment>>,
     entries: Samples,
     outcomes: Samples,
+    /// Of all groups.
+    groups: Samples,
 }
 
 /// Positions of some records of one kind, ascending.
@@ -84,7 +86,19 @@ impl Samples {
 
 impl State {
     fn samples(&self, kind: Kind) -> &Samples {
-        if kind == Kind::Outcome { &self.outcomes } else { &self.entries }
+        match kind {
+            Kind::Outcome => &self.outcomes,
+            Kind::Group => &self.groups,
+            _ => &self.entries,
+        }
+    }
+
+    fn samples_mut(&mut self, kind: Kind) -> &mut Samples {
+        match kind {
+            Kind::Outcome => &mut self.outcomes,
+            Kind::Group => &mut self.groups,
+            _ => &mut self.entries,
+        }
     }
 }
 
@@ -135,9 +149,7 @@ impl Segments {
 
     /// Notes where a record is, in order.
     pub(crate) fn note(&self, kind: Kind, index: u64, position: u64) {
-        let mut state = self.state.write();
-        let samples = if kind == Kind::Outcome { &mut state.outcomes } else { &mut state.entries };
-        samples.push(index, position);
+        self.state.write().samples_mut(kind).push(index, position);
     }
 
     /// Returns the largest index of a kind.
@@ -151,7 +163,11 @@ impl Segments {
     }
 
     fn damaged(&self, kind: Kind, index: u64, reason: impl std::fmt::Display) -> LogError {
-        let what = if kind == Kind::Outcome { "outcome of epoch" } else { "entry" };
+        let what = match kind {
+            Kind::Outcome => "outcome of epoch",
+            Kind::Group => "record of a group",
+            _ => "entry",
+        };
         LogError::damaged(&self.log_dir, format!("{what} {index}: {reason}"))
     }
 
@@ -253,10 +269,10 @@ impl Segments {
         (kept > first).then_some(*kept)
     }
 
-    /// Returns the first entry that begins at or after `position`.
-    pub(crate) fn first_entry_from(&self, mut position: u64) -> Result<Option<u64>, LogError> {
+    /// Returns the index of the first record of a kind that begins at or after `position`.
+    pub(crate) fn first_index_from(&self, kind: Kind, mut position: u64) -> Result<Option<u64>, LogError> {
         while let Some((at, head)) = self.head_from(position)? {
-            if head.place.kind == Kind::Entry && head.part.number == 0 {
+            if head.place.kind == kind && head.part.number == 0 {
                 return Ok(Some(head.place.index));
             }
             position = at + head.bytes as u64;
@@ -270,7 +286,7 @@ impl Segments {
             let state = &mut *self.state.write();
             let kept = state.files.split_off(&position);
             let gone = std::mem::replace(&mut state.files, kept);
-            for samples in [&mut state.entries.at, &mut state.outcomes.at] {
+            for samples in [&mut state.entries.at, &mut state.outcomes.at, &mut state.groups.at] {
                 let old = samples.partition_point(|sample| sample.1 < position);
                 samples.drain(..old);
             }

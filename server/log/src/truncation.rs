@@ -21,18 +21,31 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("truncated")
 }
 
-/// Notes durably that epochs below `below` are truncated, as far as whole segments can go, and forgets them. Returns the
-/// position below which segments may be deleted; `None` if none can go.
-///
-/// # Errors
-/// If the note cannot be written: then nothing has changed.
-pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogError> {
+/// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can go. Entries of
+/// groups that are not compacted stay.
+pub(crate) fn cut_for(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogError> {
     let last_entry = shared.index.read().runs.last_below(below).map(|(_, entry)| entry);
     let Some(last_entry) = last_entry else { return Ok(None) };
     // The first entry that must stay, and the segment it begins in.
-    let Some(needed) = shared.segments.find(Kind::Entry, last_entry + 1)? else { return Ok(None) };
-    let Some(cut) = shared.segments.cut_below(needed) else { return Ok(None) };
-    let Some(first_entry) = shared.segments.first_entry_from(cut)? else { return Ok(None) };
+    let Some(mut needed) = shared.segments.find(Kind::Entry, last_entry + 1)? else { return Ok(None) };
+    let of_groups = shared.index.read().groups.first_needed();
+    if let Some(record) = of_groups {
+        let Some(position) = shared.segments.find(Kind::Group, record)? else { return Ok(None) };
+        needed = needed.min(position);
+    }
+    Ok(shared.segments.cut_below(needed))
+}
+
+/// Notes durably that what is below position `cut` is truncated, and forgets it. `first_record` is the first record of a
+/// group that stays.
+///
+/// # Errors
+/// If the note cannot be written: then nothing has changed.
+pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), LogError> {
+    let first_entry = shared.segments.first_index_from(Kind::Entry, cut)?;
+    let Some(first_entry) = first_entry else {
+        return Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on")));
+    };
     let stored = shared.segments.read(Kind::Entry, first_entry)?;
     let head = stored.and_then(|stored| head_of(&stored.payload, shared.segments.group).ok());
     let Some(head) = head else {
@@ -49,7 +62,7 @@ pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogErro
     store(
         &*shared.segments.files,
         &shared.dir,
-        &Truncated { first_entry, positions: positions.into_iter().collect(), from: cut },
+        &Truncated { first_entry, positions: positions.into_iter().collect(), from: cut, first_record },
     )?;
     let mut index = shared.index.write();
     for (store, lsn) in gone {
@@ -60,7 +73,7 @@ pub(crate) fn note(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogErro
     index.retention.remove_below(below);
     index.oldest = below;
     index.first_entry = first_entry;
-    Ok(Some(cut))
+    Ok(())
 }
 
 /// Returns each store's last position in epochs below `below`.
@@ -95,6 +108,8 @@ pub(crate) struct Truncated {
     pub positions: Vec<(StoreId, Lsn)>,
     /// Position in the segments below which nothing counts: a removal may have been interrupted.
     pub from: u64,
+    /// Sequence of the oldest record of a group that must be there; 0 as [`Truncated::first_entry`].
+    pub first_record: u64,
 }
 
 /// Replaces the note, durably.
@@ -107,6 +122,7 @@ pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Res
         put_varint(lsn.0, &mut body);
     }
     put_varint(truncated.from, &mut body);
+    put_varint(truncated.first_record, &mut body);
     let mut bytes = Vec::new();
     for _ in 0..2 {
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -143,9 +159,8 @@ fn read_copy(bytes: &[u8]) -> Option<Truncated> {
         let positions = (0..count)
             .map(|_| Ok((StoreId(reader.number("store")?), Lsn(reader.varint("position")?))))
             .collect::<Result<_, Malformed>>()?;
-        // Notes of releases before end here.
-        let from = if reader.position() == body.len() { 0 } else { reader.varint("first position")? };
-        Ok::<_, Malformed>(Truncated { first_entry, positions, from })
+        let (from, first_record) = (reader.varint("first position")?, reader.varint("first record")?);
+        Ok::<_, Malformed>(Truncated { first_entry, positions, from, first_record })
     };
     decode().ok()
 }
@@ -160,7 +175,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("tribunal-truncated-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let positions = (0..2_000).map(|store| (StoreId(store), Lsn(u64::from(store) << 32))).collect();
-        for noted in [Truncated::default(), Truncated { first_entry: 7, positions, from: 1 << 40 }] {
+        for noted in [Truncated::default(), Truncated { first_entry: 7, positions, from: 1 << 40, first_record: 9 }] {
             store(&RealFiles, &dir, &noted).unwrap();
             let whole = std::fs::read(path_in(&dir)).unwrap();
             for at in [0, 5, 9, whole.len() / 2, whole.len() / 2 + 9] {

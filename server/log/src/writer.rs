@@ -107,6 +107,8 @@ pub struct DiskLog {
     pub(crate) group: GroupId,
     /// Last entry of the group.
     pub(crate) tip: Tip,
+    /// Last record of any Raft group.
+    pub(crate) group_records: Tip,
     /// First epoch without an entry.
     pub(crate) next: Epoch,
     pub(crate) undecided: Undecided,
@@ -195,12 +197,9 @@ impl DiskLog {
             sequence: 0,
             control_index: self.control.tip().index,
             control_chain: self.control.tip().chain,
-            groups: vec![GroupMark {
-                group: self.group,
-                index: self.tip.index,
-                chain: self.tip.chain,
-                ..GroupMark::default()
-            }],
+            record: self.group_records.index,
+            record_chain: self.group_records.chain,
+            groups: vec![GroupMark { group: self.group, index: self.tip.index, chain: self.tip.chain }],
         }
     }
 }
@@ -276,12 +275,15 @@ impl DurableLog for DiskLog {
         if below <= self.shared.index.read().oldest {
             return Ok(());
         }
+        let Some(cut) = truncation::cut_for(&self.shared, below)? else { return Ok(()) };
+        // Written while what they replace is still there.
+        let first_record = self.carry_group_states(cut)?;
         // The mark must never point below what is kept.
         self.sync()?;
         self.marker.catch_up()?;
         // Only what is durably noted as truncated may be removed.
-        let gone = truncation::note(&self.shared, below)?;
-        gone.map_or(Ok(()), |position| self.shared.segments.remove_below(position))
+        truncation::note(&self.shared, cut, first_record)?;
+        self.shared.segments.remove_below(cut)
     }
 
     fn sync(&mut self) -> Result<(), LogError> {

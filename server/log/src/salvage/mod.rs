@@ -9,6 +9,8 @@
 //! * Outcomes that cannot be read are left out; their epochs are resolved again at the next start.
 //! * No epoch of the damaged log is used again: versions stay unique.
 //!
+//! A member of a cluster is not salvaged: others rely on its votes and entries.
+//!
 //! It works on the operating system's files only: it exchanges directories and links images, which no log does that runs.
 //!
 //! Must never: change the damaged files, count as kept what a start would refuse.
@@ -41,7 +43,7 @@ use search::Chunks;
 /// Rebuilds the log in `dir` from what is readable in it. The node must not run.
 ///
 /// # Errors
-/// [`LogError::Locked`], [`LogError::Io`]; [`LogError::Damaged`] if no copy of its identity can be read, without which
+/// [`LogError::Locked`]; [`LogError::Io`], also for a member of a cluster; [`LogError::Damaged`] if no copy of its identity can be read, without which
 /// rows cannot be recognised: then only a backup helps. After an error the log is as it was.
 pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     if !dir.is_dir() {
@@ -50,6 +52,14 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let lock = RealFiles.lock(dir)?;
     let identity = identity_of(dir)?;
     let chunks = Chunks::search(dir, identity.group)?;
+    if chunks.indices(Kind::Group).next().is_some() {
+        let reason = format!(
+            "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
+             that back. Remove the member from the cluster and add it again, with an empty directory",
+            dir.display()
+        );
+        return Err(LogError::Io { reason });
+    }
     let mark = mark_file::load(&RealFiles, dir).ok().flatten();
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let image = ImageWriter::open(&real_files(), dir)?.load_newest().0.map(|image| image.epoch);

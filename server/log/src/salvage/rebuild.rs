@@ -69,9 +69,13 @@ impl Known<'_> {
         self.write_truncation(dir, &mut report)?;
         self.link_images(dir)?;
         let group = identity.group;
-        let marked = GroupMark { group, index: entries.tip.index, chain: entries.tip.chain, ..GroupMark::default() };
+        let marked = GroupMark { group, index: entries.tip.index, chain: entries.tip.chain };
         let Tip { index: control_index, chain: control_chain } = control.tip();
-        mark_file::create(&RealFiles, dir, &Mark { sequence: 0, control_index, control_chain, groups: vec![marked] })?;
+        mark_file::create(
+            &RealFiles,
+            dir,
+            &Mark { control_index, control_chain, groups: vec![marked], ..Mark::default() },
+        )?;
         identity.store(&RealFiles, dir)?;
         Ok(report)
     }
@@ -278,7 +282,7 @@ impl Known<'_> {
         truncation::store(
             &RealFiles,
             dir,
-            &Truncated { first_entry, positions: positions.into_iter().collect(), from: 0 },
+            &Truncated { first_entry, positions: positions.into_iter().collect(), from: 0, first_record: 0 },
         )
     }
 

@@ -7,6 +7,7 @@
 mod faults;
 #[path = "../fixture/mod.rs"]
 mod fixture;
+mod group_model;
 mod session;
 
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ fn crash(disk: &SimFiles, model: Model, crash: Crash, random: &mut Random) -> Re
         session.append_control(ControlChange::Lost)?;
         session.append(1, 2, 40)?;
         session.decide()?;
+        group_model::next_step(&mut session, random)?;
         session.sync()?;
         session.append(1, 1, 9)?;
         session.decide()
@@ -166,7 +168,7 @@ struct History {
 }
 
 /// Entries, outcomes, images, truncation, and some control entries.
-const ENTRIES: History = History { step: next_step, steps: 260, restart: 90 };
+const ENTRIES: History = History { step: next_step, steps: 300, restart: 90 };
 /// Control entries, many of which are dead soon.
 const CONTROL: History = History { step: next_control_step, steps: 70, restart: 40 };
 

@@ -14,6 +14,7 @@ use tribunal_types::{
 };
 
 use crate::fixture::{Random, outcome, request};
+use crate::group_model::{self, Call, Groups};
 
 pub const DIR: &str = "/data/tribunal/log";
 
@@ -32,6 +33,9 @@ pub struct Model {
     /// Indices of control entries that may be left out.
     pub dead: BTreeSet<u64>,
     first_key: Option<u64>,
+    /// Calls of replicas, in their order. A vote that is promised is one that was told to others.
+    calls: Vec<Call>,
+    calls_synced: usize,
     /// Newest image that is promised.
     image: Option<Epoch>,
     /// Below this, entries may be missing.
@@ -90,6 +94,7 @@ impl Session {
         model.id = Some(found.id);
         self.compare_control(&mut model)?;
         self.compare_entries(&mut model)?;
+        self.compare_groups(&mut model)?;
         self.compare_image(&model)
     }
 
@@ -178,6 +183,23 @@ impl Session {
         Ok(())
     }
 
+    /// Checks that the groups are as they were after some call, and not before the last one that is promised.
+    fn compare_groups(&self, model: &mut Model) -> Result<(), String> {
+        let found = group_model::found(&self.opened.reader)?;
+        let mut groups = Groups::new();
+        for count in 0..=model.calls.len() {
+            if count >= model.calls_synced && groups == found {
+                model.calls.truncate(count);
+                return Ok(());
+            }
+            model.calls.get(count).into_iter().for_each(|call| group_model::apply(&mut groups, call));
+        }
+        let (synced, all) = (model.calls_synced, model.calls.len());
+        Err(format!(
+            "the groups are not as they were after any call from {synced} to {all}, as was promised: {found:?}"
+        ))
+    }
+
     fn compare_image(&self, model: &Model) -> Result<(), String> {
         let found = self.opened.recovered.image.as_ref();
         if found.is_some_and(|found| *found != image(found.epoch)) {
@@ -229,6 +251,16 @@ impl Session {
             ControlIndex(model.control.len() as u64)
         };
         self.opened.writer.append_control(index, &entry).map_err(End::Disk)
+    }
+
+    /// Makes a call of a replica.
+    pub fn call(&mut self, call: Call) -> Result<(), End> {
+        self.model.lock().calls.push(call.clone());
+        let called = match &call {
+            Call::Append(group, id, payload) => self.opened.writer.append_group_entry(*group, *id, payload),
+            Call::SetState(group, state) => self.opened.writer.set_group_state(*group, state),
+        };
+        called.map_err(End::Disk)
     }
 
     /// Creates a key whose id is taken: the entry is refused when it is applied, and has no effect.
@@ -300,6 +332,7 @@ impl Model {
         self.entries_synced = self.entries.len();
         self.outcomes_synced = self.outcomes.len();
         self.control_synced = self.control.len();
+        self.calls_synced = self.calls.len();
     }
 
     /// Returns the stores' last positions.
@@ -328,7 +361,7 @@ pub fn next_control_step(session: &mut Session, random: &mut Random) -> Result<(
 
 /// Does what a program does next.
 pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
-    match random.below(100) {
+    match random.below(140) {
         0..30 => session.append(1 + random.below(24), 1 + random.below(3), random.below(300) as usize),
         30..38 => session.append(1, 2, 4_000 + random.below(12_000) as usize),
         // Several chunks.
@@ -342,6 +375,7 @@ pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> 
         72..94 => session.sync(),
         94..97 => session.mark(),
         97..99 => session.write_image(),
-        _ => session.truncate(),
+        99 => session.truncate(),
+        _ => group_model::next_step(session, random),
     }
 }

@@ -1,0 +1,109 @@
+//! The logs of Raft groups, all in the segments of the one log: written beside everything else, durable with the one sync.
+//!
+//! An entry may replace one that is not committed, and all after it. A group's state (term, vote, commit index, members,
+//! what is compacted) is a record as well, and never in the mark: the mark is written later than what it tells of.
+
+use tribunal_codec::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
+use tribunal_types::GroupId;
+
+use crate::error::LogError;
+use crate::frame::Kind;
+use crate::reader::LogReader;
+use crate::record::Tip;
+use crate::writer::DiskLog;
+
+impl DiskLog {
+    /// Appends an entry to a group's log. It replaces the one of its index, if there is one, and all after it.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if it would leave a gap, replace a committed entry, or if its term is below that of the
+    /// entry before it; [`LogError::DurabilityInDoubt`].
+    pub fn append_group_entry(&mut self, group: GroupId, id: EntryId, payload: &[u8]) -> Result<(), LogError> {
+        let before = id.index.checked_sub(1).and_then(|before| self.shared.index.read().groups.term(group, before));
+        // Without the entry before it, the check refuses it with the reason.
+        let term_before = before.unwrap_or_default();
+        self.append_record(&GroupRecord::Entry { group, id, term_before, payload })
+    }
+
+    /// Replaces a group's state. What is promised by it (a vote, a term) may be told to others after the next sync. Entries
+    /// up to `compacted` may be truncated from then on; if it is past the last entry, a state image takes the place of all.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if the term or the commit index decreases, if the vote of a term changes, or if what is not
+    /// committed is compacted; [`LogError::DurabilityInDoubt`].
+    pub fn set_group_state(&mut self, group: GroupId, state: &GroupState) -> Result<(), LogError> {
+        self.append_record(&GroupRecord::State { group, state: state.clone() })
+    }
+
+    fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
+        let checked = self.shared.index.read().groups.check(record);
+        checked.map_err(|reason| LogError::OutOfOrder { what: "the record of a group", reason })?;
+        let index = self.group_records.index + 1;
+        self.dirty = true;
+        let payload = encode_group_record(record);
+        let appended = self.segments.append(Kind::Group, index, self.group_records.chain, &payload)?;
+        self.group_records = Tip { index, chain: appended.chain };
+        self.appended_bytes += appended.bytes;
+        self.shared.index.write().groups.apply(record, index);
+        Ok(())
+    }
+
+    /// Writes the states of groups again whose records are below position `cut`, and makes them durable. Returns the first
+    /// record that stays.
+    pub(crate) fn carry_group_states(&mut self, cut: u64) -> Result<u64, LogError> {
+        let Some(first) = self.shared.segments.first_index_from(Kind::Group, cut)? else {
+            // All of them are below.
+            let next = self.group_records.index + 1;
+            return self.write_states_before(next).map(|()| next);
+        };
+        self.write_states_before(first).map(|()| first)
+    }
+
+    fn write_states_before(&mut self, sequence: u64) -> Result<(), LogError> {
+        let states = self.shared.index.read().groups.states_before(sequence);
+        states.iter().try_for_each(|state| self.append_record(state))
+    }
+}
+
+impl LogReader {
+    /// Returns the groups that have records here, ascending.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.shared.index.read().groups.ids().collect()
+    }
+
+    /// Returns a group's state; the default one if it has none.
+    #[must_use]
+    pub fn group_state(&self, group: GroupId) -> GroupState {
+        self.shared.index.read().groups.get(group).map(|group| group.state.clone()).unwrap_or_default()
+    }
+
+    /// Returns the entry before a group's first one that is there, and the last one.
+    #[must_use]
+    pub fn group_bounds(&self, group: GroupId) -> (EntryId, EntryId) {
+        self.shared.index.read().groups.get(group).map(|group| (group.before(), group.last())).unwrap_or_default()
+    }
+
+    /// Returns the term of a group's entry that is there, or of the one before the first.
+    #[must_use]
+    pub fn group_term(&self, group: GroupId, index: u64) -> Option<u64> {
+        self.shared.index.read().groups.term(group, index)
+    }
+
+    /// Returns the content of a group's entry; `None` if it is not there.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn group_entry(&self, group: GroupId, index: u64) -> Result<Option<Vec<u8>>, LogError> {
+        let sequence = self.shared.index.read().groups.get(group).and_then(|group| group.sequence(index));
+        let Some(sequence) = sequence else { return Ok(None) };
+        // Between the two it may have been truncated.
+        let Some(stored) = self.shared.segments.read(Kind::Group, sequence)? else { return Ok(None) };
+        match decode_group_record(&stored.payload) {
+            Ok(GroupRecord::Entry { group: found, id, payload, .. }) if (found, id.index) == (group, index) => {
+                Ok(Some(payload.to_vec()))
+            }
+            _ => Err(LogError::damaged(&self.shared.dir, format!("record {sequence} is not entry {index} of a group"))),
+        }
+    }
+}
