@@ -80,7 +80,7 @@ func New(server string, options Options) (*Client, error) {
 		options.HTTPClient = &http.Client{Transport: transport}
 	}
 	options.Retry = options.Retry.withDefaults()
-	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient), wire.WithRequestEditorFn(expectContinue)}
+	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
 	// A key that was read from a file ends with a line break.
 	options.APIKey = strings.TrimSpace(options.APIKey)
 	if strings.ContainsFunc(options.APIKey, func(char rune) bool { return char < ' ' || char > '~' }) {
@@ -103,18 +103,6 @@ func New(server string, options Options) (*Client, error) {
 	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins
 	c.reads.bounds, c.reads.sendOne, c.reads.sendBatch = readBounds, c.sendRead, c.sendReads
 	return c, nil
-}
-
-// expectBytes is the length from which the service is asked whether it takes a body before that is sent.
-const expectBytes = 1 << 20
-
-// expectContinue makes a large body wait for the service's consent. The service closes the connection when it refuses a body
-// that is on its way, and net/http then reports the failed write instead of the refusal: the outcome would be unknown.
-func expectContinue(_ context.Context, request *http.Request) error {
-	if request.ContentLength >= expectBytes {
-		request.Header.Set("Expect", "100-continue")
-	}
-	return nil
 }
 
 func authoritiesOf(file string) (*x509.CertPool, error) {
@@ -243,8 +231,12 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 		}
 		return nil
 	}
+	text, err := bodyOf(body)
+	if err != nil {
+		return nil, err
+	}
 	reply := ask[wire.BatchCommitResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.BatchCommit(ctx, body, withHeader)
+		return c.wire.BatchCommitWithBody(ctx, "application/json", bytes.NewReader(text), withHeader)
 	})
 	results := make([]Result, len(commits))
 	if lost := reply.lost(); lost != nil {

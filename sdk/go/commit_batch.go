@@ -24,11 +24,24 @@ type commitItem struct {
 
 // newCommitItem encodes the body of a commit's request.
 func newCommitItem(prepared *PreparedCommit) (commitItem, error) {
-	body, err := json.Marshal(prepared.Request)
-	if err != nil {
-		return commitItem{}, misuse("the commit cannot be represented in JSON: %v", err)
+	body, err := bodyOf(prepared.Request)
+	return commitItem{prepared, body}, err
+}
+
+// requestBytesMax bounds the body of a request.
+const requestBytesMax = 10 << 20
+
+// bodyOf encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses
+// a body that is on its way, which may lose the refusal, so the outcome would be unknown.
+func bodyOf(request any) ([]byte, error) {
+	body, err := json.Marshal(request)
+	switch {
+	case err != nil:
+		return nil, misuse("the commit cannot be represented in JSON: %v", err)
+	case len(body) > requestBytesMax:
+		return nil, misuse("a request of %d bytes is too large, %d is the limit: split it", len(body), requestBytesMax)
 	}
-	return commitItem{prepared, body}, nil
+	return body, nil
 }
 
 // isBatchable reports whether the commit may be sent in a batch. A batch has one trace context, and is answered only when
