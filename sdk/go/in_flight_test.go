@@ -38,6 +38,13 @@ func counting(t *testing.T) (url string, inFlightMax *atomic.Int32) {
 			}
 			return err
 		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if isCommit(r) {
+				inFlight.Add(-1)
+			}
+			t.Logf("%s is not answered: %v", r.URL.Path, err)
+			w.WriteHeader(http.StatusBadGateway)
+		},
 	}
 	proxy := httptest.NewServer(through)
 	t.Cleanup(proxy.Close)
