@@ -149,6 +149,8 @@ struct Cluster {
     /// Number of the last transaction.
     number: u64,
     sent: Vec<TxnSpec>,
+    /// The group that is closed, if one is.
+    closing: Option<GroupId>,
     seen: Seen,
 }
 
@@ -197,6 +199,7 @@ impl Cluster {
             time_ms: 0,
             number: 0,
             sent: Vec::new(),
+            closing: None,
             seen: Seen::default(),
         }
     }
@@ -231,10 +234,14 @@ impl Cluster {
             Effect::Decided(decided) => self.decided(node, *decided)?,
             Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer)?,
             Effect::Imported(waiter, imported) => {
+                self.member(node).note(&(waiter, imported));
                 self.seen.void += usize::from(imported == Imported::NotTaken);
                 self.released(node, waiter)?;
             }
-            Effect::Known(waiter, _) => drop(self.released(node, waiter)?),
+            Effect::Known(waiter, known) => {
+                self.member(node).note(&(waiter, known));
+                self.released(node, waiter)?;
+            }
             Effect::ControlReply(waiter, reply) => {
                 let member = self.member(node);
                 if member.published != member.replica.last_complete() {
@@ -256,7 +263,10 @@ impl Cluster {
                 self.member(node).all_answered()?;
             }
             Effect::Progress => self.member(node).publish(),
-            _ => {}
+            Effect::Truncate { below, applied } => self.member(node).note(&(below, applied)),
+            Effect::Flush(store) => self.member(node).note(&store),
+            Effect::SlotFilled(slot) | Effect::SlotFailing(slot) => self.member(node).note(&slot),
+            Effect::SlotsChanged => {}
         }
         Ok(())
     }
@@ -371,11 +381,16 @@ impl Cluster {
     }
 
     /// Agrees on an empty entry that another node made for a group: what the group proposes for the same epoch is void.
-    fn take_over(&mut self, group: GroupId, seen_by: u16, length: u64) {
+    fn take_over(&mut self, group: GroupId, seen_by: u16, length: u64, closes: bool) {
         let epochs = self.member(seen_by).replica.epochs();
         if epochs.has(group) {
-            let first = epochs.next_of(group);
-            let batch = Batch { group, first, last: Epoch(first.0 + length), ..Batch::default() };
+            let (first, members) = (epochs.next_of(group), epochs.members());
+            // Somebody has to be left who decides.
+            let closes = closes && self.closing.is_none_or(|closing| closing == group) && members > 1;
+            if closes {
+                self.closing = Some(group);
+            }
+            let batch = Batch { group, first, last: Epoch(first.0 + length), closes, ..Batch::default() };
             self.logs.entry(group).or_default().push(Arc::new(batch));
         }
     }
@@ -457,8 +472,14 @@ impl Cluster {
                 self.agree(group(node));
                 Ok(())
             }
-            140..150 => {
-                self.take_over(other, node, u64::from(which % 3));
+            140..148 => {
+                self.take_over(other, node, u64::from(which % 3), which >= 252);
+                Ok(())
+            }
+            148..150 => {
+                // Agreed on once more: it has no effect.
+                let log = self.logs.entry(other).or_default();
+                log.extend(log.last().cloned());
                 Ok(())
             }
             150..160 => {
@@ -498,7 +519,7 @@ impl Cluster {
             let furthest = next.iter().map(|next| next.1).max();
             for (group, at) in next {
                 if Some(at) < furthest && self.proposed.get(&group).is_none_or(VecDeque::is_empty) {
-                    self.take_over(group, 1, 0);
+                    self.take_over(group, 1, 0, false);
                     moved = true;
                 }
             }

@@ -180,9 +180,6 @@ impl Node {
         // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
         let (messages, inbox) = unbounded();
         let (queue, intake) = CommitQueue::new(messages.clone());
-        // And the second: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
-        // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
-        // more that such a store flushed before the image, the control changes above.
         let (slots_failing, mut failing) = tokio::sync::mpsc::channel(8);
         let (ended_sender, ended) = watch::channel(None);
         let shared = Shared {
@@ -267,9 +264,12 @@ impl Node {
             },
         };
         let (cache, metrics) = (Arc::clone(&shared.cache), Arc::clone(&shared.metrics));
+        // What bounds the queue of the log: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
+        // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
+        // more that such a store flushed before the image, the control changes above, one notice of a due mark.
         let (log_queue, log_jobs) = LogQueue::new(LogWriter::new(recovered.log, cache, metrics));
         let replica = |now| Replica::new(start, now);
-        let sequencer = Sequencer::new(replica, state, shared.clone(), log_queue.clone(), messages.clone());
+        let sequencer = Sequencer::new(replica, state, shared.clone(), log_queue.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {

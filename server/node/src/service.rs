@@ -33,7 +33,7 @@ use crate::commit::message::Message;
 use crate::commit::refusals::refused;
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
 use crate::commit::sequencer_state::Shared;
-use crate::commit::waiters::{WaitingImport, commit};
+use crate::commit::waiters::{ImportWaiter, commit};
 use crate::config::EpochLength;
 use crate::data_disk::DataDisk;
 use crate::plugins::plugin_admin::PluginAdmin;
@@ -667,7 +667,7 @@ impl StoreApi for NodeService {
             self.check_imported_rows(namespace, versions.len() as u64)?;
             self.admit(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
-            let waiter = WaitingImport::new(&versions, reply);
+            let waiter = ImportWaiter::new(&versions, reply);
             self.send(Message::Import(versions, waiter))?;
             match imported.await {
                 Ok(Imported::Rows(rows)) => Ok(rows),

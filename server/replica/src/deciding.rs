@@ -18,26 +18,30 @@ use crate::replica::{ProposedBatch, Replica};
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Takes the next entry of a group's log.
     pub(crate) fn entry(&mut self, batch: Arc<Batch>) {
-        if let Some(proposed) = self.proposals.get_mut(&batch) {
+        // An entry may be agreed on twice: the first one counts, and tells what became of the proposal.
+        let proposed = self.proposals.get_mut(&batch).filter(|proposed| proposed.durable_at.is_none());
+        let is_new = proposed.is_some();
+        if let Some(proposed) = proposed {
             self.writing -= 1;
             proposed.durable_at = Some(self.now.monotonic);
         }
         match self.early.get_mut(&batch.group) {
             Some(early) => early.push(batch),
-            None => self.fold(batch),
+            None => self.fold(batch, is_new),
         }
         // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
         self.seal_if_due();
     }
 
-    /// Folds an entry, or keeps it until the control entry is applied that lets its group join.
-    fn fold(&mut self, batch: Arc<Batch>) {
+    /// Folds an entry, or keeps it until the control entry is applied that lets its group join. `is_proposal` tells whether it
+    /// is an own proposal that was not agreed on before.
+    fn fold(&mut self, batch: Arc<Batch>, is_proposal: bool) {
         self.folded = true;
         match self.epochs.entry(Arc::clone(&batch)) {
             // Nobody waits for it, and no epoch hands it out.
             Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
-            Folded::Counted => {}
-            Folded::Void => self.not_taken(&batch),
+            Folded::Void if is_proposal => self.not_taken(&batch),
+            Folded::Counted | Folded::Void => {}
             Folded::Early => self.early.entry(batch.group).or_default().push(batch),
         }
     }
@@ -45,7 +49,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Folds what came from a group before it joined.
     pub(crate) fn joined(&mut self, group: GroupId) {
         let early = self.early.remove(&group).unwrap_or_default();
-        early.into_iter().for_each(|batch| self.fold(batch));
+        // A group proposes only once it has joined.
+        early.into_iter().for_each(|batch| self.fold(batch, false));
     }
 
     /// Tells those who wait for a void batch that nothing of it exists.
@@ -63,6 +68,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Applies a control entry or resolves an epoch, if that is next. Returns whether there may be more.
     pub(crate) fn advance(&mut self) -> bool {
+        if core::mem::take(&mut self.image_due) {
+            self.begin_image();
+        }
         if !self.folded {
             return false;
         }
@@ -89,6 +97,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.batcher.share_epoch(self.epochs.members());
                 self.advance_slots(self.epochs.last_complete().next());
                 self.note_complete();
+                self.refuse_gathered();
             }
         }
         true
@@ -125,7 +134,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.extend(failing.into_iter().map(Effect::SlotFailing));
         self.resolved_to = self.epochs.position();
         if self.image_bytes >= self.settings.image_every_bytes && self.image.is_none() {
-            self.begin_image();
+            self.image_due = true;
         }
     }
 
@@ -149,7 +158,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Forgets the ids of an own batch. The same id may be in another group's, and wait here for a later epoch.
-    fn forget_in_flight(&mut self, batch: &Batch) {
+    pub(crate) fn forget_in_flight(&mut self, batch: &Batch) {
         let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
         let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
         txns.chain(early_aborts).for_each(|key| {

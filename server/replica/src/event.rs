@@ -28,7 +28,8 @@ impl Now {
     }
 }
 
-/// Those who wait for something. A replica keeps them and gives each one back exactly once, with what it waited for.
+/// Waiters of several kinds. A replica gives each waiter of an item or an import back exactly once, with the answer. Those of
+/// changes and of verdicts are dropped if the replica ends first: what becomes of the change, or the id, is then unknown.
 pub trait Waiters {
     /// Waits for the answer of an item: a transaction, an abort or a fence.
     type Item;

@@ -17,6 +17,8 @@ use crate::replica::Replica;
 /// (`cargo bench -p tribunal-core --bench resolve -- --admit 2`).
 const ROWS_AHEAD: usize = 2;
 const TAGS_AHEAD: usize = 2 * ROWS_AHEAD;
+/// Memory for more commits than this is given back.
+const SPARE_COMMITS_MAX: usize = 4096;
 /// A larger transaction is freed as soon as it is copied into the batch.
 const SPENT_BYTES_MAX: usize = 64 * 1024;
 
@@ -43,7 +45,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
         }
         drop(left);
-        self.emptied = commits;
+        if commits.capacity() <= SPARE_COMMITS_MAX {
+            self.spare_commits = commits;
+        }
     }
 
     /// Puts a transaction into the open batch; gives it back if that is full.

@@ -1,4 +1,4 @@
-//! The items of one batch that clients wait for, and their answers once its epoch is decided.
+//! Items of one batch that clients wait for, and their answers once its epoch is decided.
 //!
 //! Invariant: every item is answered exactly once, with a decision or because there will be none.
 

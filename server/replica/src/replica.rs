@@ -1,4 +1,4 @@
-//! The replica: its state, and the way of events in and of effects out.
+//! The replica: its state, events in and effects out.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use tribunal_core::batcher::Batcher;
 use tribunal_core::control::ReplicatedState;
@@ -18,7 +19,7 @@ use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::Visibility;
 use tribunal_types::{Batch, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict};
 
-use crate::answer::{Answer, KnownNow};
+use crate::answer::{Answer, Imported, KnownNow};
 use crate::control_queue::ControlQueue;
 use crate::effect::Effect;
 use crate::event::{Commit, Event, Now, Waiters};
@@ -91,7 +92,7 @@ pub(crate) enum Stopping {
 /// * an epoch is resolved only once the entries of all members are there, in the order of epochs, and with the control
 ///   entries that `Epochs` requests before it: none is applied at any other time;
 /// * at most one own batch is on its way to the disk, so that every sync carries all that came while it was away;
-/// * everybody who waits is answered exactly once.
+/// * a waiter of an item or an import is answered exactly once.
 pub struct Replica<W: Waiters, P, E> {
     pub(crate) group: GroupId,
     pub(crate) resolver: Resolver,
@@ -121,17 +122,19 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) sealed_control: ControlIndex,
     /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
     pub(crate) resolved_to: FoldPosition,
-    pub(crate) in_flight: HashSet<(NamespaceId, TxnId), foldhash::fast::FixedState>,
+    pub(crate) in_flight: HashSet<(NamespaceId, TxnId), FixedState>,
     pub(crate) watchers: Watchers<W>,
     /// What found no place in the open batch.
     pub(crate) deferred: VecDeque<Event<W>>,
     /// Empty; its memory is used again.
-    pub(crate) emptied: Vec<Commit<W::Item>>,
+    pub(crate) spare_commits: Vec<Commit<W::Item>>,
     pub(crate) imports: VecDeque<(Vec<ImportedVersion>, W::Import)>,
     pub(crate) controls: ControlQueue<W::Control>,
     pub(crate) idle: IdleSeal,
     pub(crate) image_bytes: u64,
     pub(crate) image_at: Epoch,
+    /// One begins once the effects of the last epoch are carried out.
+    pub(crate) image_due: bool,
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
     pub(crate) stopping: Stopping,
@@ -169,13 +172,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             opened_at: None,
             writing: 0,
             control,
-            in_flight: HashSet::default(),
+            // Clients choose the ids, but not the seed.
+            in_flight: HashSet::with_hasher(FixedState::with_seed(run)),
             watchers: Watchers::default(),
             deferred: VecDeque::new(),
-            emptied: Vec::new(),
+            spare_commits: Vec::new(),
             imports: VecDeque::new(),
             idle: IdleSeal::new(now.monotonic),
             image_bytes: 0,
+            image_due: false,
             image: None,
             watches,
             stopping: Stopping::No,
@@ -186,7 +191,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub fn step(&mut self, event: Event<W>, now: Now) {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
-        let taken = if self.stopping == Stopping::No { Some(event) } else { self.refuse(event) };
+        let taken = match self.stopping {
+            Stopping::No if self.is_member() => Some(event),
+            Stopping::No => self.refuse(event, Answer::NotTaken, Imported::NotTaken),
+            Stopping::Finishing | Stopping::Done => self.refuse(event, Answer::Stopping, Imported::Stopping),
+        };
         taken.into_iter().for_each(|event| self.handle(event));
     }
 
@@ -198,6 +207,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 return next;
             }
         }
+    }
+
+    /// Returns whether the own group may propose: it has joined and has not closed.
+    pub(crate) fn is_member(&self) -> bool {
+        self.epochs.has(self.group)
     }
 
     pub(crate) fn handle(&mut self, event: Event<W>) {
@@ -236,7 +250,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         match (self.settings.epoch_length, self.opened_at) {
             _ if self.image.is_some() => Some(Duration::ZERO),
-            (Some(length), Some(opened)) if self.writing == 0 => Some((opened + length).saturating_sub(now.monotonic)),
+            (Some(length), Some(opened)) if self.writing == 0 && self.is_member() => {
+                Some((opened + length).saturating_sub(now.monotonic))
+            }
             _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
         }
     }
@@ -328,10 +344,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.batcher.recycle(batch);
     }
 
-    /// Returns an empty vector for the next [`Event::Commits`], with the memory of an earlier one.
+    /// Returns an empty vector for the next [`Event::Commits`], with the memory of the last one if that was not large.
     #[must_use]
-    pub fn emptied(&mut self) -> Vec<Commit<W::Item>> {
-        core::mem::take(&mut self.emptied)
+    pub fn spare_commits(&mut self) -> Vec<Commit<W::Item>> {
+        core::mem::take(&mut self.spare_commits)
     }
 
     pub(crate) fn answer(&mut self, waiter: W::Item, answer: Answer, spent: Option<Box<TxnRequest>>) {

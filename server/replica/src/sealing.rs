@@ -16,7 +16,7 @@ use crate::replica::{ProposedBatch, Replica, Stopping};
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn seal_if_due(&mut self) {
         // Before it joins and after it has closed, a group proposes nothing.
-        if self.writing > 0 || !self.epochs.has(self.group) {
+        if self.writing > 0 || !self.is_member() {
             return;
         }
         let due = match (self.settings.epoch_length, self.opened_at) {
@@ -49,7 +49,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns up to which epoch an idle node seals: the one before an activation that waits. `None` if the node is not
     /// idle, or nothing waits.
     pub(crate) fn last_idle_epoch(&self) -> Option<Epoch> {
-        let idle = self.writing == 0 && self.opened_at.is_none() && self.epochs.has(self.group);
+        let idle = self.writing == 0 && self.opened_at.is_none() && self.is_member();
         let from = if idle { self.replicated.slots().next_activation()? } else { return None };
         IdleSeal::last_before(self.epochs.next_of(self.group), from)
     }

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use tribunal_core::executor::ShardExecutor;
+use tribunal_types::Epoch;
 
 use crate::answer::{Answer, Imported};
 use crate::effect::Effect;
@@ -11,22 +12,39 @@ use crate::policy_runner::PolicyRunner;
 use crate::replica::{Replica, Stopping};
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Refuses what a replica that stops does not take in; gives everything else back. A change of configuration is dropped
-    /// with its waiter: whether an entry is on its way is not known.
-    pub(crate) fn refuse(&mut self, event: Event<W>) -> Option<Event<W>> {
+    /// Refuses what a replica that stops, or whose group is no member, does not take in; gives everything else back.
+    pub(crate) fn refuse(&mut self, event: Event<W>, answer: Answer, imported: Imported) -> Option<Event<W>> {
         match event {
             Event::Commits(commits) => {
-                commits.into_iter().for_each(|commit| self.answer(commit.waiter, Answer::Stopping, Some(commit.txn)));
+                commits.into_iter().for_each(|commit| self.answer(commit.waiter, answer, Some(commit.txn)));
             }
-            Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => self.answer(waiter, Answer::Stopping, None),
-            Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, Imported::Stopping)),
-            Event::Watch(namespace, id, watch) => {
-                self.effects.push_back(Effect::Known(watch, self.known(namespace, id)));
-            }
-            Event::Control(..) | Event::OverQuota { .. } | Event::Stop => {}
+            Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => self.answer(waiter, answer, None),
+            Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, imported)),
+            Event::Watch(..) | Event::Control(..) | Event::OverQuota { .. } | Event::Stop
+                if self.stopping != Stopping::No => {}
             event => return Some(event),
         }
         None
+    }
+
+    /// Answers what has gathered for a group that has closed meanwhile: nothing of it is taken.
+    pub(crate) fn refuse_gathered(&mut self) {
+        if self.is_member() || self.writing > 0 || !self.gathers() {
+            return;
+        }
+        let open = core::mem::take(&mut self.open);
+        let batch = self.batcher.seal(Epoch::MAX, Epoch::MAX, self.control, 0);
+        self.forget_in_flight(&batch);
+        self.opened_at = None;
+        let effects = &mut self.effects;
+        let import = open.answer_all(Answer::NotTaken, |waiter, answer, spent| {
+            effects.push_back(Effect::Answer(waiter, answer, spent));
+        });
+        let imports = import.into_iter().chain(self.imports.drain(..).map(|(_, waiter)| waiter));
+        effects.extend(imports.map(|waiter| Effect::Imported(waiter, Imported::NotTaken)));
+        for event in core::mem::take(&mut self.deferred) {
+            self.refuse(event, Answer::NotTaken, Imported::NotTaken);
+        }
     }
 
     /// Takes a last image and ends, once a replica that stops has nothing under way any more. Returns whether it did.

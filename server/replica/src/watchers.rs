@@ -1,11 +1,11 @@
-//! Who waits for an id to get its verdict, without a transaction of their own in the batch.
+//! Questions about ids that wait for a verdict, without a transaction of their own in the batch.
 //!
 //! A replica tells them when an epoch has decided the id, so none of them polls. Bounded: a question that does not
 //! fit is answered with what is known now.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
 use tribunal_types::{NamespaceId, TxnId};
 
 use crate::event::Waiters;
@@ -17,14 +17,15 @@ const PURGE_MIN: usize = 1_024;
 
 /// The waiting questions.
 pub(crate) struct Watchers<W: Waiters> {
-    waiting: HashMap<(NamespaceId, TxnId), Vec<W::Watch>, foldhash::fast::FixedState>,
+    /// In order: clients choose the ids, and could make them collide in a hash table.
+    waiting: BTreeMap<(NamespaceId, TxnId), Vec<W::Watch>>,
     count: usize,
     purge_at: usize,
 }
 
 impl<W: Waiters> Default for Watchers<W> {
     fn default() -> Self {
-        Watchers { waiting: HashMap::default(), count: 0, purge_at: 0 }
+        Watchers { waiting: BTreeMap::new(), count: 0, purge_at: 0 }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Records as they lie on disk and travel between nodes: whatever decodes comes back the same when it is encoded again.
 
 use tribunal_codec::{
-    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image,
-    decode_group_record, decode_mark, decode_outcome, decode_readers, encode_batch, encode_control,
-    encode_control_image, encode_group_record, encode_mark, encode_outcome, encode_readers, image_pieces,
+    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image, decode_group_record,
+    decode_mark, decode_outcome, decode_readers, encode_batch, encode_control, encode_control_image,
+    encode_group_record, encode_mark, encode_outcome, encode_readers, image_pieces,
 };
 use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, MutexGuard};
@@ -26,15 +26,30 @@ pub struct LogWriter {
     pub metrics: Arc<Metrics>,
     /// Since when the log is quiet with a mark that lags behind it, if so.
     pub mark_due_since: Option<Instant>,
-    /// Durability is in doubt: nothing is written any more.
+    /// Durability is in doubt, or a write is under way: nothing else is written. So a panic amid a write counts as a failure.
     pub failed: bool,
+    last_sync: Duration,
 }
+
+/// A disk that takes longer for a sync gains nothing from a thread that is not changed, and holds up everything else.
+const FAST_SYNC: Duration = Duration::from_millis(1);
 
 impl LogWriter {
     /// Starts with a log that was just opened.
     #[must_use]
     pub fn new(log: DiskLog, cache: Arc<EpochCache>, metrics: Arc<Metrics>) -> LogWriter {
-        LogWriter { log, cache, metrics, mark_due_since: None, failed: false }
+        LogWriter { log, cache, metrics, mark_due_since: None, failed: false, last_sync: Duration::ZERO }
+    }
+
+    /// Writes, and remembers whether that failed.
+    ///
+    /// # Errors
+    /// Durability is in doubt.
+    pub fn write<T>(&mut self, write: impl FnOnce(&mut LogWriter) -> Result<T, LogError>) -> Result<T, LogError> {
+        self.failed = true;
+        let written = write(self);
+        self.failed = written.is_err();
+        written
     }
 
     /// Makes a batch durable.
@@ -42,16 +57,19 @@ impl LogWriter {
     /// # Errors
     /// Durability is in doubt.
     pub fn append(&mut self, batch: &Batch) -> Result<(), LogError> {
-        let start = Instant::now();
-        self.log.append(batch)?;
-        let written = Instant::now();
-        self.log.sync()?;
-        let synced = Instant::now();
-        self.mark_due_since = Some(synced);
-        self.metrics.append_seconds.observe((written - start).as_secs_f64());
-        self.metrics.sync_seconds.observe((synced - written).as_secs_f64());
-        self.metrics.set_log(self.log.stats());
-        Ok(())
+        self.write(|this| {
+            let start = Instant::now();
+            this.log.append(batch)?;
+            let written = Instant::now();
+            this.log.sync()?;
+            let synced = Instant::now();
+            this.mark_due_since = Some(synced);
+            this.last_sync = synced - written;
+            this.metrics.append_seconds.observe((written - start).as_secs_f64());
+            this.metrics.sync_seconds.observe(this.last_sync.as_secs_f64());
+            this.metrics.set_log(this.log.stats());
+            Ok(())
+        })
     }
 
     /// Notes what an epoch decided; durable with the next batch.
@@ -59,13 +77,19 @@ impl LogWriter {
     /// # Errors
     /// Durability is in doubt.
     pub fn append_outcome(&mut self, epoch: &ResolvedEpoch) -> Result<(), LogError> {
-        self.log.append_outcome(&epoch.outcome)?;
+        self.write(|this| this.log.append_outcome(&epoch.outcome))?;
         self.cache.logged(epoch.outcome.epoch);
         Ok(())
     }
+
+    /// Returns whether the last batch was durable soon.
+    #[must_use]
+    pub fn syncs_fast(&self) -> bool {
+        self.last_sync < FAST_SYNC
+    }
 }
 
-/// The way to the log. Cheap to clone.
+/// Hands jobs to the log thread, or the log itself to a caller. Cheap to clone.
 #[derive(Clone)]
 pub struct LogQueue {
     jobs: Sender<Job>,
@@ -101,7 +125,7 @@ impl LogQueue {
 
     /// Returns the log if no job waits. Jobs that come meanwhile wait for the guard.
     #[must_use]
-    pub fn unused(&self) -> Option<MutexGuard<'_, LogWriter>> {
+    pub fn try_writer(&self) -> Option<MutexGuard<'_, LogWriter>> {
         if self.waiting.load(Ordering::Acquire) > 0 {
             return None;
         }

@@ -1,8 +1,8 @@
 //! The thread that writes the log, except for what the sequencer writes while no job waits ([`LogQueue`]). Jobs in, durability
 //! events out.
 //!
-//! Invariants: jobs are carried out in the order given; an epoch is reported durable only after the one `sync` that
-//! made it so; after a failed sync nothing is ever reported again and the process ends with the reason.
+//! Invariants: jobs are carried out in the order given; an epoch counts as durable, here and on the sequencer's thread, only
+//! after the one `sync` that made it so; after a failed sync nothing is ever reported again and the process ends with the reason.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -47,7 +47,7 @@ pub enum Job {
     },
     /// Have an embedded store flush.
     Flush(StoreId),
-    /// Somebody else has written: the mark is due once the log is quiet.
+    /// The sequencer has written: the mark is due once the log is quiet.
     MarkIsDue,
     /// Finish and end.
     Stop,
@@ -100,20 +100,19 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
         }
         let stops = matches!(job, Some(Job::Stop));
         let done = match job {
-            None => mark_if_quiet(&mut writer),
+            None => writer.write(mark_if_quiet),
             Some(Job::Stop) => {
                 join(image.take());
-                writer.log.sync().and_then(|()| writer.log.idle_mark())
+                writer.write(|writer| writer.log.sync().and_then(|()| writer.log.idle_mark()))
             }
             Some(job) => {
-                let done = carry_out(job, &mut writer, &mut image, context);
+                let done = writer.write(|writer| carry_out(job, writer, &mut image, context));
                 jobs.done();
                 done
             }
         };
         if let Err(error) = done {
             // Requests that wait learn that the outcome is unknown; the process then ends with this reason.
-            writer.failed = true;
             let _ = context.events.send(Message::LogFailed(error.to_string()));
             return;
         }
@@ -249,34 +248,49 @@ fn join(image: Option<JoinHandle<()>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use crossbeam_channel::unbounded;
     use parking_lot::Mutex;
     use tribunal_log::LogOptions;
+    use tribunal_types::{Batch, GroupId};
 
     use super::*;
     use crate::commit::epoch_cache::EpochCache;
     use crate::telemetry::metrics::Metrics;
 
+    /// A log in a folder, and what the thread is tied to, which flushes by noting the store.
+    struct Parts {
+        queue: LogQueue,
+        jobs: LogJobs,
+        context: LogThreadContext,
+        group: GroupId,
+        told: Arc<Mutex<Vec<u32>>>,
+    }
+
+    fn parts(dir: &Path) -> Parts {
+        let opened = tribunal_log::open(dir, &LogOptions::default()).expect("a new log");
+        let (cache, metrics) = (Arc::new(EpochCache::new(0)), Arc::new(Metrics::new()));
+        let (queue, jobs) = LogQueue::new(LogWriter::new(opened.writer, cache, metrics));
+        let no_quota = HoldBack { age_ms: u64::MAX / 2, bytes: u64::MAX / 2 };
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&told);
+        let context = LogThreadContext {
+            queue: queue.clone(),
+            events: unbounded().0,
+            quota: no_quota,
+            needed: Box::new(|| None),
+            readers_quota: no_quota,
+            flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
+        };
+        Parts { queue, jobs, context, group: opened.recovered.group, told }
+    }
+
     /// With N embedded stores, each flush that ends has the log truncated: asking the others each time would be N^2 requests.
     #[test]
     fn stores_that_lag_are_told_to_flush_by_an_image_and_not_by_a_flush_that_ended() {
         let dir = tempfile::tempdir().expect("a directory");
-        let log = tribunal_log::open(dir.path(), &LogOptions::default()).expect("a new log").writer;
-        let writer = LogWriter::new(log, Arc::new(EpochCache::new(0)), Arc::new(Metrics::new()));
-        let ((queue, jobs), (events, _messages)) = (LogQueue::new(writer), unbounded());
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let no_quota = HoldBack { age_ms: u64::MAX / 2, bytes: u64::MAX / 2 };
-        let context = LogThreadContext {
-            queue: queue.clone(),
-            events,
-            quota: no_quota,
-            needed: Box::new(|| None),
-            readers_quota: no_quota,
-            flush: {
-                let told = Arc::clone(&told);
-                Box::new(move |store: StoreId| told.lock().push(store.0))
-            },
-        };
+        let Parts { queue, jobs, context, told, .. } = parts(dir.path());
         let applied = || vec![(StoreId(1), Epoch(3)), (StoreId(2), Epoch(7)), (StoreId(3), Epoch(4))];
         let truncate = |ask_stores| Job::Truncate { below: Epoch(5), applied: applied(), ask_stores };
         for job in [truncate(false), truncate(true), truncate(false), Job::Flush(StoreId(2)), Job::Stop] {
@@ -284,5 +298,51 @@ mod tests {
         }
         run(&jobs, &context);
         assert_eq!(*told.lock(), [1, 3, 2]);
+    }
+
+    #[test]
+    fn the_log_is_lent_only_while_no_job_waits_and_nothing_has_failed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, context, .. } = parts(dir.path());
+        queue.try_writer().expect("no job waits").write(|_| Ok(())).expect("written");
+        queue.send(Job::Flush(StoreId(1)));
+        assert!(queue.try_writer().is_none(), "its turn is first");
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        let Parts { queue, jobs, context, .. } = parts(&dir.path().join("another"));
+        let failed = queue
+            .try_writer()
+            .expect("no job waits")
+            .write(|_| -> Result<(), LogError> { Err(LogError::Io { reason: "the disk is gone".into() }) });
+        assert!(failed.is_err() && queue.try_writer().is_none(), "durability is in doubt");
+        queue.send(Job::MarkIsDue);
+        run(&jobs, &context); // ends by itself
+    }
+
+    #[test]
+    fn a_panic_amid_a_write_counts_as_a_failure() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, .. } = parts(dir.path());
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            queue.try_writer().expect("no job waits").write(|_| -> Result<(), LogError> { panic!("planted") })
+        }));
+        assert!(written.is_err() && queue.try_writer().is_none());
+    }
+
+    #[test]
+    fn the_thread_brings_the_mark_up_to_date_after_what_the_sequencer_wrote() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, context, group, .. } = parts(dir.path());
+        let thread = std::thread::spawn(move || run(&jobs, &context));
+        let batch = Batch { group, first: Epoch(1), last: Epoch(1), stamp_us: 1, ..Batch::default() };
+        queue.try_writer().expect("no job waits").append(&batch).expect("written");
+        queue.send(Job::MarkIsDue);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while queue.try_writer().is_none_or(|writer| writer.mark_due_since.is_some()) {
+            assert!(Instant::now() < deadline, "the mark is still due");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        queue.send(Job::Stop);
+        thread.join().expect("it ends");
     }
 }

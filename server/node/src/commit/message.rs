@@ -10,7 +10,7 @@ use tribunal_types::{
 };
 
 use crate::commit::replies::{Answer, ReplyHandle};
-use crate::commit::waiters::{Commit, WaitingImport};
+use crate::commit::waiters::{Commit, ImportWaiter};
 use crate::stores::catalog::PushReports;
 
 /// Requests and notes for the sequencer, beside the commits in its queue.
@@ -32,7 +32,7 @@ pub enum Message {
     /// What is known of an id, as soon as that is a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// Versions of existing rows; answered once they are imported.
-    Import(Vec<ImportedVersion>, WaitingImport),
+    Import(Vec<ImportedVersion>, ImportWaiter),
     /// A change of configuration; answered once its entry is durable and applied.
     Control(ControlChange, oneshot::Sender<ControlReply>),
     /// A batch is durable.

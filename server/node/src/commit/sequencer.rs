@@ -1,15 +1,14 @@
 //! The one thread that owns the replica: it brings it what happens, with the time, and carries out what follows.
 //!
-//! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]); it waits for nothing
-//! but that queue. What is decided, and in which order, is the replica's.
+//! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]). It waits for that queue,
+//! and for the disk only while the queue is empty ([`InlineWrites`]). What is decided, and in which order, is the replica's.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_replica::{Event, Now, Replica};
-use tribunal_types::{Batch, TxnRequest};
+use tribunal_types::TxnRequest;
 
 use crate::commit::log_queue::LogQueue;
 use crate::commit::log_thread::Job;
@@ -17,10 +16,12 @@ use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::commit::shards::Workers;
-use crate::commit::waiters::{Channels, Waiting};
+use crate::commit::waiters::{Channels, Commit, ItemWaiter};
 use crate::plugins::policies::PolicySet;
+use inline_writes::InlineWrites;
 
 mod effects;
+mod inline_writes;
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -28,32 +29,19 @@ pub struct Sequencer {
     state: SequencerState,
     shared: Shared,
     log: LogQueue,
-    /// The sequencer's own queue.
-    messages: Sender<Message>,
     /// Where the monotonic clock begins.
     started: Instant,
     /// The replica has finished.
     stopped: bool,
     /// The last question that was answered between commits, if any was.
     asked_at: Option<Instant>,
-    /// What it may write itself, having nothing else to do.
-    own_write: OwnWrite,
-}
-
-/// What the sequencer writes on its own thread.
-enum OwnWrite {
-    /// Nothing: something may come that need not wait for the disk.
-    No,
-    /// The next batch.
-    May,
-    /// This batch, which was proposed meanwhile.
-    Batch(Arc<Batch>),
+    inline: InlineWrites,
+    /// Empty; its memory is used again.
+    spare: Vec<Commit>,
 }
 
 /// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
 const GATHER: usize = 48;
-/// Questions of clients do not wait for a disk: if one has come within this time, another thread writes.
-const QUESTIONS_WITHIN: Duration = Duration::from_millis(10);
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
 /// How long the sequencer copies before it looks after its messages again.
@@ -67,7 +55,6 @@ impl Sequencer {
         state: SequencerState,
         shared: Shared,
         log: LogQueue,
-        messages: Sender<Message>,
     ) -> Sequencer {
         let now = Now { monotonic: Duration::ZERO, unix_us: state.clock.now_us() };
         let sequencer = Sequencer {
@@ -75,11 +62,11 @@ impl Sequencer {
             state,
             shared,
             log,
-            messages,
             started: Instant::now(),
             stopped: false,
             asked_at: None,
-            own_write: OwnWrite::No,
+            inline: InlineWrites::default(),
+            spare: Vec::new(),
         };
         sequencer.publish_stores();
         sequencer.publish_epoch();
@@ -93,7 +80,10 @@ impl Sequencer {
             // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
             if self.state.intake.wake_at(if self.replica.gathers() { GATHER } else { 1 }) {
                 self.take_queued();
-                self.tick();
+                self.tick(messages);
+                if let Some(reason) = self.inline.failed.take() {
+                    return self.fail(messages, reason);
+                }
                 continue;
             }
             let first = match self.replica.wake_in(self.now()) {
@@ -118,7 +108,10 @@ impl Sequencer {
                 }
             }
             self.take_queued();
-            self.tick();
+            self.tick(messages);
+            if let Some(reason) = self.inline.failed.take() {
+                return self.fail(messages, reason);
+            }
         }
     }
 
@@ -133,24 +126,18 @@ impl Sequencer {
         while let Some(effect) = self.replica.poll() {
             self.carry_out(effect);
         }
-    }
-
-    /// Lets the replica seal what is due. If nothing else is there to do, a batch is written on this thread.
-    fn tick(&mut self) {
-        let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
-        self.own_write = if asked { OwnWrite::No } else { OwnWrite::May };
-        self.step(Event::Tick);
-        if let OwnWrite::Batch(batch) = std::mem::replace(&mut self.own_write, OwnWrite::No) {
-            self.write_batch(batch);
-        }
+        self.write_outcomes();
     }
 
     /// Takes in the commits that have gathered.
     fn take_queued(&mut self) {
-        let mut commits = self.replica.emptied();
+        let mut commits = std::mem::take(&mut self.spare);
         self.state.intake.take(&mut commits);
-        if !commits.is_empty() {
+        if commits.is_empty() {
+            self.spare = commits;
+        } else {
             self.step(Event::Commits(commits));
+            self.spare = self.replica.spare_commits();
         }
     }
 
@@ -181,11 +168,11 @@ impl Sequencer {
             }
             Message::Abort(namespace, id, handle) => {
                 self.take_queued();
-                self.step(Event::Abort(namespace, id, Waiting::for_id(handle)));
+                self.step(Event::Abort(namespace, id, ItemWaiter::for_id(handle)));
             }
             Message::Fence(namespace, id, handle) => {
                 self.take_queued();
-                self.step(Event::Fence(namespace, id, Waiting::for_id(handle)));
+                self.step(Event::Fence(namespace, id, ItemWaiter::for_id(handle)));
             }
             Message::Status(namespace, id, reply) => {
                 self.asked_at = Some(Instant::now());
@@ -232,6 +219,9 @@ impl Sequencer {
                 Ok(Message::Stop) => {}
                 Ok(message) => self.handle(message),
                 Err(_) => break,
+            }
+            if let Some(reason) = self.inline.failed.take() {
+                return self.fail(messages, reason);
             }
         }
         self.log.send(Job::Stop);

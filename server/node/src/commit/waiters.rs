@@ -1,4 +1,4 @@
-//! Who waits for the replica, and what they count for in the bytes that wait.
+//! Waiters of a replica, and what each counts for in the bytes that wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +12,8 @@ use crate::commit::replies::ReplyHandle;
 pub struct Channels;
 
 impl Waiters for Channels {
-    type Item = Waiting;
-    type Import = WaitingImport;
+    type Item = ItemWaiter;
+    type Import = ImportWaiter;
     type Control = oneshot::Sender<ControlReply>;
     type Watch = oneshot::Sender<KnownNow>;
 
@@ -23,21 +23,21 @@ impl Waiters for Channels {
 }
 
 /// A transaction and who waits for its verdict.
-pub type Commit = tribunal_replica::Commit<Waiting>;
+pub type Commit = tribunal_replica::Commit<ItemWaiter>;
 
 /// Waits for the answer of an item.
-pub struct Waiting {
+pub struct ItemWaiter {
     /// Where the answer goes.
     pub handle: ReplyHandle,
     /// What it counts for in the bytes that wait; 0 if it is no transaction.
     pub bytes: usize,
 }
 
-impl Waiting {
+impl ItemWaiter {
     /// Waits for an abort or a fence.
     #[must_use]
-    pub fn for_id(handle: ReplyHandle) -> Waiting {
-        Waiting { handle, bytes: 0 }
+    pub fn for_id(handle: ReplyHandle) -> ItemWaiter {
+        ItemWaiter { handle, bytes: 0 }
     }
 }
 
@@ -45,20 +45,20 @@ impl Waiting {
 #[must_use]
 pub fn commit(txn: Box<TxnRequest>, handle: ReplyHandle) -> Commit {
     let bytes = txn.memory_bytes();
-    Commit { txn, waiter: Waiting { handle, bytes } }
+    Commit { txn, waiter: ItemWaiter { handle, bytes } }
 }
 
 /// Waits for an import.
-pub struct WaitingImport {
+pub struct ImportWaiter {
     reply: oneshot::Sender<Imported>,
     bytes: usize,
 }
 
-impl WaitingImport {
+impl ImportWaiter {
     /// Waits for the import of `versions`, which were admitted to the bytes that wait.
     #[must_use]
-    pub fn new(versions: &[ImportedVersion], reply: oneshot::Sender<Imported>) -> WaitingImport {
-        WaitingImport { reply, bytes: size_of_val(versions) }
+    pub fn new(versions: &[ImportedVersion], reply: oneshot::Sender<Imported>) -> ImportWaiter {
+        ImportWaiter { reply, bytes: size_of_val(versions) }
     }
 
     /// Answers.

@@ -4,26 +4,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tribunal_core::control::Effect as ControlEffect;
-use tribunal_replica::{DecidedEpoch, Effect, Event, OwnBatch};
-use tribunal_types::{Batch, FilledBy};
+use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
+use tribunal_types::FilledBy;
 
-use super::{OwnWrite, Sequencer, without_epoch};
+use super::inline_writes::Allowed;
+use super::{Sequencer, without_epoch};
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::log_thread::Job;
-use crate::commit::message::Message;
 use crate::commit::replies::Answered;
-use crate::commit::waiters::{Channels, Waiting};
+use crate::commit::waiters::{Channels, ItemWaiter};
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, effect: Effect<Channels>) {
         match effect {
-            Effect::Append(batch) => match self.own_write {
-                OwnWrite::May => self.own_write = OwnWrite::Batch(batch),
-                OwnWrite::No | OwnWrite::Batch(_) => self.log.send(Job::Append(batch)),
-            },
+            Effect::Append(batch) if self.inline.allowed == Allowed::Batch && self.inline.batch.is_none() => {
+                self.inline.batch = Some(batch);
+            }
+            Effect::Append(batch) => self.log.send(Job::Append(batch)),
             Effect::AppendControl(index, entry) => self.log.send(Job::Control(index, entry)),
             Effect::Decided(decided) => self.decided(*decided),
-            Effect::Answer(Waiting { handle, bytes }, answer, spent) => {
+            Effect::Answer(ItemWaiter { handle, bytes }, answer, spent) => {
                 self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 handle.answer(without_epoch(answer), spent);
             }
@@ -49,55 +49,11 @@ impl Sequencer {
         }
     }
 
-    /// Writes a batch here if no job waits for the log, and hands it to the log thread otherwise.
-    pub(super) fn write_batch(&mut self, batch: Arc<Batch>) {
-        let written = self.log.unused().map(|mut writer| {
-            let wakes = writer.mark_due_since.is_none();
-            let written = writer.append(&batch);
-            writer.failed = written.is_err();
-            written.map(|()| wakes)
-        });
-        match written {
-            None => self.log.send(Job::Append(batch)),
-            Some(Ok(wakes)) => {
-                self.take_queued();
-                self.step(Event::Entry(batch));
-                if wakes {
-                    // After the answers: nobody waits for the mark.
-                    self.log.send(Job::MarkIsDue);
-                }
-            }
-            Some(Err(error)) => {
-                let _ = self.messages.send(Message::LogFailed(error.to_string()));
-                // Ends the log thread.
-                self.log.send(Job::MarkIsDue);
-            }
-        }
-    }
-
-    /// Notes what an epoch decided: here if no job waits for the log.
-    fn write_outcome(&self, epoch: Arc<ResolvedEpoch>) {
-        let written = self.log.unused().map(|mut writer| {
-            let written = writer.append_outcome(&epoch);
-            writer.failed = written.is_err();
-            written
-        });
-        match written {
-            None => self.log.send(Job::Outcome(epoch)),
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                let _ = self.messages.send(Message::LogFailed(error.to_string()));
-                self.log.send(Job::MarkIsDue);
-            }
-        }
-    }
-
     fn decided(&mut self, decided: DecidedEpoch<Channels>) {
         let DecidedEpoch { input, outcome, heads, own } = decided;
-        let at = |since: &dyn Fn(&OwnBatch<Channels>) -> std::time::Duration| {
-            self.started + own.as_ref().map_or_else(|| self.started.elapsed(), since)
-        };
-        let (sealed_at, durable_at) = (at(&|own| own.sealed_at), at(&|own| own.durable_at));
+        let now = self.started.elapsed();
+        let (sealed_at, durable_at) = own.as_ref().map_or((now, now), |own| (own.sealed_at, own.durable_at));
+        let (sealed_at, durable_at) = (self.started + sealed_at, self.started + durable_at);
         let timing = Timing::resolved_now(sealed_at, durable_at, self.replica.policies().call_times());
         self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
@@ -118,7 +74,11 @@ impl Sequencer {
             self.state.dispatch.answer(answers);
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
-        self.write_outcome(epoch);
+        if self.inline.allowed == Allowed::Outcome {
+            self.inline.outcomes.push(epoch);
+        } else {
+            self.log.send(Job::Outcome(epoch));
+        }
         self.shared.progress.wake();
         let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
         batches.for_each(|batch| self.replica.recycle(batch));
