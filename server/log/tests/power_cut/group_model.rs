@@ -59,11 +59,16 @@ pub fn found(reader: &LogReader) -> Result<Groups, String> {
 
 /// Does what a replica does next in one of its groups.
 pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
-    let group = GroupId { node: NodeId(random.below(3) as u16 + 1), incarnation: Incarnation(7) };
+    let group = GroupId { node: NodeId(random.below(4) as u16 + 1), incarnation: Incarnation(7) };
     let reader = &session.opened.reader;
     let (state, (_, last)) = (reader.group_state(group), reader.group_bounds(group));
     let uncommitted = last.index.saturating_sub(state.commit);
-    match random.below(10) {
+    if group.node == NodeId(4) {
+        // It votes once, and has no entries: its only record must outlive truncations.
+        let voted = GroupState { term: 5, vote: 2, ..GroupState::default() };
+        return if state == voted { Ok(()) } else { session.call(Call::SetState(group, voted)) };
+    }
+    match random.below(14) {
         0..5 => {
             let term = state.term.max(last.term);
             // Now and then a new leader's entry takes the place of what is not committed.
@@ -79,8 +84,8 @@ pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> 
             let term = state.term.max(last.term) + 1 + random.below(2);
             session.call(Call::SetState(group, GroupState { term, vote: random.below(4), ..state }))
         }
-        7 | 8 => {
-            let commit = last.index - random.below(uncommitted + 1);
+        7..10 => {
+            let commit = last.index - random.below(2) * random.below(uncommitted + 1);
             let members = random.bytes(commit as usize % 5);
             session.call(Call::SetState(group, GroupState { commit, members, ..state }))
         }

@@ -361,7 +361,7 @@ pub fn next_control_step(session: &mut Session, random: &mut Random) -> Result<(
 
 /// Does what a program does next.
 pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
-    match random.below(140) {
+    match random.below(150) {
         0..30 => session.append(1 + random.below(24), 1 + random.below(3), random.below(300) as usize),
         30..38 => session.append(1, 2, 4_000 + random.below(12_000) as usize),
         // Several chunks.
@@ -375,7 +375,8 @@ pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> 
         72..94 => session.sync(),
         94..97 => session.mark(),
         97..99 => session.write_image(),
-        99 => session.truncate(),
+        99..104 => session.truncate(),
+        104..107 => session.write_image(),
         _ => group_model::next_step(session, random),
     }
 }
