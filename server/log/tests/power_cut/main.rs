@@ -120,6 +120,15 @@ impl Crashes {
         disk.observe(move |operation, path| crashes.after(operation, path, &watched));
     }
 
+    /// Fails if a promise is broken; returns which operations there were.
+    fn finish(&self) -> BTreeMap<Operation, u64> {
+        let broken = self.broken.lock();
+        assert!(broken.is_empty(), "{} promises are broken:\n{}", broken.len(), broken.join("\n"));
+        let operations = self.operations.lock().clone();
+        println!("history {}: {operations:?}, {} crashes", self.seed, self.count.load(Ordering::Relaxed));
+        operations
+    }
+
     fn is_enough(&self) -> bool {
         let broken = self.broken.lock();
         match self.bug {
@@ -192,11 +201,7 @@ impl History {
         let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
         crashes.watch(&disk);
         self.play(seed, &disk, &crashes.model).unwrap_or_else(|broken| panic!("history {seed}: {broken}"));
-        let broken = crashes.broken.lock();
-        assert!(broken.is_empty(), "{} promises are broken:\n{}", broken.len(), broken.join("\n"));
-        let operations = crashes.operations.lock().clone();
-        println!("history {seed}: {operations:?}, {} crashes", crashes.count.load(Ordering::Relaxed));
-        operations
+        crashes.finish()
     }
 }
 
@@ -223,6 +228,27 @@ fn a_power_cut_while_the_control_log_is_written_again_loses_nothing_that_was_pro
     let operations = (0..seeds()).map(|seed| CONTROL.crash_everywhere(seed)).fold(BTreeMap::new(), merged);
     // Two for every file that is created or replaced once, and four more for each compaction.
     assert!(operations[&Operation::Rename] > 10, "nothing was compacted: {operations:?}");
+}
+
+#[test]
+fn a_power_cut_while_many_segments_are_removed_leaves_a_log_that_opens() {
+    for seed in 0..6 {
+        let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
+        let mut session = open(&disk, &crashes.model).unwrap();
+        let mut fill = |batches| {
+            for _ in 0..batches {
+                session.append(40, 1, 16_000)?;
+                session.sync()?;
+                session.decide()?;
+            }
+            session.write_image()
+        };
+        fill(40).and_then(|()| fill(1)).unwrap();
+        crashes.watch(&disk);
+        session.truncate().unwrap();
+        let operations = crashes.finish();
+        assert!(operations[&Operation::Remove] >= 3, "{operations:?}");
+    }
 }
 
 /// The same calls as those of a log that has the bug; some crash shows it.
