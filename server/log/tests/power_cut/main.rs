@@ -251,6 +251,21 @@ fn a_power_cut_while_many_segments_are_removed_leaves_a_log_that_opens() {
     }
 }
 
+#[test]
+fn a_power_cut_within_a_record_that_spans_segments_leaves_a_log_that_opens() {
+    for seed in 0..24 {
+        let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
+        let mut session = open(&disk, &crashes.model).unwrap();
+        for _ in 0..1 + seed % 4 {
+            session.append(1, 1, 16_000).unwrap();
+        }
+        session.sync().unwrap();
+        crashes.watch(&disk);
+        session.append(1, 1, 180_000).unwrap();
+        crashes.finish();
+    }
+}
+
 /// The same calls as those of a log that has the bug; some crash shows it.
 #[test]
 fn every_planted_bug_is_noticed() {
