@@ -31,6 +31,8 @@ use crate::scenario::{Action, Keying, Row, TxnSpec, Value, txn_id};
 
 /// Nodes of a cluster, members and others.
 const NODES: u16 = 4;
+/// Length of epochs, if it is fixed.
+const EPOCH_LENGTH: Duration = Duration::from_millis(20);
 /// Rows that transactions write.
 const ROWS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -47,6 +49,8 @@ pub struct Choice {
 pub struct History {
     /// Nodes 1 to this one are members from the start.
     pub members: u16,
+    /// Epochs have a fixed length, instead of being sealed as soon as the log is free.
+    pub fixed_length: bool,
     /// What happens.
     pub choices: Vec<Choice>,
 }
@@ -54,7 +58,11 @@ pub struct History {
 /// Returns histories of one to four nodes.
 pub fn history() -> impl Strategy<Value = History> {
     let choice = (any::<u8>(), 1..=NODES, any::<u8>()).prop_map(|(what, node, which)| Choice { what, node, which });
-    (1..=NODES, vec(choice, 0..300)).prop_map(|(members, choices)| History { members, choices })
+    (1..=NODES, any::<bool>(), vec(choice, 0..300)).prop_map(|(members, fixed_length, choices)| History {
+        members,
+        fixed_length,
+        choices,
+    })
 }
 
 /// Waits under a number.
@@ -155,7 +163,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(members: u16) -> Cluster {
+    fn start(history: &History) -> Cluster {
+        let members = history.members;
+        let epoch_length = history.fixed_length.then_some(EPOCH_LENGTH);
         let groups: Vec<GroupId> = (1..=members).map(group).collect();
         let start = |node: u16| {
             let mut resolver = Resolver::new(ResolverConfig::default());
@@ -171,7 +181,7 @@ impl Cluster {
                 run: u64::from(node),
                 policies: Native,
                 executor: Inline,
-                settings: Settings { epoch_length: None, image_every_bytes: 2_000, quota: "nothing".into() },
+                settings: Settings { epoch_length, image_every_bytes: 2_000, quota: "nothing".into() },
             };
             let (read, outcomes) = (BTreeMap::new(), BTreeMap::new());
             let replica = Replica::new(start, now(0));
@@ -499,6 +509,7 @@ impl Cluster {
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..200 {
             let mut moved = false;
+            self.time_ms += 10;
             for node in 1..=NODES {
                 moved |= self.agree(group(node)) | self.agree_control();
             }
@@ -512,6 +523,10 @@ impl Cluster {
                     }
                 }
                 self.step(node, Event::Tick)?;
+                let now = now(self.time_ms);
+                if self.member(node).replica.wake_in(now) == Some(Duration::ZERO) {
+                    return Err(format!("node {node} wants to be woken at once, again and again"));
+                }
             }
             let epochs = self.member(1).replica.epochs();
             let next: Vec<(GroupId, Epoch)> =
@@ -524,7 +539,9 @@ impl Cluster {
                 }
             }
             let proposed = self.proposed.values().any(|proposed| !proposed.is_empty());
-            if !moved && !proposed && self.proposed_control.is_empty() {
+            let now = now(self.time_ms);
+            let waits = self.members.iter().any(|member| member.replica.wake_in(now).is_some());
+            if !moved && !proposed && !waits && self.proposed_control.is_empty() {
                 return Ok(());
             }
         }
@@ -602,7 +619,7 @@ fn now(ms: u64) -> Now {
 /// # Errors
 /// What went wrong.
 pub fn play(history: &History) -> Result<(Seen, Vec<Vec<u8>>), String> {
-    let mut cluster = Cluster::start(history.members);
+    let mut cluster = Cluster::start(history);
     for &choice in &history.choices {
         cluster.play(choice)?;
     }
