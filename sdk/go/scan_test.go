@@ -49,6 +49,10 @@ func TestAScannedRowIsSentOnlyWhereItsRangeDoesNotCoverIt(t *testing.T) {
 	_ = must[*tribunal.Row](t)(txn.Get(ctx, "kv", prefix+"a"))
 	_ = must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, "", 10))
 	equal(t, "reads", len(*prepared(t, txn)[0].Request.Reads), 1)
+	// So is one that is written: it tells a store of declared existence that the row exists.
+	txn = scanned(t, client, tribunal.Serializable, prefix)
+	txn.Put("kv", prefix+"a", 2)
+	equal(t, "reads", len(*prepared(t, txn)[0].Request.Reads), 1)
 }
 
 func TestTransactionsThatScannedTheSameRowsConflictWithinAnEpoch(t *testing.T) {

@@ -307,7 +307,7 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	}
 	reads := make([]wire.Read, 0, len(t.reads))
 	for _, name := range t.readOrder {
-		if !t.mustBeSent(t.reads[name]) {
+		if !t.mustBeSent(name) {
 			continue
 		}
 		read := wire.Read{Store: name.store}
@@ -347,9 +347,11 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 
 // mustBeSent tells whether the commit has to name a row that was read. At Serializable, a range is compared with all writes
 // since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other
-// levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an update of it.
-func (t *Transaction) mustBeSent(read seen) bool {
-	return !read.inRange || t.isolation != Serializable
+// levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an update of it. A row
+// that is written is always named: in a store of declared existence, that it was read tells that it exists.
+func (t *Transaction) mustBeSent(name rowName) bool {
+	_, written := t.writes[name]
+	return written || !t.reads[name].inRange || t.isolation != Serializable
 }
 
 func (t *Transaction) saw(name rowName, what seen) {

@@ -450,10 +450,13 @@ impl Transaction {
     /// Returns the rows that were read and that the commit has to name. At `serializable`, a range is compared with all
     /// writes since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The
     /// other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
-    /// an update of it.
+    /// an update of it. A row that is written is always named: in a store of declared existence, that it was read tells
+    /// that it exists.
     fn sent_reads(&self) -> impl Iterator<Item = (&RowName, &Seen)> + Clone {
         let serializable = self.isolation == IsolationLevel::Serializable;
-        self.reads.iter().filter(move |(_, seen)| !(seen.in_range && serializable))
+        self.reads
+            .iter()
+            .filter(move |(name, seen)| !(seen.in_range && serializable) || self.writes.contains_key(*name))
     }
 
     fn store(&mut self, store: &str) -> Arc<str> {

@@ -262,7 +262,7 @@ export class Transaction {
     if (this.#epoch !== undefined) request.epoch = this.#epoch;
     if (this.firstAttemptMs !== undefined) request.first_attempt_ms = String(this.firstAttemptMs);
     request.reads = [...this.#reads].flatMap(([store, rows]) =>
-      [...rows.values()].filter((seen) => this.#mustBeSent(seen)).map(({ key, version }) => ({
+      [...rows].filter(([id, seen]) => this.#mustBeSent(store, id, seen)).map(([, { key, version }]) => ({
         store,
         ...keyFields(key),
         ...(version === undefined ? {} : { version }),
@@ -285,9 +285,10 @@ export class Transaction {
    * Tells whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes since
    * the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other levels
    * need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is an update of it.
+   * A row that is written is always named: in a store of declared existence, that it was read tells that it exists.
    */
-  #mustBeSent({ inRange }: Seen): boolean {
-    return inRange !== true || this.isolation !== "serializable";
+  #mustBeSent(store: string, id: string, { inRange }: Seen): boolean {
+    return this.#writes.get(store)?.has(id) === true || inRange !== true || this.isolation !== "serializable";
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {

@@ -242,20 +242,21 @@ class Draft:
             ack=UNSET if self.ack is None else self.ack,
             epoch=self._epoch,
             first_attempt_ms=UNSET if self.first_attempt_ms is None else str(self.first_attempt_ms),
-            reads=[_read(store, key, seen) for (store, key), seen in self._reads.items() if self._must_be_sent(seen)],
+            reads=[_read(*name, seen) for name, seen in self._reads.items() if self._must_be_sent(name, seen)],
             ranges=[_range(*seen) for seen in self._ranges],
             writes=[_written(store, key, write) for (store, key), write in self._writes.items()],
         )
         return PreparedCommit(self.id, request, self.traceparent)
 
-    def _must_be_sent(self, seen: _Seen) -> bool:
+    def _must_be_sent(self, name: RowName, seen: _Seen) -> bool:
         """Tell whether the commit has to name a row that was read.
 
         At `serializable`, a range is compared with all writes since the snapshot, those of the commit's own epoch
         included, so the rows of a scan would be checked twice. The other levels need them: `repeatable-read` compares
-        no ranges, and at `snapshot`, an `add` to a row that was read is an update of it.
+        no ranges, and at `snapshot`, an `add` to a row that was read is an update of it. A row that is written is
+        always named: in a store of declared existence, that it was read tells that it exists.
         """
-        return not seen.in_range or self.isolation != "serializable"
+        return name in self._writes or not seen.in_range or self.isolation != "serializable"
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
         name = (store, normal(key))
