@@ -33,6 +33,8 @@ use crate::scenario::{Action, Keying, Row, TxnSpec, Value, txn_id};
 const NODES: u16 = 4;
 /// Length of epochs, if it is fixed.
 const EPOCH_LENGTH: Duration = Duration::from_millis(20);
+/// How long others wait for a group before they take it over.
+const TAKE_OVER_AFTER: Duration = Duration::from_millis(100);
 /// Rows that transactions write.
 const ROWS: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -51,6 +53,8 @@ pub struct History {
     pub members: u16,
     /// Epochs have a fixed length, instead of being sealed as soon as the log is free.
     pub fixed_length: bool,
+    /// Batches of a node that may be on their way at a time.
+    pub in_flight_max: usize,
     /// What happens.
     pub choices: Vec<Choice>,
 }
@@ -58,11 +62,9 @@ pub struct History {
 /// Returns histories of one to four nodes.
 pub fn history() -> impl Strategy<Value = History> {
     let choice = (any::<u8>(), 1..=NODES, any::<u8>()).prop_map(|(what, node, which)| Choice { what, node, which });
-    (1..=NODES, any::<bool>(), vec(choice, 0..300)).prop_map(|(members, fixed_length, choices)| History {
-        members,
-        fixed_length,
-        choices,
-    })
+    (1..=NODES, any::<bool>(), 1..=4_usize, vec(choice, 0..300)).prop_map(
+        |(members, fixed_length, in_flight_max, choices)| History { members, fixed_length, in_flight_max, choices },
+    )
 }
 
 /// Waits under a number.
@@ -127,6 +129,14 @@ struct Member {
     trace: Vec<u8>,
 }
 
+/// What a group's log agreed on.
+#[derive(Clone)]
+enum Agreed {
+    Batch(Arc<Batch>),
+    /// The term of a leader begins.
+    Term(u16),
+}
+
 /// What a history has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -134,8 +144,16 @@ pub struct Seen {
     pub epochs: usize,
     /// Of these, epochs to which several nodes contributed.
     pub shared: usize,
-    /// Transactions that were told that their batch is void.
+    /// Transactions that were told that their batch is void, or was lost.
     pub void: usize,
+    /// Groups that another node took over because they made no progress.
+    pub taken_over: usize,
+    /// Entries that nodes sealed for such groups.
+    pub sealed_for_others: usize,
+    /// Proposals that a leader made after another one had replaced it.
+    pub late: usize,
+    /// Times that a node had several batches on their way.
+    pub pipelined: usize,
     /// Transactions that were decided.
     pub decided: usize,
     /// Nodes that joined.
@@ -148,7 +166,12 @@ pub struct Seen {
 struct Cluster {
     members: Vec<Member>,
     /// Entries that were agreed on.
-    logs: BTreeMap<GroupId, Vec<Arc<Batch>>>,
+    logs: BTreeMap<GroupId, Vec<Agreed>>,
+    /// Leaders of groups, if that is not the node whose group it is.
+    leaders: BTreeMap<GroupId, u16>,
+    /// Proposals that no log took, and takeovers that nodes ask for.
+    refused: VecDeque<(u16, Arc<Batch>)>,
+    takeovers: VecDeque<(u16, GroupId)>,
     proposed: BTreeMap<GroupId, VecDeque<Arc<Batch>>>,
     control: Vec<ControlEntry>,
     proposed_control: VecDeque<ControlEntry>,
@@ -172,6 +195,7 @@ impl Cluster {
             resolver.declare_store(tracked(1, "kv"));
             let start = ReplicaStart {
                 group: group(node),
+                leads: true,
                 resolver,
                 epochs: Epochs::new(&groups, Epoch(1), 0),
                 batcher: Batcher::new(group(node), Csn::new(0, NodeId(node))),
@@ -181,7 +205,13 @@ impl Cluster {
                 run: u64::from(node),
                 policies: Native,
                 executor: Inline,
-                settings: Settings { epoch_length, image_every_bytes: 2_000, quota: "nothing".into() },
+                settings: Settings {
+                    epoch_length,
+                    image_every_bytes: 2_000,
+                    quota: "nothing".into(),
+                    in_flight_max: history.in_flight_max,
+                    take_over_after: Some(TAKE_OVER_AFTER),
+                },
             };
             let (read, outcomes) = (BTreeMap::new(), BTreeMap::new());
             let replica = Replica::new(start, now(0));
@@ -203,6 +233,9 @@ impl Cluster {
         Cluster {
             members: (1..=NODES).map(start).collect(),
             logs: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            refused: VecDeque::new(),
+            takeovers: VecDeque::new(),
             proposed: BTreeMap::new(),
             control: (1..=NODES).map(|node| ControlChange::AdmitNode { name: format!("n{node}") }.into()).collect(),
             proposed_control: VecDeque::new(),
@@ -237,8 +270,17 @@ impl Cluster {
         match effect {
             Effect::Append(batch) => {
                 encode_batch(&batch, &mut self.member(node).trace);
-                self.proposed.entry(batch.group).or_default().push_back(batch);
+                self.seen.sealed_for_others += usize::from(batch.group != group(node));
+                if self.leader(batch.group) == node {
+                    let proposed = self.proposed.entry(batch.group).or_default();
+                    self.seen.pipelined += usize::from(!proposed.is_empty());
+                    proposed.push_back(batch);
+                } else {
+                    self.seen.late += 1;
+                    self.refused.push_back((node, batch));
+                }
             }
+            Effect::TakeOver(group) => self.takeovers.push_back((node, group)),
             // Where it lands in the control log is agreed on, not proposed.
             Effect::AppendControl(_, entry) => self.proposed_control.push_back(entry),
             Effect::Decided(decided) => self.decided(node, *decided)?,
@@ -383,10 +425,39 @@ impl Cluster {
         self.step(node, Event::Commits(vec![Commit { txn, waiter }]))
     }
 
+    fn leader(&self, group: GroupId) -> u16 {
+        self.leaders.get(&group).copied().unwrap_or(group.node.0)
+    }
+
+    /// Makes a node the leader of a group: what is proposed and not agreed on is lost.
+    fn elect(&mut self, node: u16, group: GroupId) -> Result<(), String> {
+        self.proposed.remove(&group);
+        self.leaders.insert(group, node);
+        self.logs.entry(group).or_default().push(Agreed::Term(node));
+        // Others hear of it late, but a candidate knows that it leads no more.
+        self.step(node, Event::LeaderLost(group))
+    }
+
+    /// Elects the node that asked first for a takeover, unless it leads already.
+    fn grant_takeover(&mut self) -> Result<bool, String> {
+        let Some((node, group)) = self.takeovers.pop_front() else { return Ok(false) };
+        if group != GroupId::CONTROL && self.leader(group) != node {
+            self.seen.taken_over += 1;
+            self.elect(node, group)?;
+        }
+        Ok(true)
+    }
+
+    /// Tells a node of a proposal that no log took.
+    fn deliver_refusal(&mut self) -> Result<bool, String> {
+        let Some((node, batch)) = self.refused.pop_front() else { return Ok(false) };
+        self.step(node, Event::NotProposed(batch)).map(|()| true)
+    }
+
     /// Agrees on what a group proposed first.
     fn agree(&mut self, group: GroupId) -> bool {
         let Some(batch) = self.proposed.get_mut(&group).and_then(VecDeque::pop_front) else { return false };
-        self.logs.entry(group).or_default().push(batch);
+        self.logs.entry(group).or_default().push(Agreed::Batch(batch));
         true
     }
 
@@ -401,7 +472,7 @@ impl Cluster {
                 self.closing = Some(group);
             }
             let batch = Batch { group, first, last: Epoch(first.0 + length), closes, ..Batch::default() };
-            self.logs.entry(group).or_default().push(Arc::new(batch));
+            self.logs.entry(group).or_default().push(Agreed::Batch(Arc::new(batch)));
         }
     }
 
@@ -415,9 +486,17 @@ impl Cluster {
     fn deliver(&mut self, node: u16, group: GroupId) -> Result<bool, String> {
         let read = self.member(node).read.entry(group).or_default();
         let at = *read;
-        let Some(batch) = self.logs.get(&group).and_then(|log| log.get(at)).cloned() else { return Ok(false) };
+        let Some(agreed) = self.logs.get(&group).and_then(|log| log.get(at)).cloned() else { return Ok(false) };
         self.member(node).read.insert(group, at + 1);
-        self.step(node, Event::Entry(batch)).map(|()| true)
+        let event = match agreed {
+            Agreed::Batch(batch) => Event::Entry(batch),
+            Agreed::Term(leader) => {
+                // A leader proposes only once it knows all that was agreed on before its own term.
+                let later = self.logs[&group][at + 1..].iter().any(|agreed| matches!(agreed, Agreed::Term(_)));
+                Event::TermBegun { group, leads: leader == node && !later }
+            }
+        };
+        self.step(node, event).map(|()| true)
     }
 
     fn deliver_control(&mut self, node: u16) -> Result<bool, String> {
@@ -489,15 +568,30 @@ impl Cluster {
             148..150 => {
                 // Agreed on once more: it has no effect.
                 let log = self.logs.entry(other).or_default();
-                log.extend(log.last().cloned());
+                let again = log.iter().rev().find(|agreed| matches!(agreed, Agreed::Batch(_))).cloned();
+                log.extend(again);
                 Ok(())
             }
             150..160 => {
                 self.agree_control();
                 Ok(())
             }
-            160..220 => self.deliver(node, other).map(drop),
-            220..235 => self.deliver_control(node).map(drop),
+            160..210 => self.deliver(node, other).map(drop),
+            210..220 => self.deliver_control(node).map(drop),
+            220..224 => self.elect(node, other),
+            224..226 => {
+                // Home again.
+                self.elect(other.node.0, other)
+            }
+            226..228 => self.step(node, Event::LeaderLost(group(node))),
+            228..231 => self.deliver_refusal().map(drop),
+            231..233 => self.grant_takeover().map(drop),
+            233..236 => {
+                // It sees what another node has proposed.
+                let seen = self.proposed.get(&other).and_then(VecDeque::back).filter(|batch| !batch.is_empty());
+                let last = seen.map(|batch| batch.last);
+                last.map_or(Ok(()), |last| self.step(node, Event::Appended(last)))
+            }
             _ => {
                 self.time_ms += u64::from(which);
                 self.step(node, Event::Tick)
@@ -528,16 +622,10 @@ impl Cluster {
                     return Err(format!("node {node} wants to be woken at once, again and again"));
                 }
             }
-            let epochs = self.member(1).replica.epochs();
-            let next: Vec<(GroupId, Epoch)> =
-                (1..=NODES).map(group).filter(|&g| epochs.has(g)).map(|g| (g, epochs.next_of(g))).collect();
-            let furthest = next.iter().map(|next| next.1).max();
-            for (group, at) in next {
-                if Some(at) < furthest && self.proposed.get(&group).is_none_or(VecDeque::is_empty) {
-                    self.take_over(group, 1, 0, false);
-                    moved = true;
-                }
+            while self.deliver_refusal()? {
+                moved = true;
             }
+            moved |= self.grant_takeover()?;
             let proposed = self.proposed.values().any(|proposed| !proposed.is_empty());
             let now = now(self.time_ms);
             let waits = self.members.iter().any(|member| member.replica.wake_in(now).is_some());
@@ -600,7 +688,14 @@ impl Member {
 
     fn all_answered(&self) -> Result<(), String> {
         match self.waiting.keys().find(|waiter| !self.watching.contains(waiter)) {
-            Some(waiter) => Err(format!("node {} never answers {waiter}", self.node)),
+            Some(waiter) => {
+                let epochs = self.replica.epochs();
+                let groups =
+                    epochs.groups().map(|(group, next)| format!("{} at {next}", group.node)).collect::<Vec<_>>();
+                let (last, control) = (epochs.last_complete(), epochs.control().0);
+                let state = format!("complete to {last}, control {control}, groups {}", groups.join(", "));
+                Err(format!("node {} never answers {waiter}; {state}", self.node))
+            }
             None => Ok(()),
         }
     }
@@ -623,6 +718,7 @@ pub fn play(history: &History) -> Result<(Seen, Vec<Vec<u8>>), String> {
     for &choice in &history.choices {
         cluster.play(choice)?;
     }
+    (1..=NODES).try_for_each(|node| cluster.elect(node, group(node)))?;
     cluster.settle()?;
     cluster.compare()?;
     cluster.end()?;

@@ -20,10 +20,15 @@ fn random_histories_share_epochs_join_and_void_batches() {
         sum.decided += seen.decided;
         sum.joins += seen.joins;
         sum.repeated += seen.repeated;
+        sum.taken_over += seen.taken_over;
+        sum.sealed_for_others += seen.sealed_for_others;
+        sum.late += seen.late;
+        sum.pipelined += seen.pipelined;
     }
-    let Seen { epochs, shared, void, decided, joins, repeated } = sum;
+    let Seen { epochs, shared, void, decided, joins, repeated, taken_over, sealed_for_others, late, pipelined } = sum;
+    let around_leaders = [taken_over, sealed_for_others, late, pipelined];
     assert!(
-        [epochs, shared, void, decided, joins, repeated].into_iter().min() >= Some(30),
+        [epochs, shared, void, decided, joins, repeated].into_iter().chain(around_leaders).min() >= Some(30),
         "too little happens: {sum:?}"
     );
 }

@@ -7,7 +7,7 @@
 //!   that *end* with it. `poll` hands out only epochs that carry items, and silently passes over empty ones: an
 //!   idle stretch of a million epochs costs one step. `last_complete` counts them all.
 //! * `epoch_time` is the only time that verdicts know: max(previous, median of the clocks of the covering entries).
-//!   Of two middle clocks the lower one counts. It also moves over empty epochs, which every replica passes in the
+//!   Of two middle clocks the lower one counts. An entry that another node made for the group has no clock, and no vote. It also moves over empty epochs, which every replica passes in the
 //!   same order, so it is a function of the logs alone.
 //! * K(e), the last control entry that epoch *e* is resolved with, is max(K(e-1), the control indices of *all* entries that
 //!   cover e-1, empty ones too). `poll` requests what is missing to K(e), and hands out nothing before it is applied.
@@ -252,6 +252,11 @@ impl Epochs {
         self.groups.contains_key(&group)
     }
 
+    /// Returns the members, and the groups that are to join, each with the first epoch that it has not sealed; ascending.
+    pub fn groups(&self) -> impl Iterator<Item = (GroupId, Epoch)> + '_ {
+        self.groups.iter().map(|(&group, log)| (group, log.next))
+    }
+
     /// Returns the number of members, those included that are to join.
     #[must_use]
     pub fn members(&self) -> usize {
@@ -284,6 +289,7 @@ impl Epochs {
     fn run(&self) -> Option<Run> {
         let mut clocks = Vec::with_capacity(self.groups.len());
         let (mut last, mut control) = (Epoch::MAX, self.control);
+        let mut has_member = false;
         for log in self.groups.values() {
             let cursor = log.cursor();
             if cursor > self.next {
@@ -291,19 +297,20 @@ impl Epochs {
                 continue;
             }
             let entry = log.entries.front()?;
+            has_member = true;
             last = last.min(entry.last);
-            clocks.push(entry.clock_ms);
+            clocks.extend((entry.clock_ms > 0).then_some(entry.clock_ms));
             if !(entry.is_empty() && planted(Bug::EmptyEntrysControlLost)) {
                 control = control.max(entry.control);
             }
         }
         clocks.sort_unstable();
-        // Without a member nobody decides anything any more.
-        let median_ms = *clocks.get(clocks.len().checked_sub(1)? / 2)?;
+        let median_ms = clocks.get(clocks.len().saturating_sub(1) / 2).copied().unwrap_or_default();
         if control > self.control {
             last = self.next;
         }
-        Some(Run { last, control, median_ms })
+        // Without a member nobody decides anything any more.
+        has_member.then_some(Run { last, control, median_ms })
     }
 
     /// Takes the entries that end with epoch `last`, and returns those with items, ascending group. Groups that they close
@@ -468,6 +475,17 @@ mod tests {
         }
         let times: Vec<u64> = polled(&mut epochs).iter().map(|e| e.1).collect();
         assert_eq!(times, [60, 60, 80], "one wrong clock in three moves nothing");
+    }
+
+    #[test]
+    fn an_entry_that_another_node_made_has_no_clock() {
+        let mut epochs = Epochs::new(&[group(1), group(2), group(3)], Epoch(1), 50);
+        for (node, clock) in [(1, 90), (2, 0), (3, 70)] {
+            epochs.entry(entry(node, 1, 1, clock, 1));
+        }
+        (1..=3).for_each(|node| _ = epochs.entry(entry(node, 2, 2, 0, 1)));
+        let times: Vec<u64> = polled(&mut epochs).iter().map(|e| e.1).collect();
+        assert_eq!(times, [70, 70], "the lower one of two, and none changes nothing");
     }
 
     #[test]

@@ -56,6 +56,19 @@ impl<W> Proposals<W> {
         self.take(batch).map(|waiting| (batch, places, waiting))
     }
 
+    /// Returns what waits for proposals that fulfil a condition, in their order, and forgets these.
+    pub fn take_where(&mut self, mut condition: impl FnMut(&W) -> bool) -> Vec<W> {
+        let mut taken = Vec::new();
+        for (stamp, waiting) in core::mem::take(&mut self.waiting) {
+            if condition(&waiting) {
+                taken.push(waiting);
+            } else {
+                self.waiting.push_back((stamp, waiting));
+            }
+        }
+        taken
+    }
+
     /// Returns whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -104,7 +117,10 @@ mod tests {
         assert_eq!(proposals.take(&batch(2, 7)), Some("b"), "the first one was dropped on its way");
         assert_eq!(proposals.take(&batch(2, 7)), None);
         assert_eq!(proposals.get_mut(&batch(2, 3)), Some(&mut "a"));
-        assert_eq!(proposals.take_all(), ["a", "c"]);
+        assert_eq!(proposals.take_where(|waiting| *waiting == "a"), ["a"]);
+        assert_eq!((proposals.take(&batch(2, 3)), proposals.get_mut(&batch(2, 8))), (None, Some(&mut "c")));
+        proposals.add(&batch(2, 9), "d");
+        assert_eq!(proposals.take_all(), ["c", "d"]);
         assert_eq!(proposals.take_all(), [""; 0]);
     }
 

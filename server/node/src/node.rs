@@ -217,6 +217,7 @@ impl Node {
             HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
         let start = ReplicaStart {
             group: recovered.group,
+            leads: true,
             resolver: recovered.resolver,
             epochs: recovered.epochs,
             batcher: recovered.batcher,
@@ -233,6 +234,8 @@ impl Node {
                 },
                 image_every_bytes: config.log.image_every_bytes,
                 quota: quota.to_string(),
+                in_flight_max: 1,
+                take_over_after: None,
             },
         };
         let state = SequencerState {

@@ -13,6 +13,8 @@ pub(crate) struct ControlQueue<C> {
     next: ControlIndex,
     /// Name of the last proposal.
     last: ProposalId,
+    /// Number of the last own proposal that is durable.
+    agreed: u64,
     proposed: BTreeMap<ProposalId, C>,
     durable: VecDeque<(ControlIndex, ControlEntry)>,
 }
@@ -24,6 +26,7 @@ impl<C> ControlQueue<C> {
         ControlQueue {
             next: ControlIndex(last.0 + 1),
             last: ProposalId { run, number: 0 },
+            agreed: 0,
             proposed: BTreeMap::new(),
             durable: VecDeque::new(),
         }
@@ -40,12 +43,20 @@ impl<C> ControlQueue<C> {
 
     /// Takes an entry that is durable.
     pub(crate) fn durable(&mut self, index: ControlIndex, entry: ControlEntry) {
+        if entry.proposal.run == self.last.run {
+            self.agreed = self.agreed.max(entry.proposal.number);
+        }
         self.durable.push_back((index, entry));
     }
 
     /// Returns the next durable entry, if it is not after `upto`.
     pub(crate) fn pop(&mut self, upto: ControlIndex) -> Option<(ControlIndex, ControlEntry)> {
         self.durable.pop_front_if(|(index, _)| *index <= upto)
+    }
+
+    /// Returns whether a change is proposed that is not durable.
+    pub(crate) fn waits(&self) -> bool {
+        self.agreed < self.last.number
     }
 
     /// Returns who waits for a proposal, if it was made here.

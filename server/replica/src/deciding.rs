@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
-use tribunal_types::{Batch, EpochInput, GroupId};
+use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
 
 use crate::answer::{Answer, Imported};
 use crate::by_size::BySize;
@@ -29,19 +29,24 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Some(early) => early.push(batch),
             None => self.fold(batch, is_new),
         }
-        // The disk is free again: what has gathered goes first, and is written while this epoch is resolved.
+        // The log is free again: what has gathered goes first, and is written while this epoch is resolved.
         self.seal_if_due();
+        self.seal_for_others();
     }
 
     /// Folds an entry, or keeps it until the control entry is applied that lets its group join. `is_proposal` tells whether it
     /// is an own proposal that was not agreed on before.
     fn fold(&mut self, batch: Arc<Batch>, is_proposal: bool) {
         self.folded = true;
+        self.leading.sealed(batch.group, batch.last);
         match self.epochs.entry(Arc::clone(&batch)) {
             // Nobody waits for it, and no epoch hands it out.
             Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
-            Folded::Void if is_proposal => self.not_taken(&batch),
-            Folded::Counted | Folded::Void => {}
+            Folded::Counted => self.demand.note(batch.last, self.now.monotonic),
+            Folded::Void if is_proposal => {
+                self.proposals.take(&batch).into_iter().for_each(|proposed| self.not_taken(proposed));
+            }
+            Folded::Void => {}
             Folded::Early => self.early.entry(batch.group).or_default().push(batch),
         }
     }
@@ -53,12 +58,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         early.into_iter().for_each(|batch| self.fold(batch, false));
     }
 
-    /// Tells those who wait for a void batch that nothing of it exists.
-    fn not_taken(&mut self, batch: &Batch) {
+    /// Tells those who wait for a batch that is void, or was lost, that nothing of it exists.
+    pub(crate) fn not_taken(&mut self, proposed: ProposedBatch<W>) {
         // It may have been the one to carry what is not applied yet.
         self.sealed_control = self.epochs.control();
-        let Some(proposed) = self.proposals.take(batch) else { return };
-        self.forget_in_flight(batch);
+        // Those after it do not begin where the group's log ends.
+        self.proposed_to = Epoch(0);
+        self.forget_in_flight(&proposed.batch);
         let effects = &mut self.effects;
         let import = proposed.items.answer_all(Answer::NotTaken, |waiter, answer, spent| {
             effects.push_back(Effect::Answer(waiter, answer, spent));
@@ -124,7 +130,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.visibility.note_epoch(outcome.epoch, &heads.iter().map(|head| (head.0, head.2)).collect::<Vec<_>>());
         let decided = self.proposals.take_decided(&input);
         let own = decided.map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
-        let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at })| {
+        let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at, .. })| {
             self.forget_in_flight(&batch);
             OwnBatch { items, places, sealed_at, durable_at: durable_at.unwrap_or(self.now.monotonic) }
         });

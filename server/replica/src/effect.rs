@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_types::{
-    Batch, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, ItemPlaces, Lsn, PluginSlot, StoreId,
+    Batch, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, ItemPlaces, Lsn, PluginSlot, StoreId,
     TxnRequest,
 };
 
@@ -19,8 +19,11 @@ use crate::items::PendingItems;
 /// What a replica wants done, in this order. What it refers to is the state of the replica at the moment when
 /// [`Replica::poll`](crate::Replica::poll) returns it.
 pub enum Effect<W: Waiters> {
-    /// Propose this batch as the next entry of the own group's log.
+    /// Propose this batch as the next entry of its group's log: the own group's, or that of a group that this node has taken
+    /// over.
     Append(Arc<Batch>),
+    /// Become the leader of a group, although its leader may be alive: it makes no progress.
+    TakeOver(GroupId),
     /// Propose this entry of the control log.
     AppendControl(ControlIndex, ControlEntry),
     /// An epoch is decided: publish it, answer its items, put its outcome into the log. It is answered to nobody before it

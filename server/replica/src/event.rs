@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use tribunal_types::{
-    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, Lsn, NamespaceId, StoreId, TxnId,
-    TxnRequest,
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, StoreId,
+    TxnId, TxnRequest,
 };
 
 /// The time of an event.
@@ -80,6 +80,19 @@ pub enum Event<W: Waiters> {
     Control(ControlChange, W::Control),
     /// The next entry of a group's log is agreed on and durable.
     Entry(Arc<Batch>),
+    /// Another node has proposed a batch with items that ends with this epoch; it is not agreed on yet.
+    Appended(Epoch),
+    /// A leader of a group has begun its term: all entries of the terms before it came before this event.
+    TermBegun {
+        /// The group.
+        group: GroupId,
+        /// This node is the leader, and still is: what it proposes from now on belongs to this term.
+        leads: bool,
+    },
+    /// This node leads a group no more, or only in a later term, which has not begun.
+    LeaderLost(GroupId),
+    /// A group's log did not take this proposal; it will never contain it.
+    NotProposed(Arc<Batch>),
     /// The next entry of the control log is agreed on and durable.
     ControlEntry(ControlIndex, ControlEntry),
     /// The push that a control entry started reports.

@@ -21,12 +21,15 @@ use tribunal_types::{Batch, ControlIndex, Epoch, GroupId, ImportedVersion, Names
 
 use crate::answer::{Answer, Imported, KnownNow};
 use crate::control_queue::ControlQueue;
+use crate::demand::Demand;
 use crate::effect::Effect;
 use crate::event::{Commit, Event, Now, Waiters};
 use crate::idle_seal::IdleSeal;
 use crate::image::ImageCapture;
 use crate::items::PendingItems;
+use crate::leading::Leading;
 use crate::policy_runner::PolicyRunner;
+use crate::stall::Stall;
 use crate::store_watch::StoreWatches;
 use crate::watchers::Watchers;
 
@@ -39,12 +42,19 @@ pub struct Settings {
     pub image_every_bytes: u64,
     /// How much of the log a store may hold back, in words.
     pub quota: String,
+    /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries
+    /// all that came meanwhile.
+    pub in_flight_max: usize,
+    /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it.
+    pub take_over_after: Option<Duration>,
 }
 
 /// What a replica starts with, after recovery. `P` runs the plugins, `E` the shards.
 pub struct ReplicaStart<P, E> {
-    /// The group whose log this node leads.
+    /// The own group.
     pub group: GroupId,
+    /// The node leads the own group from the start, because nobody else could.
+    pub leads: bool,
     /// The resolver, at its last complete epoch.
     pub resolver: Resolver,
     /// The fold of the groups' logs.
@@ -69,6 +79,7 @@ pub struct ReplicaStart<P, E> {
 
 /// A batch that was proposed and is not decided.
 pub(crate) struct ProposedBatch<W: Waiters> {
+    pub(crate) batch: Arc<Batch>,
     pub(crate) items: PendingItems<W>,
     pub(crate) sealed_at: Duration,
     /// `None` until it is durable.
@@ -91,7 +102,7 @@ pub(crate) enum Stopping {
 /// Invariants:
 /// * an epoch is resolved only once the entries of all members are there, in the order of epochs, and with the control
 ///   entries that `Epochs` requests before it: none is applied at any other time;
-/// * at most one own batch is on its way to the disk, so that every sync carries all that came while it was away;
+/// * so many own batches are on their way as the settings allow, each of which begins where the one before it ends;
 /// * a waiter of an item or an import is answered exactly once.
 pub struct Replica<W: Waiters, P, E> {
     pub(crate) group: GroupId,
@@ -114,8 +125,13 @@ pub struct Replica<W: Waiters, P, E> {
     /// Since when the open batch has something to seal, by the monotonic clock.
     pub(crate) opened_at: Option<Duration>,
     pub(crate) proposals: Proposals<ProposedBatch<W>>,
-    /// Own batches on their way to the disk.
+    /// Own batches on their way through the log.
     pub(crate) writing: usize,
+    /// Last epoch of the last of them.
+    pub(crate) proposed_to: Epoch,
+    pub(crate) leading: Leading,
+    pub(crate) demand: Demand,
+    pub(crate) stall: Option<Stall>,
     /// Last control entry that is durable.
     pub(crate) control: ControlIndex,
     /// The last control entry that a sealed batch carries.
@@ -156,6 +172,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             proposals: Proposals::new(group),
             sealed_control: epochs.control(),
             resolved_to: epochs.position(),
+            demand: Demand::new(epochs.last_complete(), now.monotonic),
             resolver,
             epochs,
             batcher,
@@ -171,6 +188,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             open: PendingItems::default(),
             opened_at: None,
             writing: 0,
+            proposed_to: Epoch(0),
+            leading: Leading::new(start.leads),
+            stall: None,
             control,
             // Clients choose the ids, but not the seed.
             in_flight: HashSet::with_hasher(FixedState::with_seed(run)),
@@ -192,11 +212,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
         let taken = match self.stopping {
-            Stopping::No if self.is_member() => Some(event),
+            Stopping::No if self.may_propose() => Some(event),
             Stopping::No => self.refuse(event, Answer::NotTaken, Imported::NotTaken),
             Stopping::Finishing | Stopping::Done => self.refuse(event, Answer::Stopping, Imported::Stopping),
         };
         taken.into_iter().for_each(|event| self.handle(event));
+        self.watch_stalls();
     }
 
     /// Returns the next effect; `None` until there is another event. Epochs are resolved here, one at a time.
@@ -223,6 +244,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Event::Import(versions, waiter) => self.import(versions, waiter),
             Event::Control(change, waiter) => self.propose_control(change, Some(waiter)),
             Event::Entry(batch) => self.entry(batch),
+            Event::Appended(last) => self.demanded(last),
+            Event::TermBegun { group, leads } => {
+                self.term_begun(group, leads);
+                self.seal_if_due();
+            }
+            Event::LeaderLost(group) => self.leader_lost(group),
+            Event::NotProposed(batch) => self.not_proposed(&batch),
             Event::ControlEntry(index, entry) => {
                 // Batches sealed from now on carry it, an empty one if there is nothing else. What another group's batch
                 // carried may have waited for it.
@@ -235,6 +263,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Event::Tick => {
                 self.seal_if_due();
                 self.seal_idle_if_due();
+                self.seal_for_others();
             }
             Event::CopyImage => self.copy_image(),
             Event::Stop => {
@@ -248,16 +277,17 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        match (self.settings.epoch_length, self.opened_at) {
+        let seal = match (self.settings.epoch_length, self.opened_at) {
             _ if self.image.is_some() => Some(Duration::ZERO),
-            (Some(length), Some(opened)) if self.writing == 0 && self.is_member() => {
+            (Some(length), Some(opened)) if self.writing < self.settings.in_flight_max && self.may_propose() => {
                 Some((opened + length).saturating_sub(now.monotonic))
             }
             _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
-        }
+        };
+        [seal, self.stall_due_in(now.monotonic)].into_iter().flatten().min()
     }
 
-    /// Returns whether what comes now is sealed later, with what follows it: the disk is busy, or a fixed length has begun.
+    /// Returns whether what comes now is sealed later, with what follows it: the log is busy, or a fixed length has begun.
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.writing > 0 || self.opened_at.is_some()

@@ -16,10 +16,12 @@ use crate::replica::{ProposedBatch, Replica, Stopping};
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn seal_if_due(&mut self) {
         // Before it joins and after it has closed, a group proposes nothing.
-        if self.writing > 0 || !self.is_member() {
+        if self.writing >= self.settings.in_flight_max || !self.may_propose() {
             return;
         }
+        let demanded = self.demand.upto() >= self.next_own();
         let due = match (self.settings.epoch_length, self.opened_at) {
+            _ if demanded => true,
             // A change of configuration is applied at the end of the next epoch, so an idle node seals one for it.
             (_, None) => self.sealed_control < self.control,
             (None, Some(_)) => true,
@@ -32,10 +34,24 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
+    /// Returns the first epoch that the own group has neither sealed nor proposed to seal.
+    pub(crate) fn next_own(&self) -> Epoch {
+        self.epochs.next_of(self.group).max(self.proposed_to.next())
+    }
+
+    /// Seals what another node's batch waits for, as soon as that is known: it is agreed on at the same time.
+    pub(crate) fn demanded(&mut self, last: Epoch) {
+        self.demand.note(last, self.now.monotonic);
+        self.seal_if_due();
+        self.seal_for_others();
+    }
+
     fn seal(&mut self) {
         self.take_import();
-        let epoch = self.epochs.next_of(self.group);
-        self.seal_epochs(epoch, epoch);
+        let first = self.next_own();
+        let demand = &self.demand;
+        let last = if self.opened_at.is_some() { demand.upto() } else { demand.ahead() };
+        self.seal_epochs(first, if demand.upto() < first { first } else { last });
         // Before the transactions that wait: they may fill every batch.
         self.take_import();
         for event in core::mem::take(&mut self.deferred) {
@@ -49,9 +65,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns up to which epoch an idle node seals: the one before an activation that waits. `None` if the node is not
     /// idle, or nothing waits.
     pub(crate) fn last_idle_epoch(&self) -> Option<Epoch> {
-        let idle = self.writing == 0 && self.opened_at.is_none() && self.is_member();
+        let idle = self.writing == 0 && self.opened_at.is_none() && self.may_propose();
         let from = if idle { self.replicated.slots().next_activation()? } else { return None };
-        IdleSeal::last_before(self.epochs.next_of(self.group), from)
+        IdleSeal::last_before(self.next_own(), from)
     }
 
     /// Seals empty epochs on an idle node, as one range, so that an activation that waits for its epoch takes effect.
@@ -60,7 +76,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             return;
         }
         if let Some(last) = self.last_idle_epoch() {
-            self.seal_epochs(self.epochs.next_of(self.group), last);
+            self.seal_epochs(self.next_own(), last);
         }
     }
 
@@ -71,8 +87,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let sealed_at = self.now.monotonic;
         self.idle.sealed(sealed_at);
         let items = core::mem::take(&mut self.open);
-        self.proposals.add(&batch, ProposedBatch { items, sealed_at, durable_at: None });
+        self.proposals.add(&batch, ProposedBatch { batch: Arc::clone(&batch), items, sealed_at, durable_at: None });
         self.writing += 1;
+        self.proposed_to = last;
+        if !batch.is_empty() {
+            self.demand.note(last, sealed_at);
+        }
         self.sealed_control = self.control;
         self.opened_at = None;
         self.effects.push_back(Effect::Append(batch));

@@ -27,9 +27,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         None
     }
 
-    /// Answers what has gathered for a group that has closed meanwhile: nothing of it is taken.
+    /// Answers what has gathered for a group that has closed meanwhile, or that this node leads no more: nothing of it is taken.
     pub(crate) fn refuse_gathered(&mut self) {
-        if self.is_member() || self.writing > 0 || !self.gathers() {
+        if self.may_propose() || self.opened_at.is_none() {
             return;
         }
         let open = core::mem::take(&mut self.open);

@@ -113,7 +113,8 @@ pub struct Batch {
     pub last: Epoch,
     /// Last control entry that the proposer knew to be durable. No epoch after `first` is resolved without it.
     pub control: ControlIndex,
-    /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it.
+    /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it. 0: another node made the entry for the
+    /// group, and its clock has no vote.
     pub clock_ms: u64,
     /// Of a batch without transactions: microseconds of a stamp that its group gives nothing else. 0 if nobody waits for
     /// it. See [`Batch::proposal`].

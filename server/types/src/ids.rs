@@ -175,6 +175,11 @@ pub struct GroupId {
     pub incarnation: Incarnation,
 }
 
+impl GroupId {
+    /// The group whose log is the control log. Nodes are numbered from 1.
+    pub const CONTROL: GroupId = GroupId { node: NodeId(0), incarnation: Incarnation(0) };
+}
+
 /// Name of a log: 128 random bits, drawn when the log is created and again when it is salvaged.
 ///
 /// Positions mean nothing without it: after a salvage the same [`Lsn`] can name another record. Whatever remembers how

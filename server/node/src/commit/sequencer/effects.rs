@@ -45,6 +45,8 @@ impl Sequencer {
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
             Effect::Image { image, applied, last } => self.log.send(Job::Image { image, applied, last }),
+            // A single node has nobody to take a group over from.
+            Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,
         }
     }

@@ -1,0 +1,108 @@
+//! Which groups this node leads: its own, unless others have taken it over, and those that it has taken over itself.
+//!
+//! For a group that is not its own it seals empty ranges, as far as others wait for them, and nothing else: entries made
+//! for others have no clock and no items (rules 8 and 10 of the cluster).
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+
+use tribunal_core::executor::ShardExecutor;
+use tribunal_types::{Batch, Epoch, GroupId};
+
+use crate::effect::Effect;
+use crate::event::Waiters;
+use crate::policy_runner::PolicyRunner;
+use crate::replica::Replica;
+
+/// The groups that this node leads.
+#[derive(Debug)]
+pub(crate) struct Leading {
+    /// The own group.
+    pub(crate) own: bool,
+    /// Groups of other nodes, each with the last epoch of the entry that is proposed for it and not agreed on.
+    others: BTreeMap<GroupId, Option<Epoch>>,
+}
+
+impl Leading {
+    /// Starts with the own group, or none.
+    pub(crate) fn new(own: bool) -> Leading {
+        Leading { own, others: BTreeMap::new() }
+    }
+
+    /// Returns whether this node leads a group.
+    pub(crate) fn leads(&self, own: GroupId, group: GroupId) -> bool {
+        if group == own { self.own } else { self.others.contains_key(&group) }
+    }
+
+    /// Notes that everything that was proposed for a group up to `last` is agreed on, or will never be.
+    pub(crate) fn sealed(&mut self, group: GroupId, last: Epoch) {
+        if let Some(proposed) = self.others.get_mut(&group) {
+            *proposed = proposed.filter(|proposed| *proposed > last);
+        }
+    }
+}
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
+    /// Returns whether the own group may propose: it has joined, has not closed, and this node leads it.
+    pub(crate) fn may_propose(&self) -> bool {
+        self.leading.own && self.is_member()
+    }
+
+    /// Takes note of a leader's first entry: everything that earlier leaders of the group got agreed on is before it.
+    pub(crate) fn term_begun(&mut self, group: GroupId, leads: bool) {
+        if group == self.group {
+            self.leading.own = leads;
+            self.forget_lost();
+        } else if leads {
+            self.leading.others.insert(group, None);
+            self.seal_for_others();
+        } else {
+            self.leading.others.remove(&group);
+        }
+    }
+
+    /// Stops proposing for a group: another node leads it, or will.
+    pub(crate) fn leader_lost(&mut self, group: GroupId) {
+        self.leading.others.remove(&group);
+        if group == self.group {
+            self.leading.own = false;
+            self.refuse_gathered();
+        }
+    }
+
+    /// Gives up a proposal that the group's log did not take.
+    pub(crate) fn not_proposed(&mut self, batch: &Batch) {
+        self.leading.sealed(batch.group, batch.last);
+        if batch.group == self.group
+            && let Some(proposed) = self.proposals.take(batch)
+        {
+            self.writing -= 1;
+            self.not_taken(proposed);
+        }
+    }
+
+    /// Proposes empty entries for the groups of other nodes that this node leads and that others wait for.
+    pub(crate) fn seal_for_others(&mut self) {
+        let wanted = self.wanted();
+        for (&group, proposed) in &mut self.leading.others {
+            if !self.epochs.has(group) || proposed.is_some() {
+                continue;
+            }
+            let first = self.epochs.next_of(group);
+            if first > wanted {
+                continue;
+            }
+            let last = if first > self.demand.upto() { first } else { self.demand.ahead() };
+            *proposed = Some(last);
+            let batch = Batch { group, first, last, control: self.control, ..Batch::default() };
+            self.effects.push_back(Effect::Append(Arc::new(batch)));
+        }
+    }
+
+    /// Answers own proposals that are not in the log of the own group and can no longer get there.
+    fn forget_lost(&mut self) {
+        let lost = self.proposals.take_where(|proposed| proposed.durable_at.is_none());
+        self.writing -= lost.len();
+        lost.into_iter().for_each(|proposed| self.not_taken(proposed));
+    }
+}
