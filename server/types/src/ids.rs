@@ -175,6 +175,11 @@ pub struct GroupId {
     pub incarnation: Incarnation,
 }
 
+impl GroupId {
+    /// The control group of a cluster. It carries no node's transactions: the nodes of a cluster are numbered from 1.
+    pub const CONTROL: Self = Self { node: NodeId(0), incarnation: Incarnation(0) };
+}
+
 /// Name of a log: 128 random bits, drawn when the log is created and again when it is salvaged.
 ///
 /// Positions mean nothing without it: after a salvage the same [`Lsn`] can name another record. Whatever remembers how
