@@ -176,8 +176,8 @@ pub struct GroupId {
 }
 
 impl GroupId {
-    /// The group whose log is the control log. Nodes are numbered from 1.
-    pub const CONTROL: GroupId = GroupId { node: NodeId(0), incarnation: Incarnation(0) };
+    /// The control group of a cluster. It carries no node's transactions: the nodes of a cluster are numbered from 1.
+    pub const CONTROL: Self = Self { node: NodeId(0), incarnation: Incarnation(0) };
 }
 
 /// Name of a log: 128 random bits, drawn when the log is created and again when it is salvaged.

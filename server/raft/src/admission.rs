@@ -1,0 +1,104 @@
+//! Which messages a group takes: all that a replica may send at this moment, and nothing at which raft-rs would panic.
+//!
+//! Requests are taken from nodes that are no members as far as this one knows: it may not know of their change yet. That
+//! they belong to the cluster is checked by the connection.
+
+use raft::StateRole;
+use raft::eraftpb::{Message, MessageType};
+use tribunal_codec::EntryId;
+use tribunal_types::NodeId;
+
+use crate::group::Group;
+use crate::refused::Refused;
+use crate::settings::READS_PENDING_MAX;
+use crate::storage::GroupLog;
+
+/// What to do with a message.
+pub(crate) enum Admitted {
+    /// Step it.
+    Step,
+    /// Get a state image: it announces entries that are compacted.
+    Image(EntryId),
+}
+
+impl<L: GroupLog> Group<L> {
+    /// Returns what to do with a message.
+    pub(crate) fn admit(&self, message: &Message) -> Result<Admitted, Refused> {
+        let raft = &self.node.raft;
+        let from = NodeId(message.from as u16);
+        let last = raft.raft_log.last_index();
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last => {
+                return Err(Refused::PastLog { index: message.commit, last });
+            }
+            MessageType::MsgAppendResponse => {
+                self.check_member(from)?;
+                if message.term == raft.term && message.index > last {
+                    return Err(Refused::PastLog { index: message.index, last });
+                }
+            }
+            MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {
+                self.check_member(from)?;
+                // No request was sent yet: raft-rs relies on that.
+                if self.has_log_pending() {
+                    return Err(Refused::WritesPending);
+                }
+            }
+            MessageType::MsgHeartbeatResponse => self.check_member(from)?,
+            MessageType::MsgTimeoutNow => {
+                if message.term != raft.term || raft.leader_id != message.from {
+                    return Err(Refused::NotLeader(from));
+                }
+                self.check_may_campaign()?;
+            }
+            MessageType::MsgReadIndex => {
+                self.check_member(from)?;
+                self.check_answers_reads()?;
+            }
+            MessageType::MsgReadIndexResp if message.term != raft.term || raft.leader_id != message.from => {
+                return Err(Refused::NotLeader(from));
+            }
+            MessageType::MsgSnapshot => return self.admit_snapshot(message),
+            _ => {}
+        }
+        Ok(Admitted::Step)
+    }
+
+    /// One that is not ahead is stepped, so that the leader gets an answer and goes on.
+    fn admit_snapshot(&self, message: &Message) -> Result<Admitted, Refused> {
+        let raft = &self.node.raft;
+        if message.term < raft.term {
+            return Err(Refused::Late);
+        }
+        let metadata = message.get_snapshot().get_metadata();
+        let id = EntryId { term: metadata.term, index: metadata.index };
+        let known = id.index <= raft.raft_log.committed || raft.raft_log.match_term(id.index, id.term);
+        Ok(if known { Admitted::Step } else { Admitted::Image(id) })
+    }
+
+    fn check_member(&self, from: NodeId) -> Result<(), Refused> {
+        let known = self.node.raft.prs().get(u64::from(from.0)).is_some();
+        if known { Ok(()) } else { Err(Refused::NotAMember(from)) }
+    }
+
+    /// Whether the group leads and knows what is committed.
+    pub(crate) fn check_answers_reads(&self) -> Result<(), Refused> {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader {
+            return Err(Refused::NotLeader(self.me));
+        }
+        if !raft.commit_to_current_term() {
+            return Err(Refused::NoLeader);
+        }
+        if raft.pending_read_count() >= READS_PENDING_MAX { Err(Refused::TooManyReads) } else { Ok(()) }
+    }
+
+    /// Whether an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log, and if
+    /// a state image is not durable.
+    pub(crate) fn check_may_campaign(&self) -> Result<(), Refused> {
+        let raft = &self.node.raft;
+        let image_pending = raft.raft_log.applied < raft.store().compacted().index;
+        let alone = self.members.decides_alone(self.me) && self.has_log_pending();
+        if image_pending || alone { Err(Refused::WritesPending) } else { Ok(()) }
+    }
+}

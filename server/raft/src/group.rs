@@ -1,0 +1,428 @@
+//! One group: raft-rs's state machine with its storage, what it waits for, and everything that is asked of it.
+//!
+//! `group_ready.rs` takes out what it has ready. Invariants: between two calls the election timeout is ours; nothing of a
+//! group that failed to read its log is returned.
+
+use std::collections::VecDeque;
+
+use raft::eraftpb::{HardState, Message, MessageType, Snapshot};
+use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
+use slog::{Discard, Logger, o};
+use tribunal_codec::{EntryId, GroupState};
+use tribunal_types::{GroupId, NodeId};
+
+use crate::admission::Admitted;
+use crate::election_timeout::ElectionTimeout;
+use crate::entry_content;
+use crate::input::{GroupPoint, StoredGroup};
+use crate::members::Members;
+use crate::outbox::Outbox;
+use crate::output::Output;
+use crate::pending_reads::PendingReads;
+use crate::refused::{BadGroup, Refused};
+use crate::settings::{PAYLOAD_BYTES_MAX, Settings};
+use crate::storage::{GroupLog, GroupStorage};
+
+/// Writes that are not durable yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unpersisted {
+    /// By which sync they become durable.
+    pub sync: u64,
+    /// raft-rs's number of them.
+    pub ready: u64,
+    /// Whether they have entries or a state image.
+    pub log: bool,
+    /// Whether they have a term or a vote.
+    pub promise: bool,
+}
+
+/// What of a group's state was returned to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub term: u64,
+    pub vote: u64,
+    pub commit: u64,
+}
+
+/// One group.
+pub(crate) struct Group<L: GroupLog> {
+    pub id: GroupId,
+    pub me: NodeId,
+    pub node: RawNode<GroupStorage<L>>,
+    pub members: Members,
+    pub unpersisted: VecDeque<Unpersisted>,
+    /// raft-rs's number of what was taken out last.
+    pub last_ready: u64,
+    /// Messages that must not be sent before a sync.
+    pub held: VecDeque<(u64, Message)>,
+    pub written: Written,
+    /// Whether the state differs from what was returned to be written, in what may be written later.
+    pub state_changed: bool,
+    /// Whether it is to be written now.
+    pub flush: bool,
+    /// Entries up to this one are not handed out: the state machine includes them.
+    pub included: u64,
+    pub reads: PendingReads,
+    timeout: ElectionTimeout,
+    /// Term, leader, and role after the last call.
+    role: (u64, u64, StateRole),
+    image_wanted: Option<EntryId>,
+    ticks_to_resend: u16,
+    settings: Settings,
+    pub stopped: bool,
+}
+
+impl<L: GroupLog> Group<L> {
+    /// Starts a group from what is stored of it.
+    pub(crate) fn start(me: NodeId, settings: Settings, stored: StoredGroup, log: L) -> Result<Self, BadGroup> {
+        let StoredGroup { group: id, mut state, applied } = stored;
+        let bad = |reason: String| BadGroup::Inconsistent { group: id, reason };
+        let (before, last) = log.bounds(id);
+        let (mut compacted, mut last) = (state.compacted.max_index(before), last);
+        let known = |index| if index == compacted.index { Some(compacted.term) } else { log.term(id, index) };
+        // The image may have become durable before the state that goes with it.
+        let image_ahead =
+            applied.id.index > last.index || known(applied.id.index).is_some_and(|t| t != applied.id.term);
+        if image_ahead {
+            (compacted, last, state.compacted) = (applied.id, applied.id, applied.id);
+        } else if applied.id.index < compacted.index {
+            let (applied, compacted) = (applied.id.index, compacted.index);
+            return Err(bad(format!("{applied} is applied, but entries up to {compacted} are compacted")));
+        }
+        let mut members = applied.members;
+        if !state.members.is_empty() {
+            let stored = Members::decode(&state.members).map_err(|malformed| bad(malformed.to_string()))?;
+            members = if stored.as_of >= members.as_of { stored } else { members };
+        }
+        members.check().map_err(|what| bad(what.to_owned()))?;
+        if last.term > state.term {
+            (state.term, state.vote) = (last.term, 0);
+        }
+        let commit = state.commit.max(applied.id.index);
+        if commit > last.index {
+            return Err(bad(format!("entries up to {commit} are committed, the last one is {}", last.index)));
+        }
+        let written = Written { term: state.term, vote: state.vote, commit };
+        let mut hard = HardState::default();
+        (hard.term, hard.vote, hard.commit) = (state.term, state.vote, commit);
+        let storage = GroupStorage::new(id, log, hard, members.conf_state(), (compacted, last.index));
+        let logger = Logger::root(Discard, o!());
+        let node = RawNode::new(&settings.config(me, applied.id.index), storage, &logger)
+            .map_err(|error| bad(error.to_string()))?;
+        let mut group = Self {
+            id,
+            me,
+            node,
+            state_changed: image_ahead || members != Members::decode(&state.members).unwrap_or_default(),
+            flush: true,
+            members,
+            unpersisted: VecDeque::new(),
+            last_ready: 0,
+            held: VecDeque::new(),
+            written,
+            included: applied.id.index,
+            reads: PendingReads::new(me, settings.seed),
+            timeout: ElectionTimeout::new(&settings, me, id),
+            role: (state.term, 0, StateRole::Follower),
+            image_wanted: None,
+            ticks_to_resend: settings.election_ticks,
+            settings,
+            stopped: false,
+        };
+        group.set_timeout();
+        if let Some(reason) = group.node.store().failure() { Err(bad(reason)) } else { Ok(group) }
+    }
+
+    /// Returns the state to be written, with this commit index.
+    pub(crate) fn state(&self, commit: u64) -> GroupState {
+        let raft = &self.node.raft;
+        GroupState {
+            term: raft.term,
+            vote: raft.vote,
+            commit,
+            members: self.members.encode(),
+            compacted: raft.store().compacted(),
+        }
+    }
+
+    /// Whether entries or a state image were returned that are not durable yet.
+    pub(crate) fn has_log_pending(&self) -> bool {
+        let log = &self.node.raft.raft_log;
+        log.persisted != log.last_index() || self.unpersisted.iter().any(|pending| pending.log)
+    }
+
+    /// Does what every call of raft-rs must be followed by.
+    pub(crate) fn after_call(&mut self, outbox: &mut Outbox) {
+        if let Some(reason) = self.node.store().failure().filter(|_| !self.stopped) {
+            self.stopped = true;
+            self.held.clear();
+            outbox.push(Output::Failed { group: self.id, reason });
+        }
+        if self.stopped {
+            return;
+        }
+        let raft = &self.node.raft;
+        let (term, leader, state) = (raft.term, raft.leader_id, raft.state);
+        if (term, leader) != (self.role.0, self.role.1) {
+            let leader = (leader != 0).then_some(NodeId(leader as u16));
+            outbox.push(Output::Role { group: self.id, leader, term });
+            for context in self.reads.take_all() {
+                outbox.push(Output::ReadLost { group: self.id, context });
+            }
+        }
+        if (term, leader, state) != self.role {
+            self.role = (term, leader, state);
+            self.timeout.draw();
+        }
+        self.set_timeout();
+    }
+
+    fn set_timeout(&mut self) {
+        self.node.raft.set_randomized_election_timeout(self.timeout.ticks());
+    }
+
+    pub(crate) fn tick(&mut self, outbox: &mut Outbox) {
+        if self.node.raft.state == StateRole::Leader {
+            self.resend_snapshots();
+        } else if self.check_may_campaign().is_err() {
+            return;
+        }
+        self.node.tick();
+        if self.node.raft.state != StateRole::Leader && self.node.raft.election_elapsed == 0 {
+            // It stood for election just now: next time after another number of ticks.
+            self.timeout.draw();
+        }
+        self.after_call(outbox);
+    }
+
+    /// A snapshot message may be lost, and raft-rs does not send it again before it is told so. It has no content that
+    /// would make that expensive.
+    fn resend_snapshots(&mut self) {
+        self.ticks_to_resend -= 1;
+        if self.ticks_to_resend > 0 {
+            return;
+        }
+        self.ticks_to_resend = self.settings.election_ticks;
+        let waiting = self.node.raft.prs().iter().filter(|(_, progress)| progress.state == ProgressState::Snapshot);
+        let mut waiting = waiting.map(|(id, _)| *id).collect::<Vec<_>>();
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|id| self.node.report_snapshot(id, SnapshotStatus::Failure));
+    }
+
+    pub(crate) fn message(&mut self, message: Message, outbox: &mut Outbox) -> Result<(), Refused> {
+        match self.admit(&message)? {
+            Admitted::Step => {
+                let mut message = message;
+                if message.get_msg_type() == MessageType::MsgSnapshot {
+                    let members = self.members.conf_state();
+                    message.mut_snapshot().mut_metadata().set_conf_state(members);
+                }
+                // What raft-rs refuses it has no use for.
+                let _ = self.node.step(message);
+            }
+            Admitted::Image(at_least) => {
+                if self.image_wanted.is_none_or(|wanted| wanted.index < at_least.index) {
+                    self.image_wanted = Some(at_least);
+                    let leader = NodeId(message.from as u16);
+                    outbox.push(Output::NeedsImage { group: self.id, leader, at_least });
+                }
+            }
+        }
+        self.after_call(outbox);
+        Ok(())
+    }
+
+    pub(crate) fn propose(&mut self, payload: Vec<u8>) -> Result<EntryId, Refused> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(Refused::TooLong(payload.len()));
+        }
+        // raft-rs would forward it.
+        self.check_leads()?;
+        self.node.propose(Vec::new(), entry_content::proposal(payload)).map_err(|_| Refused::TooMuchUncommitted)?;
+        Ok(self.proposed())
+    }
+
+    pub(crate) fn propose_members(&mut self, members: &Members) -> Result<EntryId, Refused> {
+        self.check_leads()?;
+        // raft-rs would append an empty entry instead.
+        if self.node.raft.has_pending_conf() || self.members.is_joint() {
+            return Err(Refused::MembersChanging);
+        }
+        members.check().map_err(Refused::BadMembers)?;
+        if members.is_joint() || !members.learners_next.is_empty() {
+            return Err(Refused::BadMembers("the joint state is not chosen"));
+        }
+        if !members.voters.contains(&self.me) {
+            return Err(Refused::BadMembers("the leader must stay a voter: transfer the leadership first"));
+        }
+        let change = members.change_from(&self.members);
+        if change.get_changes().is_empty() {
+            return Err(Refused::BadMembers("the group has them"));
+        }
+        self.node.propose_conf_change(Vec::new(), change).map_err(|_| Refused::TooMuchUncommitted)?;
+        Ok(self.proposed())
+    }
+
+    fn check_leads(&self) -> Result<(), Refused> {
+        let raft = &self.node.raft;
+        if raft.state != StateRole::Leader {
+            return Err(Refused::NotLeader(self.me));
+        }
+        if raft.lead_transferee.is_some() { Err(Refused::Transferring) } else { Ok(()) }
+    }
+
+    fn proposed(&self) -> EntryId {
+        EntryId { term: self.node.raft.term, index: self.node.raft.raft_log.last_index() }
+    }
+
+    fn check_may_stand(&self) -> Result<(), Refused> {
+        if self.node.raft.state == StateRole::Leader {
+            return Err(Refused::AlreadyLeader);
+        }
+        if !self.node.raft.promotable() {
+            return Err(Refused::NotAVoter(self.me));
+        }
+        self.check_may_campaign()
+    }
+
+    pub(crate) fn campaign(&mut self) -> Result<(), Refused> {
+        self.check_may_stand()?;
+        // It is refused if changes of members are not handed out yet.
+        self.node.campaign().map_err(|_| Refused::MembersChanging)
+    }
+
+    /// As if the leader had asked for it: that is the only election which ignores that the others still hear from a leader.
+    pub(crate) fn take_over(&mut self) -> Result<(), Refused> {
+        self.check_may_stand()?;
+        let raft = &mut self.node.raft;
+        if raft.state != StateRole::Follower {
+            raft.become_follower(raft.term, 0);
+        }
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgTimeoutNow);
+        self.node.raft.step(message).map_err(|_| Refused::MembersChanging)
+    }
+
+    pub(crate) fn transfer_leader(&mut self, to: NodeId) -> Result<(), Refused> {
+        if self.node.raft.state != StateRole::Leader {
+            return Err(Refused::NotLeader(self.me));
+        }
+        if to == self.me {
+            return Err(Refused::AlreadyLeader);
+        }
+        if !self.members.voters.contains(&to) {
+            return Err(Refused::NotAVoter(to));
+        }
+        self.node.transfer_leader(u64::from(to.0));
+        Ok(())
+    }
+
+    pub(crate) fn read_index(&mut self, context: u64) -> Result<(), Refused> {
+        // raft-rs drops a read that cannot be answered without a word.
+        if self.node.raft.state == StateRole::Leader {
+            self.check_answers_reads()?;
+        } else if self.node.raft.leader_id == 0 {
+            return Err(Refused::NoLeader);
+        }
+        if self.reads.is_full() {
+            return Err(Refused::TooManyReads);
+        }
+        let name = self.reads.add(context);
+        self.node.read_index(name);
+        Ok(())
+    }
+
+    pub(crate) fn unreachable(&mut self, node: NodeId) {
+        if self.node.raft.state == StateRole::Leader && node != self.me {
+            self.node.report_unreachable(u64::from(node.0));
+        }
+    }
+
+    pub(crate) fn compact(&mut self, upto: u64) -> Result<(), Refused> {
+        let raft = &mut self.node.raft;
+        if upto > raft.raft_log.applied {
+            return Err(Refused::NotApplied(upto));
+        }
+        if upto <= raft.store().compacted().index {
+            return Ok(());
+        }
+        if let Some(id) = raft.store().id(upto) {
+            raft.mut_store().compact(id);
+            self.state_changed = true;
+        }
+        Ok(())
+    }
+
+    /// A durable image includes the group up to a point.
+    pub(crate) fn install(&mut self, point: &GroupPoint) -> Result<(), Refused> {
+        let GroupPoint { id, members } = point;
+        if !members.contains(self.me) || members.check().is_err() {
+            return Err(Refused::NotAMember(self.me));
+        }
+        self.included = self.included.max(id.index);
+        self.image_wanted = self.image_wanted.filter(|wanted| wanted.index > id.index);
+        let raft = &mut self.node.raft;
+        if id.index <= raft.raft_log.committed || raft.raft_log.match_term(id.index, id.term) {
+            // Its entries are here, and are handed out to nobody. That they are committed is known.
+            if raft.state != StateRole::Leader {
+                raft.raft_log.commit_to(id.index);
+            }
+            return Ok(());
+        }
+        if id.term > raft.term || raft.state != StateRole::Follower {
+            let (term, leader) = if id.term > raft.term { (id.term, 0) } else { (raft.term, raft.leader_id) };
+            raft.become_follower(term, if leader == u64::from(self.me.0) { 0 } else { leader });
+        }
+        let mut snapshot = Snapshot::default();
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (id.index, id.term);
+        metadata.set_conf_state(members.conf_state());
+        self.members = members.clone();
+        let leader = self.node.raft.leader_id;
+        if leader == 0 {
+            self.node.raft.restore(snapshot);
+            return Ok(());
+        }
+        // So the leader gets to know as soon as it is durable.
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgSnapshot);
+        (message.from, message.to, message.term) = (leader, u64::from(self.me.0), self.node.raft.term);
+        message.set_snapshot(snapshot);
+        self.node.step(message).map_err(|_| Refused::Late)
+    }
+
+    /// Everything up to a sync is durable.
+    pub(crate) fn persisted(&mut self, sync: u64, outbox: &mut Outbox) {
+        let mut ready = None;
+        while self.unpersisted.front().is_some_and(|first| first.sync <= sync) {
+            ready = self.unpersisted.pop_front().map(|first| first.ready);
+        }
+        // What was taken out since then and needs no sync is no longer waiting for anything.
+        let Some(ready) = ready.map(|ready| if self.unpersisted.is_empty() { self.last_ready } else { ready }) else {
+            return;
+        };
+        self.node.on_persist_ready(ready);
+        let log = &self.node.raft.raft_log;
+        let compacted = self.node.store().compacted().index;
+        if log.applied < compacted && log.persisted >= compacted {
+            self.node.advance_apply_to(compacted);
+        }
+        while self.held.front().is_some_and(|(needs, _)| *needs <= sync) {
+            if let Some((_, message)) = self.held.pop_front() {
+                self.send(message, outbox);
+            }
+        }
+        self.after_call(outbox);
+    }
+}
+
+/// The later of two positions of one log.
+trait MaxIndex {
+    fn max_index(self, other: Self) -> Self;
+}
+
+impl MaxIndex for EntryId {
+    fn max_index(self, other: Self) -> Self {
+        if other.index > self.index { other } else { self }
+    }
+}

@@ -1,0 +1,167 @@
+//! All groups of a node: brings inputs to them, and collects what they have ready into rounds with one sync each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_codec::EntryId;
+use tribunal_types::{GroupId, NodeId};
+
+use crate::group::Group;
+use crate::input::{Input, StoredGroup};
+use crate::members::Members;
+use crate::outbox::Outbox;
+use crate::output::Output;
+use crate::refused::{BadGroup, Refused};
+use crate::settings::{NODE_MAX, Settings};
+use crate::storage::GroupLog;
+
+/// The Raft groups of one node.
+pub struct RaftGroups<L: GroupLog> {
+    me: NodeId,
+    settings: Settings,
+    log: L,
+    groups: BTreeMap<GroupId, Group<L>>,
+    /// Those that may have something ready.
+    touched: BTreeSet<GroupId>,
+    outbox: Outbox,
+}
+
+impl<L: GroupLog> RaftGroups<L> {
+    /// A node without groups.
+    ///
+    /// # Panics
+    /// If the node's number is 0 or above [`NODE_MAX`], or the settings have no tick between two heartbeats and an election.
+    pub fn new(me: NodeId, settings: Settings, log: L) -> Self {
+        assert!((1..=NODE_MAX).contains(&me.0), "node {me} cannot be a member of a group");
+        let Settings { election_ticks, heartbeat_ticks, .. } = settings;
+        assert!((1..election_ticks).contains(&heartbeat_ticks), "an election must take longer than a heartbeat");
+        Self { me, settings, log, groups: BTreeMap::new(), touched: BTreeSet::new(), outbox: Outbox::new() }
+    }
+
+    /// Adds a group that is in the log, or a new one.
+    ///
+    /// # Errors
+    /// If it is there already, or if what is stored of it does not fit together.
+    pub fn add_group(&mut self, stored: StoredGroup) -> Result<(), BadGroup> {
+        let id = stored.group;
+        if self.groups.contains_key(&id) {
+            return Err(BadGroup::Twice(id));
+        }
+        let group = Group::start(self.me, self.settings, stored, self.log.clone())?;
+        self.groups.insert(id, group);
+        self.touched.insert(id);
+        Ok(())
+    }
+
+    /// Removes a group that has ended. Messages to it are refused from then on.
+    pub fn remove_group(&mut self, group: GroupId) {
+        self.groups.remove(&group);
+        self.touched.remove(&group);
+    }
+
+    /// Returns the groups, ascending.
+    pub fn ids(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.groups.keys().copied()
+    }
+
+    /// Returns a group's members, as of what was collected last.
+    #[must_use]
+    pub fn members(&self, group: GroupId) -> Option<&Members> {
+        self.groups.get(&group).map(|group| &group.members)
+    }
+
+    /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all: another
+    /// leader may replace it. It is lost if [`Output::TermBegun`] of a later term comes before it.
+    ///
+    /// # Errors
+    /// If this node does not lead the group, or cannot take it at this moment.
+    pub fn propose(&mut self, group: GroupId, payload: Vec<u8>) -> Result<EntryId, Refused> {
+        self.with(group, |group, _| group.propose(payload))
+    }
+
+    /// Proposes other members of a group that this node leads: `voters` and `learners` of `members` count.
+    ///
+    /// # Errors
+    /// If this node does not lead the group, if it would leave it, or if a change is not finished.
+    pub fn propose_members(&mut self, group: GroupId, members: &Members) -> Result<EntryId, Refused> {
+        self.with(group, |group, _| group.propose_members(members))
+    }
+
+    /// Takes an input.
+    ///
+    /// # Errors
+    /// The reason, if it changes nothing.
+    pub fn step(&mut self, input: Input) -> Result<(), Refused> {
+        match input {
+            Input::Message { from, message } => {
+                for (named, known) in [(message.from(), from), (message.to(), self.me)] {
+                    if named != known {
+                        return Err(Refused::Forged(named));
+                    }
+                }
+                self.with(message.group(), |group, outbox| group.message(message.message, outbox))
+            }
+            Input::Tick => {
+                self.for_all(|group, outbox| {
+                    group.flush = true;
+                    group.tick(outbox);
+                });
+                Ok(())
+            }
+            Input::Persisted(number) => {
+                if number >= self.outbox.number() {
+                    return Err(Refused::UnknownNumber(number));
+                }
+                self.for_all(|group, outbox| group.persisted(number, outbox));
+                Ok(())
+            }
+            Input::Unreachable(node) => {
+                self.for_all(|group, _| group.unreachable(node));
+                Ok(())
+            }
+            Input::TakeOver(group) => self.with(group, |group, _| group.take_over()),
+            Input::Campaign(group) => self.with(group, |group, _| group.campaign()),
+            Input::TransferLeader { group, to } => self.with(group, |group, _| group.transfer_leader(to)),
+            Input::ReadIndex { group, context } => self.with(group, |group, _| group.read_index(context)),
+            Input::Compact { group, upto } => self.with(group, |group, _| group.compact(upto)),
+            Input::Install { group, point } => self.with(group, |group, _| group.install(&point)),
+        }
+    }
+
+    /// Returns the next output; `None` if there is nothing to do before the next input.
+    pub fn poll(&mut self) -> Option<Output> {
+        if let Some(output) = self.outbox.pop() {
+            return Some(output);
+        }
+        for id in std::mem::take(&mut self.touched) {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            if group.collect(&mut self.outbox) {
+                self.touched.insert(id);
+            }
+        }
+        self.outbox.end_round();
+        self.outbox.pop()
+    }
+
+    fn with<T>(
+        &mut self,
+        id: GroupId,
+        act: impl FnOnce(&mut Group<L>, &mut Outbox) -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        let group = self.groups.get_mut(&id).ok_or(Refused::UnknownGroup(id))?;
+        if group.stopped {
+            return Err(Refused::Stopped);
+        }
+        let done = act(group, &mut self.outbox);
+        group.after_call(&mut self.outbox);
+        self.touched.insert(id);
+        done
+    }
+
+    fn for_all(&mut self, mut act: impl FnMut(&mut Group<L>, &mut Outbox)) {
+        for (id, group) in self.groups.iter_mut().filter(|(_, group)| !group.stopped) {
+            act(group, &mut self.outbox);
+            group.after_call(&mut self.outbox);
+            self.touched.insert(*id);
+        }
+    }
+}

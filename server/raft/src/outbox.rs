@@ -1,0 +1,58 @@
+//! The outputs that were not polled yet, and the number that they become durable by.
+
+use std::collections::VecDeque;
+
+use crate::output::Output;
+
+/// Outputs of all groups.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Messages that may be sent at once: before the writes, so that peers write at the same time.
+    sends: VecDeque<Output>,
+    rest: VecDeque<Output>,
+    /// Number of the next sync.
+    number: u64,
+    sync: Option<Urgency>,
+}
+
+/// Whether something waits for a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    Lazy,
+    Urgent,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self { sends: VecDeque::new(), rest: VecDeque::new(), number: 1, sync: None }
+    }
+
+    /// Returns the number that what is pushed now becomes durable by.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Requests a sync after what was pushed.
+    pub(crate) fn sync(&mut self, urgency: Urgency) {
+        self.sync = self.sync.max(Some(urgency));
+    }
+
+    /// Ends a round: one sync for whatever all groups wrote.
+    pub(crate) fn end_round(&mut self) {
+        if let Some(urgency) = self.sync.take() {
+            self.rest.push_back(Output::Sync { number: self.number, urgent: urgency == Urgency::Urgent });
+            self.number += 1;
+        }
+    }
+
+    pub(crate) fn push(&mut self, output: Output) {
+        match output {
+            Output::Send { .. } => self.sends.push_back(output),
+            _ => self.rest.push_back(output),
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Output> {
+        self.sends.pop_front().or_else(|| self.rest.pop_front())
+    }
+}

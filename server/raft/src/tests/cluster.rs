@@ -1,0 +1,83 @@
+//! Several nodes and the messages between them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tribunal_types::{GroupId, NodeId};
+
+use super::replica::Replica;
+use super::settings;
+use crate::{Input, Members};
+
+/// A message on its way.
+pub struct InFlight {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub bytes: Bytes,
+}
+
+/// Nodes 1 to N, all of them replicas of the same groups.
+pub struct Cluster {
+    pub nodes: BTreeMap<NodeId, Replica>,
+    pub in_flight: Vec<InFlight>,
+    /// Nodes that nothing reaches or leaves.
+    pub cut_off: Vec<NodeId>,
+    /// Messages that were refused, with the reason.
+    pub refused: Vec<crate::Refused>,
+}
+
+impl Cluster {
+    pub fn new(nodes: u16, groups: &[(GroupId, Members)]) -> Self {
+        let replica = |node: u16| (NodeId(node), Replica::new(NodeId(node), settings(u64::from(node)), groups));
+        let nodes = (1..=nodes).map(replica).collect();
+        let mut cluster = Self { nodes, in_flight: Vec::new(), cut_off: Vec::new(), refused: Vec::new() };
+        cluster.nodes.values_mut().for_each(Replica::drain);
+        cluster
+    }
+
+    pub fn node(&mut self, node: u16) -> &mut Replica {
+        self.nodes.get_mut(&NodeId(node)).expect("a node of the cluster")
+    }
+
+    pub fn collect_sent(&mut self) {
+        for (from, replica) in &mut self.nodes {
+            let sent = std::mem::take(&mut replica.sent);
+            self.in_flight.extend(sent.into_iter().map(|(to, bytes)| InFlight { from: *from, to, bytes }));
+        }
+        let cut_off = &self.cut_off;
+        self.in_flight.retain(|message| !cut_off.contains(&message.from) && !cut_off.contains(&message.to));
+    }
+
+    pub fn deliver(&mut self, message: &InFlight) {
+        if let Some(replica) = self.nodes.get_mut(&message.to)
+            && let Err(refused) = replica.receive(message.from, &message.bytes)
+        {
+            self.refused.push(refused);
+        }
+    }
+
+    /// Delivers everything, in order, until nothing is on its way.
+    pub fn settle(&mut self) {
+        loop {
+            self.collect_sent();
+            if self.in_flight.is_empty() {
+                return;
+            }
+            for message in std::mem::take(&mut self.in_flight) {
+                self.deliver(&message);
+            }
+        }
+    }
+
+    pub fn ticks(&mut self, count: usize) {
+        for _ in 0..count {
+            self.nodes.values_mut().for_each(|replica| replica.step(Input::Tick).unwrap());
+            self.settle();
+        }
+    }
+
+    pub fn leader(&self, group: GroupId) -> Option<NodeId> {
+        let leads = self.nodes.values().filter(|replica| replica.leads(group));
+        leads.max_by_key(|replica| replica.roles[&group].1).map(|replica| replica.node)
+    }
+}

@@ -1,0 +1,133 @@
+//! Three voters: elections, replication, takeovers and transfers.
+
+use tribunal_types::NodeId;
+
+use super::cluster::Cluster;
+use super::{GROUP, voters};
+use crate::{Input, Output, Refused};
+
+/// A cluster whose node 1 leads.
+fn three() -> Cluster {
+    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
+    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)));
+    cluster
+}
+
+#[test]
+fn what_is_proposed_is_committed_everywhere_in_one_order() {
+    let mut cluster = three();
+    for text in ["a", "b", "c"] {
+        cluster.node(1).propose(GROUP, text).unwrap();
+    }
+    cluster.settle();
+    cluster.ticks(2);
+    for node in 1..=3 {
+        assert_eq!(cluster.node(node).proposals(GROUP), ["a", "b", "c"], "node {node}");
+    }
+}
+
+#[test]
+fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
+    let mut cluster = three();
+    for node in 1..=2 {
+        cluster.node(node).fast_disk = false;
+    }
+    cluster.node(1).take_seen();
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    let seen = cluster.node(1).take_seen();
+    let is_send = |output: &Output| matches!(output, Output::Send { .. });
+    assert!(is_send(&seen[0]) && is_send(&seen[1]), "{seen:?}");
+    assert!(matches!(seen[2..], [Output::Append { .. }, Output::Sync { urgent: true, .. }]), "{seen:?}");
+
+    cluster.node(2).take_seen();
+    cluster.settle();
+    let seen = cluster.node(2).take_seen();
+    assert!(!seen.iter().any(is_send), "{seen:?}");
+    assert!(seen.iter().any(|output| matches!(output, Output::Appended { .. })), "{seen:?}");
+    cluster.node(2).complete_sync();
+    assert!(cluster.node(2).take_seen().iter().any(is_send));
+}
+
+#[test]
+fn the_votes_of_a_node_are_held_until_they_are_durable() {
+    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
+    for node in 2..=3 {
+        cluster.node(node).fast_disk = false;
+    }
+    cluster.node(1).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), None);
+    assert_eq!(cluster.node(2).log.durable(GROUP).state.vote, 0);
+    cluster.node(2).complete_sync();
+    assert_eq!(cluster.node(2).log.durable(GROUP).state.vote, 1);
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)));
+}
+
+#[test]
+fn a_proposal_to_a_follower_is_refused_and_not_forwarded() {
+    let mut cluster = three();
+    assert_eq!(cluster.node(2).propose(GROUP, "a"), Err(Refused::NotLeader(NodeId(2))));
+    cluster.settle();
+    cluster.ticks(3);
+    assert!(cluster.node(1).proposals(GROUP).is_empty());
+}
+
+/// The leader's disk is stuck, and it sends heartbeats: an ordinary election fails, a takeover does not.
+#[test]
+fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
+    let mut cluster = three();
+    cluster.node(1).fast_disk = false;
+    cluster.node(1).propose(GROUP, "stuck").unwrap();
+    cluster.node(1).sent.clear();
+    cluster.ticks(30);
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "its heartbeats keep it the leader");
+    cluster.node(2).step(Input::Campaign(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "the others still hear from it");
+    cluster.ticks(3);
+
+    cluster.node(2).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(2)));
+    cluster.node(2).propose(GROUP, "for it").unwrap();
+    cluster.settle();
+    let mut term_begun = cluster.node(2).take_seen().into_iter();
+    assert!(term_begun.any(|output| matches!(output, Output::TermBegun { leading: true, .. })));
+
+    // The disk works again, and the home node gets its leadership back.
+    cluster.node(1).fast_disk = true;
+    cluster.node(1).drain();
+    cluster.ticks(3);
+    cluster.node(2).step(Input::TransferLeader { group: GROUP, to: NodeId(1) }).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)));
+    cluster.node(1).propose(GROUP, "back").unwrap();
+    cluster.settle();
+    cluster.ticks(2);
+    for node in 1..=3 {
+        // "stuck" reached the other nodes when it was resent, or it is lost for all of them.
+        let proposals = cluster.node(node).proposals(GROUP).join(" ");
+        assert!(proposals.ends_with("for it back"), "node {node}: {proposals}");
+    }
+}
+
+#[test]
+fn a_cut_off_leader_steps_down_and_its_proposals_are_replaced() {
+    let mut cluster = three();
+    cluster.cut_off = vec![NodeId(1)];
+    cluster.node(1).propose(GROUP, "lost").unwrap();
+    cluster.ticks(40);
+    let leader = cluster.leader(GROUP).unwrap();
+    assert_ne!(leader, NodeId(1));
+    assert_eq!(cluster.node(1).roles[&GROUP].0, None, "no majority: it leads no more");
+    cluster.nodes.get_mut(&leader).unwrap().propose(GROUP, "kept").unwrap();
+    cluster.settle();
+    cluster.cut_off.clear();
+    cluster.ticks(10);
+    for node in 1..=3 {
+        assert_eq!(cluster.node(node).proposals(GROUP), ["kept"], "node {node}");
+    }
+}
