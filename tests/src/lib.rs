@@ -13,3 +13,5 @@ pub mod render;
 pub mod replicas;
 pub mod scenario;
 pub mod script;
+pub mod sim;
+pub mod stand_ins;

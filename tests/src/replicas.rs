@@ -12,22 +12,19 @@ use tribunal_core::batcher::Batcher;
 use tribunal_core::control::ReplicatedState;
 use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
-use tribunal_core::native::{NativeRule, NativeValidator};
-use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::Visibility;
-use tribunal_replica::{
-    Answer, Commit, DecidedEpoch, Effect, Event, Imported, Now, PolicyRunner, Replica, ReplicaStart, Settings, Waiters,
-};
+use tribunal_replica::{Answer, Commit, DecidedEpoch, Effect, Event, Imported, Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{
     Batch, ControlChange, ControlEntry, ControlIndex, Csn, Decision, Epoch, EpochInput, EpochOutcome, GroupId,
-    GroupJoin, ImportedVersion, Isolation, NamespaceId, NodeId, PluginActivation, PluginSlot, StoreId, TxnId, Version,
+    GroupJoin, ImportedVersion, Isolation, NamespaceId, NodeId, StoreId, TxnId, Version,
 };
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
 use crate::scenario::{Action, Keying, Row, TxnSpec, Value, txn_id};
+use crate::stand_ins::{Native, Numbered};
 
 /// Nodes of a cluster, members and others.
 const NODES: u16 = 4;
@@ -65,45 +62,6 @@ pub fn history() -> impl Strategy<Value = History> {
     (1..=NODES, any::<bool>(), 1..=4_usize, vec(choice, 0..300)).prop_map(
         |(members, fixed_length, in_flight_max, choices)| History { members, fixed_length, in_flight_max, choices },
     )
-}
-
-/// Waits under a number.
-struct Numbered;
-
-impl Waiters for Numbered {
-    type Item = u64;
-    type Import = u64;
-    type Control = u64;
-    type Watch = u64;
-
-    fn has_left(_: &u64) -> bool {
-        false
-    }
-}
-
-/// The native policies.
-struct Native;
-
-impl PolicyRunner for Native {
-    fn policies(&self) -> Policies<'_> {
-        Policies {
-            rule: &NativeRule::FirstWriterWins,
-            validator: &NativeValidator,
-            rule_fallback: NativeRule::FirstWriterWins,
-        }
-    }
-
-    fn activated(&mut self, _: &PluginActivation, _: bool) {}
-
-    fn install(&mut self, _: &PluginSlot) {}
-
-    fn set_faults_max(&mut self, _: u32) {}
-
-    fn fell_back(&self, _: Option<Isolation>) {}
-
-    fn count_faults(&mut self, _: &EpochOutcome) -> Vec<PluginSlot> {
-        Vec::new()
-    }
 }
 
 /// One node.

@@ -76,6 +76,8 @@ pub struct BatchHead {
     pub clock_ms: u64,
     /// Microseconds of the last transaction's stamp, or of the batch's own if there are no transactions.
     pub last_micros: u64,
+    /// The batch is more than a seal of empty epochs.
+    pub has_items: bool,
 }
 
 /// Appends the encoded batch, without its group.
@@ -121,7 +123,7 @@ pub fn decode_batch(
     let values = take_last_section(&mut reader, "values")?.into_owned();
 
     let mut reader = Reader::new(&columns);
-    let BatchHead { first, last, control, closes, clock_ms, last_micros } = head;
+    let BatchHead { first, last, control, closes, clock_ms, last_micros, .. } = head;
     let stamp_us = if has & HAS_TXNS == 0 { last_micros } else { 0 };
     let keys = Arc::new(keys);
     let mut batch = Batch { group, first, last, control, closes, clock_ms, stamp_us, keys, values, ..Batch::default() };
@@ -173,7 +175,8 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     if last_micros >> (u64::BITS - Csn::NODE_BITS) != 0 {
         return Err(reader.malformed("last stamp"));
     }
-    Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, closes, clock_ms, last_micros }))
+    let has_items = has & !SEALS_SEVERAL != 0;
+    Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, closes, clock_ms, last_micros, has_items }))
 }
 
 /// Appends an id, its milliseconds as the distance from the clock: one or two bytes instead of six.

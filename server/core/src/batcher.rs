@@ -150,6 +150,11 @@ impl Batcher {
         Batch { group: self.group, first, last, control, clock_ms, stamp_us, ..batch }
     }
 
+    /// Gives only stamps above this one from now on: an earlier start of the node has given it.
+    pub fn raise(&mut self, stamp: Csn) {
+        self.last_csn = self.last_csn.max(stamp);
+    }
+
     /// Gives the next stamp.
     fn stamp(&mut self, now_us: u64) -> Csn {
         self.last_csn = Csn::new((self.last_csn.micros() + 1).max(now_us.min(CLOCK_US_MAX)), self.group.node);

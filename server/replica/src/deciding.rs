@@ -21,6 +21,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         // An entry may be agreed on twice: the first one counts, and tells what became of the proposal.
         let proposed = self.proposals.get_mut(&batch).filter(|proposed| proposed.durable_at.is_none());
         let is_new = proposed.is_some();
+        if batch.group == self.group {
+            // An earlier start of the node has proposed it, unless this one has.
+            self.batcher.raise(batch.proposal());
+        }
         if let Some(proposed) = proposed {
             self.writing -= 1;
             proposed.durable_at = Some(self.now.monotonic);

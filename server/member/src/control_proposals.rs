@@ -1,0 +1,83 @@
+//! Changes of configuration on their way to the leader of the control group.
+//!
+//! One at a time is under way, and it is sent again until it is agreed on, so a node's changes are agreed on in the order in
+//! which they were proposed. One that is agreed on twice does no harm: the control state applies a proposal once.
+
+use std::collections::VecDeque;
+
+use tribunal_types::{ControlEntry, ProposalId};
+
+/// Ticks after which a change is sent again.
+const AGAIN_TICKS: u32 = 10;
+
+/// The changes that this node proposed and that are not agreed on.
+#[derive(Debug, Default)]
+pub(crate) struct ControlProposals {
+    waiting: VecDeque<ControlEntry>,
+    /// Ticks since the first one was sent; `None` if it was not.
+    sent: Option<u32>,
+}
+
+impl ControlProposals {
+    pub(crate) fn add(&mut self, entry: ControlEntry) {
+        self.waiting.push_back(entry);
+    }
+
+    /// Notes that a change is agreed on.
+    pub(crate) fn agreed(&mut self, proposal: ProposalId) {
+        if self.waiting.front().is_some_and(|entry| entry.proposal == proposal) {
+            self.waiting.pop_front();
+            self.sent = None;
+        }
+    }
+
+    /// Notes that a tick has passed.
+    pub(crate) fn tick(&mut self) {
+        self.sent = self.sent.map(|ticks| ticks + 1).filter(|ticks| *ticks < AGAIN_TICKS);
+    }
+
+    /// Notes that the leader is another one: what was sent may be lost.
+    pub(crate) fn leader_changed(&mut self) {
+        self.sent = None;
+    }
+
+    /// Returns the change to propose or to send now.
+    pub(crate) fn due(&self) -> Option<&ControlEntry> {
+        if self.sent.is_some() { None } else { self.waiting.front() }
+    }
+
+    /// Notes that the change was proposed or sent.
+    pub(crate) fn sent(&mut self) {
+        self.sent = Some(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::ControlChange;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_sent_again_until_it_is_agreed_on() {
+        let entry = |number| ControlEntry {
+            proposal: ProposalId { run: 1, number },
+            change: ControlChange::RevokeKey { id: String::new() },
+        };
+        let mut proposals = ControlProposals::default();
+        proposals.add(entry(1));
+        proposals.add(entry(2));
+        let due = |proposals: &ControlProposals| proposals.due().map(|entry| entry.proposal.number);
+        assert_eq!(due(&proposals), Some(1));
+        proposals.sent();
+        proposals.agreed(entry(2).proposal);
+        assert_eq!(due(&proposals), None);
+        (0..AGAIN_TICKS).for_each(|_| proposals.tick());
+        assert_eq!(due(&proposals), Some(1));
+        proposals.sent();
+        proposals.leader_changed();
+        assert_eq!(due(&proposals), Some(1));
+        proposals.agreed(entry(1).proposal);
+        assert_eq!(due(&proposals), Some(2));
+    }
+}

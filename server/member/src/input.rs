@@ -1,0 +1,42 @@
+//! What happens to a member.
+
+use tribunal_raft::GroupPoint;
+use tribunal_replica::{Event, Waiters};
+use tribunal_types::{GroupId, NodeId};
+
+use crate::frame::Frame;
+
+/// What happens to a member.
+pub enum Input<W: Waiters> {
+    /// For its replica: what clients, pushes and timers bring. Entries and terms come from the groups, never from here.
+    Replica(Event<W>),
+    /// From another member. Its connection has proved who it is.
+    Frame {
+        /// The sender.
+        from: NodeId,
+        /// What it sent.
+        frame: Frame,
+    },
+    /// The time between two ticks has passed.
+    Tick,
+    /// All outputs before [`Output::Sync`](crate::Output::Sync) with this number are durable.
+    Persisted(u64),
+    /// Messages to this node may be lost.
+    Unreachable(NodeId),
+    /// The state of a group up to this index is in a durable image of this node: its log may be truncated.
+    Compact {
+        /// The group.
+        group: GroupId,
+        /// Index of the last entry that the image includes.
+        upto: u64,
+    },
+    /// Give the leadership of all groups away that others can lead: the node is about to stop.
+    HandOver,
+    /// A state image was installed that includes a group up to here.
+    Installed {
+        /// The group.
+        group: GroupId,
+        /// What the image includes of it.
+        point: GroupPoint,
+    },
+}

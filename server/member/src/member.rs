@@ -1,0 +1,295 @@
+//! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tribunal_codec::{EntryId, batch_head, decode_batch, decode_control, encode_batch, encode_control};
+use tribunal_core::executor::ShardExecutor;
+use tribunal_core::row_key::RowKeyer;
+use tribunal_raft::{BadGroup, GroupLog, Input as RaftInput, Output as RaftOutput, RaftGroups, Refused, StoredGroup};
+use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, Waiters};
+use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
+
+use crate::control_proposals::ControlProposals;
+use crate::frame::Frame;
+use crate::homecoming::Homecoming;
+use crate::input::Input;
+use crate::output::Output;
+use crate::roles::Roles;
+
+/// What a member starts with, after its log was opened.
+pub struct MemberStart<W: Waiters, P, E, L> {
+    /// The node.
+    pub node: NodeId,
+    /// The group that it leads when all is well.
+    pub group: GroupId,
+    /// Its replica, in the state of the last image, with the fold there; `leads` is not set.
+    pub replica: Replica<W, P, E>,
+    /// Last control entry that the replica's state includes.
+    pub control: ControlIndex,
+    /// Names rows: the same on all members.
+    pub keyer: RowKeyer,
+    /// Reads the groups' logs.
+    pub log: L,
+    /// Pace and seed of elections.
+    pub raft: tribunal_raft::Settings,
+    /// All groups, each from where the image includes it.
+    pub groups: Vec<StoredGroup>,
+}
+
+/// One member of a cluster.
+///
+/// Invariants:
+/// * the replica receives entries, terms and control entries from the groups only, in the order of each log;
+/// * it receives the next event when everything that followed from the one before has been returned.
+pub struct Member<W: Waiters, P, E, L: GroupLog> {
+    node: NodeId,
+    group: GroupId,
+    replica: Replica<W, P, E>,
+    raft: RaftGroups<L>,
+    keyer: RowKeyer,
+    /// Control entries that the replica has received.
+    control: ControlIndex,
+    controls: ControlProposals,
+    roles: Roles,
+    homecoming: Homecoming,
+    /// Events for the replica.
+    events: VecDeque<Event<W>>,
+    now: Now,
+}
+
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
+    /// Starts a member. It stands for election in its own group at once, and in the control group if nobody else can.
+    ///
+    /// # Errors
+    /// If what the log has of a group does not fit together.
+    pub fn new(start: MemberStart<W, P, E, L>, now: Now) -> Result<Self, BadGroup> {
+        let MemberStart { node, group, replica, control, keyer, log, raft, groups } = start;
+        let mut raft = RaftGroups::new(node, raft, log);
+        groups.into_iter().try_for_each(|stored| raft.add_group(stored))?;
+        let alone = raft.members(GroupId::CONTROL).is_some_and(|members| members.voters.iter().eq([&node]));
+        let mut member = Member {
+            node,
+            group,
+            replica,
+            raft,
+            keyer,
+            control,
+            controls: ControlProposals::default(),
+            roles: Roles::new(node),
+            homecoming: Homecoming::default(),
+            events: VecDeque::new(),
+            now,
+        };
+        member.tell_raft(RaftInput::Campaign(group));
+        if alone {
+            member.tell_raft(RaftInput::Campaign(GroupId::CONTROL));
+        }
+        Ok(member)
+    }
+
+    /// Takes an input. What follows comes from [`Member::poll`], all of it before the next input.
+    ///
+    /// # Errors
+    /// Why a frame of a peer was refused; it has changed nothing.
+    pub fn step(&mut self, input: Input<W>, now: Now) -> Result<(), Refused> {
+        self.now = now;
+        match input {
+            Input::Replica(event) => self.events.push_back(event),
+            Input::Frame { from, frame: Frame::Raft(message) } => {
+                self.homecoming.received(from);
+                return self.raft.step(RaftInput::Message { from, message });
+            }
+            Input::Frame { frame: Frame::Control(entry), .. } => {
+                // Its proposer sends it again if it is lost.
+                return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
+            }
+            Input::Tick => self.tick(),
+            Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),
+            Input::Unreachable(node) => return self.raft.step(RaftInput::Unreachable(node)),
+            Input::Compact { group, upto } => return self.raft.step(RaftInput::Compact { group, upto }),
+            Input::Installed { group, point } => return self.raft.step(RaftInput::Install { group, point }),
+            Input::HandOver => self.hand_over(),
+        }
+        Ok(())
+    }
+
+    /// Returns the next output; `None` until there is another input.
+    pub fn poll(&mut self) -> Option<Output<W>> {
+        loop {
+            if let Some(effect) = self.replica.poll() {
+                if let Some(output) = self.effect(effect) {
+                    return Some(output);
+                }
+            } else if let Some(event) = self.events.pop_front() {
+                self.replica.step(event, self.now);
+            } else if let Some(output) = self.raft.poll() {
+                if let Some(output) = self.raft_output(output) {
+                    return Some(output);
+                }
+            } else if let Some(output) = self.send_control() {
+                return Some(output);
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// Returns the replica.
+    #[must_use]
+    pub fn replica(&self) -> &Replica<W, P, E> {
+        &self.replica
+    }
+
+    /// Returns the leader of a group, if this node knows one.
+    #[must_use]
+    pub fn leader(&self, group: GroupId) -> Option<NodeId> {
+        self.roles.leader(group)
+    }
+
+    /// Returns whether this node takes commits: it leads its own group, and a majority has followed it lately.
+    #[must_use]
+    pub fn takes_commits(&self) -> bool {
+        self.roles.leads(self.group)
+    }
+
+    fn tick(&mut self) {
+        self.tell_raft(RaftInput::Tick);
+        self.controls.tick();
+        let home = self.group;
+        let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
+        for group in self.homecoming.tick(led) {
+            self.tell_raft(RaftInput::TransferLeader { group, to: group.node });
+        }
+        self.events.push_back(Event::Tick);
+    }
+
+    /// Gives leaderships away: of a group of another node to that one, of the others to anybody.
+    fn hand_over(&mut self) {
+        for group in self.roles.led().collect::<Vec<_>>() {
+            let voters = self.raft.members(group).map(|members| members.voters.clone()).unwrap_or_default();
+            let home = Some(group.node).filter(|node| *node != self.node && voters.contains(node));
+            // The next one in the order of numbers, so that not everybody gives to the same node.
+            let after = voters.range(self.node..).chain(voters.range(..self.node)).copied();
+            if let Some(to) = home.or_else(|| after.into_iter().find(|node| *node != self.node)) {
+                self.tell_raft(RaftInput::TransferLeader { group, to });
+            }
+        }
+    }
+
+    /// Brings an input to the groups that they may refuse: it is not the moment for it, and it comes again.
+    fn tell_raft(&mut self, input: RaftInput) {
+        let _ = self.raft.step(input);
+    }
+
+    /// Carries out what the replica wants of the groups; returns everything else.
+    fn effect(&mut self, effect: Effect<W>) -> Option<Output<W>> {
+        match effect {
+            Effect::Append(batch) => self.propose(batch),
+            Effect::AppendControl(_, entry) => self.controls.add(entry),
+            Effect::TakeOver(group) => self.tell_raft(RaftInput::TakeOver(group)),
+            effect => return Some(Output::Effect(effect)),
+        }
+        None
+    }
+
+    fn propose(&mut self, batch: Arc<Batch>) {
+        let mut payload = Vec::new();
+        encode_batch(&batch, &mut payload);
+        // What belongs to a term that has not begun would be taken for lost when it begins.
+        if !self.roles.leads(batch.group) || self.raft.propose(batch.group, payload).is_err() {
+            self.events.push_back(Event::NotProposed(batch));
+        }
+    }
+
+    /// Proposes the next change of configuration, or returns what sends it to the leader.
+    fn send_control(&mut self) -> Option<Output<W>> {
+        let entry = self.controls.due()?;
+        let leader = self.roles.leader(GroupId::CONTROL)?;
+        let entry = entry.clone();
+        self.controls.sent();
+        if leader == self.node {
+            // If it is refused, it is tried again like one that was lost.
+            let _ = self.raft.propose(GroupId::CONTROL, encode_control(&entry));
+            return self.poll();
+        }
+        Some(Output::Send { to: leader, frame: Frame::Control(Box::new(entry)) })
+    }
+
+    fn raft_output(&mut self, output: RaftOutput) -> Option<Output<W>> {
+        match output {
+            RaftOutput::Send { to, message } => return Some(Output::Send { to, frame: Frame::Raft(message) }),
+            RaftOutput::Append { group, id, content } => return Some(Output::Append { group, id, content }),
+            RaftOutput::SetState { group, state } => return Some(Output::SetState { group, state }),
+            RaftOutput::Sync { number, urgent } => return Some(Output::Sync { number, urgent }),
+            RaftOutput::NeedsImage { group, leader, at_least } => {
+                return Some(Output::NeedsImage { group, leader, at_least });
+            }
+            RaftOutput::Failed { group, reason } => return Some(Output::Failed { group, reason }),
+            RaftOutput::Appended { group, payload, .. } => self.appended(group, &payload),
+            RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
+            RaftOutput::TermBegun { group, id, leading } => self.term_begun(group, id.term, leading),
+            RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
+            RaftOutput::MembersChanged { .. } | RaftOutput::ReadState { .. } | RaftOutput::ReadLost { .. } => {}
+        }
+        None
+    }
+
+    /// Lets the replica seal what a peer's batch waits for, before that is agreed on.
+    fn appended(&mut self, group: GroupId, payload: &Bytes) {
+        if group != GroupId::CONTROL
+            && group != self.group
+            && let Ok(head) = batch_head(payload)
+            && head.has_items
+        {
+            self.events.push_back(Event::Appended(head.last));
+        }
+    }
+
+    fn committed(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Option<Output<W>> {
+        let event = if group == GroupId::CONTROL {
+            decode_control(payload).map(|entry| self.control_entry(entry))
+        } else {
+            let keyer = self.keyer;
+            let batch = decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key));
+            batch.map(|batch| Event::Entry(Arc::new(batch)))
+        };
+        match event {
+            Ok(event) => self.events.push_back(event),
+            // Every member refuses the same bytes: to go on without them would be another log.
+            Err(malformed) => {
+                let reason = format!("entry {} of term {}: {malformed}", id.index, id.term);
+                return Some(Output::Failed { group, reason });
+            }
+        }
+        None
+    }
+
+    fn control_entry(&mut self, entry: ControlEntry) -> Event<W> {
+        self.control = ControlIndex(self.control.0 + 1);
+        self.controls.agreed(entry.proposal);
+        Event::ControlEntry(self.control, entry)
+    }
+
+    fn term_begun(&mut self, group: GroupId, term: u64, leading: bool) {
+        let leads = self.roles.begun(group, term, leading);
+        if leads && group != self.group {
+            self.homecoming.led(group);
+        }
+        if group == GroupId::CONTROL {
+            self.controls.leader_changed();
+        } else {
+            self.events.push_back(Event::TermBegun { group, leads });
+        }
+    }
+
+    fn role(&mut self, group: GroupId, leader: Option<NodeId>, term: u64) {
+        let lost = self.roles.changed(group, leader, term);
+        if group == GroupId::CONTROL {
+            self.controls.leader_changed();
+        } else if lost {
+            self.events.push_back(Event::LeaderLost(group));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a member wants done.
+
+use bytes::Bytes;
+use tribunal_codec::{EntryId, GroupState};
+use tribunal_replica::{Effect, Waiters};
+use tribunal_types::{GroupId, NodeId};
+
+use crate::frame::Frame;
+
+/// What a member wants done, in this order.
+pub enum Output<W: Waiters> {
+    /// Of its replica; never a proposal or a takeover, which are the member's own affair.
+    Effect(Effect<W>),
+    /// Write an entry of a group into the log.
+    Append {
+        /// The group.
+        group: GroupId,
+        /// Its name.
+        id: EntryId,
+        /// Its content.
+        content: Bytes,
+    },
+    /// Write a group's state into the log.
+    SetState {
+        /// The group.
+        group: GroupId,
+        /// The state.
+        state: GroupState,
+    },
+    /// Make everything before it durable, then step [`Input::Persisted`](crate::Input::Persisted).
+    Sync {
+        /// Ascending.
+        number: u64,
+        /// Something waits for it. Otherwise it may be done with the next one.
+        urgent: bool,
+    },
+    /// Send a frame. It may be lost.
+    Send {
+        /// To this node.
+        to: NodeId,
+        /// The frame.
+        frame: Frame,
+    },
+    /// The node has been away for too long: entries that it needs are no longer there. It needs a state image that includes
+    /// the group at least up to this entry.
+    NeedsImage {
+        /// The group.
+        group: GroupId,
+        /// The node that leads it.
+        leader: NodeId,
+        /// The last entry that is compacted there.
+        at_least: EntryId,
+    },
+    /// An entry of the log, or what a majority agreed on, cannot be read: the member must not go on.
+    Failed {
+        /// The group.
+        group: GroupId,
+        /// Why.
+        reason: String,
+    },
+}

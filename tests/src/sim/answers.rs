@@ -1,0 +1,147 @@
+//! What clients are told, and what the witness makes of it.
+
+use tribunal_member::Input;
+use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
+use tribunal_types::{Decision, EpochInput, EpochOutcome, NodeId, VerdictAt};
+
+use crate::scenario::{Action, Keying};
+use crate::sim::clients::{Known, Operation, another};
+use crate::sim::world::{Happening, World};
+use crate::stand_ins::Numbered;
+
+/// How long a client waits for an answer, microseconds.
+const TIMEOUT_US: u64 = 1_500_000;
+
+impl World {
+    /// A client begins its next transaction, or asks again for the one that it has.
+    pub(super) fn client_acts(&mut self, client: usize, asked: u16) -> Result<(), String> {
+        let node = another(NodeId(asked), self.machines.len() as u16, &mut self.random);
+        let open = self.clients[client].operation.filter(|at| self.operations[*at].is_open());
+        if open.is_none() && !self.draining() {
+            let none = std::collections::BTreeMap::new();
+            let versions =
+                self.machines[usize::from(node) - 1].process.as_ref().map_or(&none, |process| &process.versions);
+            let number = self.operations.len() as u64 + 1;
+            let operation = Operation::draw(number, self.time_us, versions, &mut self.random);
+            self.operations.push(operation);
+            self.clients[client].operation = Some(self.operations.len() - 1);
+        }
+        let Some(at) = self.clients[client].operation.filter(|at| self.operations[*at].is_open()) else {
+            return Ok(());
+        };
+        self.operations[at].attempts += 1;
+        self.attempts += 1;
+        let attempt = self.attempts;
+        self.clients[client].attempt = attempt;
+        self.asked.insert(attempt, (client, node, self.time_us));
+        self.later(TIMEOUT_US, Happening::ClientGivesUp { client, attempt });
+        let machine = &self.machines[usize::from(node) - 1];
+        if machine.process.is_none() || machine.paused_until > self.time_us {
+            // Nobody answers.
+            return Ok(());
+        }
+        let txn = self.operations[at].txn.clone();
+        self.trace.note(self.time_us, format_args!("client {client} sends transaction {} to node {node}", txn.body));
+        let txn = Box::new(txn.request(&Keying::default()));
+        self.step(node, Input::Replica(Event::Commits(vec![Commit { txn, waiter: attempt }])))
+    }
+
+    /// A client has waited for long enough: it asks another node.
+    pub(super) fn client_gives_up(&mut self, client: usize, attempt: u64) -> Result<(), String> {
+        if self.clients[client].attempt != attempt {
+            return Ok(());
+        }
+        let Some((_, node, _)) = self.asked.remove(&attempt) else { return Ok(()) };
+        if let Some(at) = self.clients[client].operation {
+            self.operations[at].in_doubt = true;
+        }
+        self.client_acts(client, node)
+    }
+
+    pub(super) fn answered(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
+        let verdict = match answer {
+            Answer::Stored(at) => Some(at),
+            _ => None,
+        };
+        match verdict {
+            Some(at) => self.told_verdict(node, waiter, at),
+            None => self.told(node, waiter, answer),
+        }
+    }
+
+    fn told_verdict(&mut self, node: u16, waiter: u64, at: VerdictAt) -> Result<(), String> {
+        let verdict = self.witness.verdict_at(at)?;
+        let Some((client, _, since_us)) = self.asked.remove(&waiter) else { return Ok(()) };
+        self.invariant_no_answer_from_a_minority(node, since_us)?;
+        let Some(at) = self.clients[client].operation else { return Ok(()) };
+        let id = self.operations[at].id();
+        self.witness.invariant_a_verdict_is_final(id, &verdict)?;
+        self.trace.note(self.time_us, format_args!("client {client} is told {verdict:?} by node {node}"));
+        self.report.decided += 1;
+        self.report.latency_us_max = self.report.latency_us_max.max(self.time_us - since_us);
+        self.operations[at].known = Known::Verdict(verdict);
+        self.think(client, node, 30_000);
+        Ok(())
+    }
+
+    /// An answer that is no verdict.
+    fn told(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
+        let Some((client, ..)) = self.asked.remove(&waiter) else { return Ok(()) };
+        let Some(at) = self.clients[client].operation else { return Ok(()) };
+        self.trace.note(self.time_us, format_args!("client {client} is told {answer:?} by node {node}"));
+        match answer {
+            Answer::NotTaken | Answer::Stopping => self.report.not_taken += 1,
+            Answer::InFlight | Answer::Unknown => self.operations[at].in_doubt = true,
+            Answer::Expired | Answer::Fenced => self.operations[at].known = Known::Never,
+            Answer::BodyMismatch => {
+                return Err(format!("node {node} knows {:?} with another body", self.operations[at].id()));
+            }
+            Answer::Decided { .. } | Answer::Stored(_) => return Err("a verdict without its epoch".into()),
+        }
+        self.think(client, node, 150_000);
+        Ok(())
+    }
+
+    fn think(&mut self, client: usize, asked: u16, at_most_us: u64) {
+        self.clients[client].attempt = 0;
+        let wait_us = self.random.between(1_000, at_most_us);
+        self.later(wait_us, Happening::ClientActs { client, asked });
+    }
+
+    pub(super) fn decided(&mut self, node: u16, decided: DecidedEpoch<Numbered>) -> Result<(), String> {
+        let DecidedEpoch { input, outcome, own, .. } = decided;
+        let digest = self.member(node).ok_or("it runs")?.replica().resolver().digest();
+        self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
+        self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, digest)?;
+        self.learn(node, &input, &outcome);
+        let Some(own) = own else { return Ok(()) };
+        let mut told = Vec::new();
+        own.items.answer(&outcome, own.places, |waiter, answer, _| told.push((waiter, answer)));
+        for (waiter, answer) in told {
+            match answer {
+                Answer::Decided { item, .. } => {
+                    self.told_verdict(node, waiter, VerdictAt { epoch: input.epoch, item })?;
+                }
+                answer => self.answered(node, waiter, answer)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers what an epoch wrote, as an engine with a cache would.
+    fn learn(&mut self, node: u16, input: &EpochInput, outcome: &EpochOutcome) {
+        let ids: Vec<_> = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.id)).collect();
+        for &ix in &outcome.order {
+            let Decision::Committed { version } = outcome.decisions[ix.0 as usize] else { continue };
+            let Some(at) = self.operation_of(ids[ix.0 as usize]) else { continue };
+            let writes = self.operations[at].txn.writes.clone();
+            let Some(process) = &mut self.machine(node).process else { return };
+            for (row, action) in writes {
+                match action {
+                    Action::Delete => process.versions.remove(&row.key),
+                    _ => process.versions.insert(row.key, version),
+                };
+            }
+        }
+    }
+}

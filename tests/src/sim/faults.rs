@@ -1,0 +1,86 @@
+//! What goes wrong, drawn from a seed: when, where, and for how long.
+
+use crate::sim::random::Random;
+
+/// A fault, at a machine or in the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The process is killed; what it wrote stays in the cache.
+    Kill,
+    /// The power is cut; what was not synced may be lost, torn or reordered.
+    PowerCut,
+    /// All machines lose power at once.
+    Blackout,
+    /// The process is stopped and continues later.
+    Pause,
+    /// Syncs do not return, while heartbeats go on.
+    StuckDisk,
+    /// The next sync fails.
+    FailingSync,
+    /// One machine is cut off from all others.
+    Isolation,
+    /// One machine sends, but receives nothing.
+    Deafness,
+    /// Two machines cannot reach each other; a third reaches both.
+    Bridge,
+    /// Frames are lost, come twice, and overtake each other.
+    BadLinks,
+    /// A clock jumps, by up to ten seconds.
+    ClockJump,
+    /// A machine's ticks come too fast or too slow.
+    ClockDrift,
+    /// A process hands its leaderships over.
+    HandOver,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 13] = [
+        Fault::Kill,
+        Fault::PowerCut,
+        Fault::Blackout,
+        Fault::Pause,
+        Fault::StuckDisk,
+        Fault::FailingSync,
+        Fault::Isolation,
+        Fault::Deafness,
+        Fault::Bridge,
+        Fault::BadLinks,
+        Fault::ClockJump,
+        Fault::ClockDrift,
+        Fault::HandOver,
+    ];
+
+    /// Returns whether it ends by a repair of the network.
+    #[must_use]
+    pub fn is_of_the_network(self) -> bool {
+        matches!(self, Fault::Isolation | Fault::Deafness | Fault::Bridge | Fault::BadLinks)
+    }
+}
+
+/// A fault that is to happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    /// When, microseconds.
+    pub at_us: u64,
+    /// For how long, microseconds.
+    pub lasts_us: u64,
+    /// What.
+    pub fault: Fault,
+    /// Where, if it is at one machine.
+    pub node: u16,
+}
+
+/// Draws the faults of a run that ends at `end_us`.
+#[must_use]
+pub fn plan(machines: u16, end_us: u64, random: &mut Random) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    let mut at_us = random.between(200_000, 1_000_000);
+    while at_us < end_us {
+        let fault = random.one_of(&Fault::ALL);
+        let node = random.between(1, u64::from(machines)) as u16;
+        planned.push(Planned { at_us, lasts_us: random.between(100_000, 2_500_000), fault, node });
+        at_us += random.between(150_000, 1_500_000);
+    }
+    planned
+}

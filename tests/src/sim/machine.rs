@@ -1,0 +1,204 @@
+//! One machine: a disk, a clock that may be wrong, and a process that is a member of the cluster as long as it runs.
+//!
+//! The process uses the real log on a simulated disk. A sync is begun when the member asks for one and takes a while;
+//! what is written meanwhile waits for the next one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use tribunal_codec::EntryId;
+use tribunal_core::batcher::Batcher;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::executor::Inline;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_core::visibility::Visibility;
+use tribunal_log::sim::SimFiles;
+use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
+use tribunal_member::{GroupLog, GroupPoint, Member, MemberStart, Members, RaftSettings, StoredGroup};
+use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
+use tribunal_types::{ControlIndex, Csn, Epoch, GroupId, NodeId, Version};
+
+use crate::cluster::{group, tracked};
+use crate::generate::START_MS;
+use crate::stand_ins::{Native, Numbered};
+
+/// Time between two ticks of a machine whose clock runs right, microseconds.
+pub const TICK_US: u64 = 30_000;
+/// Where a machine's log is on its disk.
+const LOG_DIR: &str = "/data/tribunal/log";
+/// Row names are the same on all machines.
+const ROW_SECRET: [u8; 16] = [7; 16];
+/// How long others wait for a group whose leader is alive.
+const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
+
+/// The member that runs on a machine.
+pub type SimMember = Member<Numbered, Native, Inline, SimLog>;
+
+/// The groups' logs on a simulated disk, for the Raft groups to read.
+#[derive(Clone)]
+pub struct SimLog(LogReader);
+
+impl GroupLog for SimLog {
+    type Error = LogError;
+
+    fn bounds(&self, group: GroupId) -> (EntryId, EntryId) {
+        self.0.group_bounds(group)
+    }
+
+    fn term(&self, group: GroupId, index: u64) -> Option<u64> {
+        self.0.group_term(group, index)
+    }
+
+    fn entry(&self, group: GroupId, index: u64) -> Result<Option<Vec<u8>>, LogError> {
+        self.0.group_entry(group, index)
+    }
+}
+
+/// A process.
+pub struct Process {
+    /// What it is a member with.
+    pub member: SimMember,
+    /// Writes its log.
+    pub log: DiskLog,
+    /// Number of the last sync that the member asked for, if it was not begun; and whether something waits for it.
+    pub wanted: Option<(u64, bool)>,
+    /// Number of the sync that is under way.
+    pub syncing: Option<u64>,
+    /// What its clients have read: rows by the version that they saw.
+    pub versions: BTreeMap<String, Version>,
+}
+
+/// A machine.
+pub struct Machine {
+    /// Its number.
+    pub node: u16,
+    /// Its disk.
+    pub disk: SimFiles,
+    /// Its process, if one runs.
+    pub process: Option<Process>,
+    /// Counts starts of the process: what belongs to an earlier one is forgotten.
+    pub starts: u64,
+    /// How far its clock is from the true time, microseconds.
+    pub clock_off_us: i64,
+    /// How fast its ticks come, of a thousand: 1000 is right.
+    pub pace: u64,
+    /// Nothing happens on it before this time, microseconds.
+    pub paused_until: u64,
+    /// No sync ends before this time, microseconds.
+    pub stuck_until: u64,
+    /// Its power was cut, or its disk has failed: what was not synced may be lost.
+    pub lost_power: bool,
+    /// The epoch length that it was configured with: machines need not agree on it.
+    epoch_length: Option<Duration>,
+}
+
+impl Machine {
+    /// A machine that is switched off, with an empty disk.
+    #[must_use]
+    pub fn new(node: u16, seed: u64, epoch_length: Option<Duration>) -> Machine {
+        Machine {
+            node,
+            disk: SimFiles::new(seed),
+            process: None,
+            starts: 0,
+            clock_off_us: 0,
+            pace: 1000,
+            paused_until: 0,
+            stuck_until: 0,
+            lost_power: false,
+            epoch_length,
+        }
+    }
+
+    /// Returns the time on this machine.
+    #[must_use]
+    pub fn now(&self, time_us: u64) -> Now {
+        let unix_us = (START_MS * 1000 + time_us).saturating_add_signed(self.clock_off_us);
+        Now { monotonic: Duration::from_micros(time_us), unix_us }
+    }
+
+    /// Starts the process from what is on the disk.
+    ///
+    /// # Errors
+    /// If the log cannot be opened, or what it contains does not fit together.
+    pub fn start(&mut self, machines: u16, seed: u64, time_us: u64) -> Result<(), String> {
+        self.starts += 1;
+        let options = LogOptions { node: NodeId(self.node), retention_ms: 0, ..LogOptions::default() };
+        let opened = open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
+        let now = self.now(time_us);
+        let own = group(self.node);
+        let members: Vec<GroupId> = (1..=machines).map(group).collect();
+        let first = Members::first((1..=machines).map(NodeId));
+        let stored = |group: GroupId| StoredGroup {
+            group,
+            state: opened.reader.group_state(group),
+            applied: GroupPoint { id: EntryId::default(), members: first.clone() },
+        };
+        let groups = [GroupId::CONTROL].into_iter().chain(members.iter().copied()).map(stored).collect();
+        let start = MemberStart {
+            node: NodeId(self.node),
+            group: own,
+            replica: Replica::new(self.replica(own, &members), now),
+            control: ControlIndex(0),
+            keyer: RowKeyer::new(ROW_SECRET),
+            log: SimLog(opened.reader.clone()),
+            raft: RaftSettings { election_ticks: 10, heartbeat_ticks: 2, seed: seed ^ self.starts << 32 },
+            groups,
+        };
+        let member = Member::new(start, now).map_err(|error| error.to_string())?;
+        let versions = BTreeMap::new();
+        self.process = Some(Process { member, log: opened.writer, wanted: None, syncing: None, versions });
+        Ok(())
+    }
+
+    fn replica(&self, own: GroupId, members: &[GroupId]) -> ReplicaStart<Native, Inline> {
+        let mut resolver = Resolver::new(ResolverConfig::default());
+        resolver.declare_store(tracked(1, "kv"));
+        ReplicaStart {
+            group: own,
+            leads: false,
+            resolver,
+            epochs: Epochs::new(members, Epoch(1), 0),
+            batcher: Batcher::new(own, Csn::new(0, own.node)),
+            visibility: Visibility::new(Epoch(0)),
+            replicated: ReplicatedState::default(),
+            control: ControlIndex(0),
+            run: u64::from(self.node) << 32 | self.starts,
+            policies: Native,
+            executor: Inline,
+            settings: Settings {
+                epoch_length: self.epoch_length,
+                image_every_bytes: u64::MAX,
+                quota: "nothing".into(),
+                in_flight_max: 4,
+                take_over_after: Some(TAKE_OVER_AFTER),
+            },
+        }
+    }
+
+    /// Ends the process: what it wrote stays in the system's cache.
+    pub fn kill(&mut self) {
+        self.disk.kill_process();
+        self.process = None;
+    }
+
+    /// Cuts the power.
+    pub fn cut_power(&mut self) {
+        self.disk.cut_power();
+        self.process = None;
+        self.lost_power = true;
+    }
+}
+
+impl Process {
+    /// Syncs the log.
+    ///
+    /// # Errors
+    /// If the disk fails: then nothing that is not durable may be acknowledged, ever.
+    pub fn sync(&mut self) -> Result<(), String> {
+        self.log.sync().and_then(|()| self.log.idle_mark()).map_err(|error| error.to_string())
+    }
+}

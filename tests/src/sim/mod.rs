@@ -1,0 +1,21 @@
+//! A cluster in a simulated world: real members, real logs, and disks, clocks and a network that follow from a seed.
+//!
+//! One thread, one queue of events. The same seed gives the same run, byte for byte; a run that breaks an invariant prints its
+//! seed, and `cargo run --release -p tribunal-tests --bin sim -- --seed N --trace` plays it again with all that happens.
+//!
+//! What a run shows: an epoch has one content and one outcome, a verdict is final wherever it is asked for, what was
+//! acknowledged is present on every machine after the last fault, and the cluster gets there.
+
+mod answers;
+pub mod clients;
+pub mod faults;
+pub mod machine;
+pub mod network;
+mod process;
+pub mod random;
+mod trace;
+pub mod witness;
+mod world;
+
+pub use trace::Trace;
+pub use world::{Planted, Report, Run, play};

@@ -1,0 +1,64 @@
+//! The network between machines: what arrives, and when.
+
+use std::collections::BTreeSet;
+
+use crate::sim::random::Random;
+
+/// What is wrong with all links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Quality {
+    /// Frames that are lost, of a thousand.
+    pub lost: u64,
+    /// Frames that arrive twice, of a thousand.
+    pub twice: u64,
+    /// Delay that is added at most, microseconds: frames overtake each other.
+    pub jitter_us: u64,
+}
+
+/// The links.
+#[derive(Debug)]
+pub struct Network {
+    /// One way between two machines, microseconds.
+    latency_us: u64,
+    /// What is wrong at the moment.
+    pub quality: Quality,
+    /// Links on which nothing arrives: from, to.
+    cut: BTreeSet<(u16, u16)>,
+}
+
+impl Network {
+    /// A network without faults.
+    #[must_use]
+    pub fn new(latency_us: u64) -> Network {
+        Network { latency_us, quality: Quality::default(), cut: BTreeSet::new() }
+    }
+
+    /// Cuts a link in one direction.
+    pub fn cut(&mut self, from: u16, to: u16) {
+        self.cut.insert((from, to));
+    }
+
+    /// Repairs all links.
+    pub fn repair(&mut self) {
+        self.cut.clear();
+    }
+
+    /// Returns whether frames can pass in both directions.
+    #[must_use]
+    pub fn connects(&self, one: u16, other: u16) -> bool {
+        !self.cut.contains(&(one, other)) && !self.cut.contains(&(other, one))
+    }
+
+    /// Returns after how many microseconds a frame arrives: never, once, or twice.
+    pub fn delays(&mut self, from: u16, to: u16, random: &mut Random) -> Vec<u64> {
+        let Quality { lost, twice, jitter_us } = self.quality;
+        let mut delays = Vec::new();
+        if self.cut.contains(&(from, to)) || random.chance(lost) {
+            return delays;
+        }
+        for _ in 0..=u8::from(random.chance(twice)) {
+            delays.push(self.latency_us + random.between(0, self.latency_us / 4 + jitter_us));
+        }
+        delays
+    }
+}

@@ -1,0 +1,131 @@
+//! Carries out what members want done: writes, syncs, frames.
+
+use tribunal_member::{Input, Output};
+use tribunal_replica::Effect;
+
+use crate::sim::world::{Happening, World};
+use crate::stand_ins::Numbered;
+
+impl World {
+    /// Brings an input to a machine's member, if it runs, and carries out what follows.
+    pub(super) fn step(&mut self, node: u16, input: Input<Numbered>) -> Result<(), String> {
+        let time_us = self.time_us;
+        let now = self.machine(node).now(time_us);
+        let Some(process) = &mut self.machine(node).process else { return Ok(()) };
+        // A frame that is refused changes nothing; that is all that a peer can expect.
+        if let Err(refused) = process.member.step(input, now) {
+            self.trace.note(self.time_us, format_args!("node {node} refuses: {refused}"));
+        }
+        while let Some(output) = self.machine(node).process.as_mut().and_then(|process| process.member.poll()) {
+            if let Err(error) = self.carry_out(node, output)? {
+                self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+                self.stop_for_good(node);
+            }
+        }
+        self.begin_sync(node);
+        Ok(())
+    }
+
+    /// Carries an output out. The inner error is one of the disk.
+    fn carry_out(&mut self, node: u16, output: Output<Numbered>) -> Result<Result<(), String>, String> {
+        let time_us = self.time_us;
+        match output {
+            Output::Effect(effect) => self.effect(node, effect)?,
+            Output::Append { group, id, content } => {
+                let line =
+                    format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
+                self.trace.note(time_us, line);
+                let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
+                return Ok(process.log.append_group_entry(group, id, &content).map_err(|error| error.to_string()));
+            }
+            Output::SetState { group, state } => {
+                let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
+                return Ok(process.log.set_group_state(group, &state).map_err(|error| error.to_string()));
+            }
+            Output::Sync { number, urgent } => {
+                let early = self.planted_early_ack();
+                let machine = self.machine(node);
+                let start = machine.starts;
+                let Some(process) = &mut machine.process else { return Ok(Ok(())) };
+                let urgent = urgent || process.wanted.is_some_and(|(_, urgent)| urgent);
+                process.wanted = Some((number, urgent));
+                if early {
+                    self.later(0, Happening::AckedEarly { node, start: start, number });
+                }
+            }
+            Output::Send { to, frame } => {
+                let bytes = bytes::Bytes::from(frame.encode());
+                for delay_us in self.network.delays(node, to.0, &mut self.random) {
+                    let frame = Happening::Frame { from: node, to: to.0, bytes: bytes.clone() };
+                    self.later(delay_us, frame);
+                }
+            }
+            Output::NeedsImage { group, .. } => {
+                return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
+            }
+            Output::Failed { group, reason } => {
+                return Err(format!("node {node} cannot go on with group {}: {reason}", group.node));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn effect(&mut self, node: u16, effect: Effect<Numbered>) -> Result<(), String> {
+        match effect {
+            Effect::Decided(decided) => self.decided(node, *decided),
+            Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer),
+            Effect::ControlReply(_, reply) => {
+                self.trace.note(self.time_us, format_args!("node {node}: change {} is applied", reply.index.0));
+                self.report.changes += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins a sync if one is wanted and none is under way.
+    fn begin_sync(&mut self, node: u16) {
+        let lasts_us = self.random.between(200, 2_000);
+        // What is synced is what was written when the sync began, or when it ended: both happen.
+        let at_once = self.random.chance(500);
+        let machine = self.machine(node);
+        let start = machine.starts;
+        let Some(process) = &mut machine.process else { return };
+        let (None, Some((number, true))) = (process.syncing, process.wanted) else { return };
+        (process.syncing, process.wanted) = (Some(number), None);
+        if at_once && let Err(error) = process.sync() {
+            self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+            return self.stop_for_good(node);
+        }
+        self.later(lasts_us, Happening::Synced { node, start, number });
+    }
+
+    /// A sync returns.
+    pub(super) fn synced(&mut self, node: u16, start: u64, number: u64) -> Result<(), String> {
+        let time_us = self.time_us;
+        let machine = self.machine(node);
+        if machine.starts != start {
+            return Ok(());
+        }
+        if machine.stuck_until > time_us {
+            let wait_us = machine.stuck_until - time_us;
+            self.later(wait_us, Happening::Synced { node, start, number });
+            return Ok(());
+        }
+        let Some(process) = &mut machine.process else { return Ok(()) };
+        process.syncing = None;
+        if let Err(error) = process.sync() {
+            self.trace.note(time_us, format_args!("node {node} stops: {error}"));
+            self.stop_for_good(node);
+            return Ok(());
+        }
+        self.step(node, Input::Persisted(number))
+    }
+
+    /// Stops a process whose disk failed. It starts again after the machine was switched off and on.
+    fn stop_for_good(&mut self, node: u16) {
+        self.machine(node).cut_power();
+        let wait_us = self.random.between(100_000, 1_000_000);
+        self.later(wait_us, Happening::Start { node });
+    }
+}

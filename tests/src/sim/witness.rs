@@ -1,0 +1,92 @@
+//! What the cluster has shown so far, and what it must never show.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tribunal_codec::{encode_batch, encode_outcome};
+use tribunal_core::verdicts::item_verdict;
+use tribunal_types::{Digest, Epoch, EpochInput, EpochOutcome, TxnId, Verdict, VerdictAt};
+
+/// A decided epoch.
+struct Decided {
+    bytes: Vec<u8>,
+    digest: Digest,
+    input: EpochInput,
+    outcome: EpochOutcome,
+}
+
+/// Everything that any member has decided or told.
+#[derive(Default)]
+pub struct Witness {
+    epochs: BTreeMap<Epoch, Arc<Decided>>,
+    verdicts: BTreeMap<TxnId, Verdict>,
+}
+
+impl Witness {
+    /// An epoch has one input and one outcome, whoever decides it and however often; and the states after it are equal.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn invariant_epochs_are_decided_once(
+        &mut self,
+        node: u16,
+        input: &EpochInput,
+        outcome: &EpochOutcome,
+        digest: Digest,
+    ) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        for batch in &input.batches {
+            bytes.extend_from_slice(format!("{:?}", batch.group).as_bytes());
+            encode_batch(batch, &mut bytes);
+        }
+        encode_outcome(outcome, &mut bytes);
+        let epoch = input.epoch;
+        match self.epochs.get(&epoch) {
+            Some(known) if known.bytes != bytes => Err(format!("node {node} decides epoch {epoch} differently")),
+            Some(known) if known.digest != digest => Err(format!("node {node} has another state after epoch {epoch}")),
+            Some(_) => Ok(()),
+            None => {
+                let decided = Decided { bytes, digest, input: input.clone(), outcome: outcome.clone() };
+                self.epochs.insert(epoch, Arc::new(decided));
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the verdict that is stored at a place.
+    ///
+    /// # Errors
+    /// If no member has decided that.
+    pub fn verdict_at(&self, at: VerdictAt) -> Result<Verdict, String> {
+        let decided = self.epochs.get(&at.epoch).ok_or_else(|| format!("nobody has decided epoch {}", at.epoch))?;
+        let verdict = item_verdict(&decided.input, &decided.outcome, at.item);
+        verdict.ok_or_else(|| format!("epoch {} has no verdict of its own for item {}", at.epoch, at.item))
+    }
+
+    /// An id has one verdict, whoever tells it.
+    ///
+    /// # Errors
+    /// The two that differ.
+    pub fn invariant_a_verdict_is_final(&mut self, id: TxnId, verdict: &Verdict) -> Result<(), String> {
+        match self.verdicts.get(&id) {
+            Some(known) if known != verdict => Err(format!("{id:?} had verdict {known:?}, and has {verdict:?} now")),
+            Some(_) => Ok(()),
+            None => {
+                self.verdicts.insert(id, verdict.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the number of epochs that carried items.
+    #[must_use]
+    pub fn epochs(&self) -> usize {
+        self.epochs.len()
+    }
+
+    /// Returns the number of epochs to which several nodes contributed.
+    #[must_use]
+    pub fn shared(&self) -> usize {
+        self.epochs.values().filter(|decided| decided.input.batches.len() > 1).count()
+    }
+}

@@ -1,0 +1,423 @@
+//! The world: time, what is to happen, and the machines, clients and faults to which it happens.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tribunal_log::sim::{Omission, Survival};
+use tribunal_member::{Frame, Input};
+use tribunal_replica::{Event, KnownNow};
+use tribunal_types::{ControlChange, NamespaceId, NodeId, TxnId, Verdict};
+
+use crate::cluster::tracked;
+use crate::sim::clients::{Client, Known, Operation};
+use crate::sim::faults::{Fault, Planned, plan};
+use crate::sim::machine::{Machine, SimMember, TICK_US};
+use crate::sim::network::{Network, Quality};
+use crate::sim::random::Random;
+use crate::sim::trace::Trace;
+use crate::sim::witness::Witness;
+
+/// How long faults happen, microseconds.
+const FAULTS_UNTIL_US: u64 = 8_000_000;
+/// When clients begin nothing more, microseconds.
+const CLIENTS_UNTIL_US: u64 = 9_000_000;
+/// When everything has come to rest, microseconds.
+const END_US: u64 = 30_000_000;
+/// Clients.
+const CLIENTS: usize = 5;
+/// How long after it was cut off a machine may still tell verdicts of what arrived before, microseconds.
+const STEPS_DOWN_US: u64 = 1_200_000;
+
+/// A bug in the way the log is used, to prove that a run notices it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The members are told that a sync has ended when it begins.
+    AckBeforeSync,
+    /// Syncs of the log do nothing.
+    NoSync,
+}
+
+/// What is to be played.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// From which everything follows.
+    pub seed: u64,
+    /// Keep the lines of the trace.
+    pub trace: bool,
+    /// The bug.
+    pub planted: Option<Planted>,
+}
+
+/// What a run has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Machines.
+    pub machines: u16,
+    /// Transactions whose clients were told a verdict.
+    pub decided: u64,
+    /// Answers that a transaction was not taken.
+    pub not_taken: u64,
+    /// Transactions whose clients gave up.
+    pub given_up: u64,
+    /// Changes of configuration that were applied and answered.
+    pub changes: u64,
+    /// Epochs with items, and of these, epochs to which several nodes contributed.
+    pub epochs: (usize, usize),
+    /// Times that each fault happened.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Longest time from an attempt to its verdict, microseconds.
+    pub latency_us_max: u64,
+    /// Digest of everything that happened.
+    pub digest: u64,
+}
+
+/// What is to happen.
+#[derive(Clone, Debug)]
+pub(super) enum Happening {
+    Start { node: u16 },
+    Tick { node: u16, start: u64 },
+    Frame { from: u16, to: u16, bytes: Bytes },
+    Synced { node: u16, start: u64, number: u64 },
+    AckedEarly { node: u16, start: u64, number: u64 },
+    ClientActs { client: usize, asked: u16 },
+    ClientGivesUp { client: usize, attempt: u64 },
+    Change,
+    Fault(Planned),
+    Repair(Fault, u16),
+}
+
+/// The world.
+pub(super) struct World {
+    pub(super) time_us: u64,
+    queue: BTreeMap<(u64, u64), Happening>,
+    queued: u64,
+    pub(super) random: Random,
+    seed: u64,
+    planted: Option<Planted>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) network: Network,
+    pub(super) clients: Vec<Client>,
+    pub(super) operations: Vec<Operation>,
+    by_id: BTreeMap<TxnId, usize>,
+    /// By attempt: its client, the node that was asked, and when.
+    pub(super) asked: BTreeMap<u64, (usize, u16, u64)>,
+    pub(super) attempts: u64,
+    pub(super) witness: Witness,
+    pub(super) trace: Trace,
+    pub(super) report: Report,
+    /// By machine: since when it is cut off from all others.
+    cut_off: BTreeMap<u16, u64>,
+    changes: u64,
+}
+
+/// Plays a run.
+///
+/// # Errors
+/// Which invariant was broken, with the trace if it was kept.
+pub fn play(run: Run) -> Result<(Report, Trace), (String, Trace)> {
+    let mut world = World::new(run);
+    match world.run() {
+        Ok(()) => {
+            world.report.epochs = (world.witness.epochs(), world.witness.shared());
+            world.report.digest = world.trace.digest();
+            Ok((world.report, world.trace))
+        }
+        Err(wrong) => Err((format!("seed {}: at {} us: {wrong}", run.seed, world.time_us), world.trace)),
+    }
+}
+
+impl World {
+    fn new(run: Run) -> World {
+        let mut random = Random::new(run.seed);
+        let machines = if random.chance(700) { 3 } else { 5 };
+        let latency_us = random.one_of(&[100, 500, 2_000, 10_000]);
+        let mut world = World {
+            time_us: 0,
+            queue: BTreeMap::new(),
+            queued: 0,
+            seed: run.seed,
+            planted: run.planted,
+            machines: Vec::new(),
+            network: Network::new(latency_us),
+            clients: vec![Client::default(); CLIENTS],
+            operations: Vec::new(),
+            by_id: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            attempts: 0,
+            witness: Witness::default(),
+            trace: Trace::new(run.trace),
+            report: Report { machines, ..Report::default() },
+            cut_off: BTreeMap::new(),
+            changes: 0,
+            random,
+        };
+        let epoch_length = world.random.one_of(&[None, None, Some(Duration::from_millis(5))]);
+        for node in 1..=machines {
+            let machine = Machine::new(node, world.random.number(), epoch_length);
+            match run.planted {
+                Some(Planted::NoSync) => machine.disk.omit(Omission::SyncData("/segments/")),
+                Some(Planted::AckBeforeSync) | None => {}
+            }
+            world.machines.push(machine);
+            let begins_us = world.random.between(0, 50_000);
+            world.later(begins_us, Happening::Start { node });
+        }
+        for client in 0..CLIENTS {
+            world.later(800_000, Happening::ClientActs { client, asked: 1 });
+        }
+        for planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
+            world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
+        }
+        world.later(900_000, Happening::Change);
+        world
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(((time_us, _), happening)) = self.queue.pop_first() {
+            if time_us > END_US {
+                break;
+            }
+            self.time_us = time_us;
+            self.happen(happening)?;
+        }
+        self.time_us = END_US;
+        self.invariant_all_comes_to_rest()
+    }
+
+    pub(super) fn later(&mut self, wait_us: u64, happening: Happening) {
+        self.queued += 1;
+        self.queue.insert((self.time_us + wait_us, self.queued), happening);
+    }
+
+    pub(super) fn machine(&mut self, node: u16) -> &mut Machine {
+        &mut self.machines[usize::from(node) - 1]
+    }
+
+    pub(super) fn member(&self, node: u16) -> Option<&SimMember> {
+        self.machines[usize::from(node) - 1].process.as_ref().map(|process| &process.member)
+    }
+
+    /// Returns whether clients begin nothing more.
+    pub(super) fn draining(&self) -> bool {
+        self.time_us > CLIENTS_UNTIL_US
+    }
+
+    pub(super) fn planted_early_ack(&self) -> bool {
+        self.planted == Some(Planted::AckBeforeSync)
+    }
+
+    pub(super) fn operation_of(&mut self, id: TxnId) -> Option<usize> {
+        for at in self.by_id.len()..self.operations.len() {
+            self.by_id.insert(self.operations[at].id(), at);
+        }
+        self.by_id.get(&id).copied()
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), String> {
+        let at = match happening {
+            Happening::Tick { node, .. } | Happening::Synced { node, .. } | Happening::AckedEarly { node, .. } => node,
+            Happening::Frame { to, .. } => to,
+            _ => 0,
+        };
+        if at > 0 && self.machine(at).paused_until > self.time_us {
+            let wait_us = self.machine(at).paused_until - self.time_us;
+            self.later(wait_us, happening);
+            return Ok(());
+        }
+        match happening {
+            Happening::Start { node } => self.start(node),
+            Happening::Tick { node, start } => self.tick(node, start),
+            Happening::Frame { from, to, bytes } => self.frame(from, to, &bytes),
+            Happening::Synced { node, start, number } => self.synced(node, start, number),
+            Happening::AckedEarly { node, start, number } if self.machine(node).starts == start => {
+                self.step(node, Input::Persisted(number))
+            }
+            Happening::AckedEarly { .. } => Ok(()),
+            Happening::ClientActs { client, asked } => self.client_acts(client, asked),
+            Happening::ClientGivesUp { client, attempt } => self.client_gives_up(client, attempt),
+            Happening::Change => self.change(),
+            Happening::Fault(planned) => self.fault(planned),
+            Happening::Repair(fault, node) => self.repair(fault, node),
+        }
+    }
+
+    fn start(&mut self, node: u16) -> Result<(), String> {
+        let (machines, seed, time_us) = (self.machines.len() as u16, self.seed, self.time_us);
+        let survival = self.random.one_of(&[Survival::None, Survival::All, Survival::Some, Survival::Some]);
+        let machine = self.machine(node);
+        if machine.process.is_some() {
+            return Ok(());
+        }
+        if std::mem::take(&mut machine.lost_power) {
+            machine.disk.power_on(survival);
+        }
+        (machine.paused_until, machine.stuck_until) = (0, 0);
+        machine.start(machines, seed, time_us).map_err(|error| format!("node {node} does not start: {error}"))?;
+        let start = machine.starts;
+        self.trace.note(time_us, format_args!("node {node} starts"));
+        self.later(TICK_US, Happening::Tick { node, start });
+        Ok(())
+    }
+
+    fn tick(&mut self, node: u16, start: u64) -> Result<(), String> {
+        let machine = self.machine(node);
+        if machine.starts != start || machine.process.is_none() {
+            return Ok(());
+        }
+        let wait_us = TICK_US * 1000 / machine.pace;
+        if let Some((_, urgent)) = machine.process.as_mut().and_then(|process| process.wanted.as_mut()) {
+            *urgent = true;
+        }
+        self.later(wait_us, Happening::Tick { node, start });
+        self.step(node, Input::Tick)
+    }
+
+    fn frame(&mut self, from: u16, to: u16, bytes: &Bytes) -> Result<(), String> {
+        let frame = Frame::decode(bytes).map_err(|malformed| format!("a frame of node {from}: {malformed}"))?;
+        self.step(to, Input::Frame { from: NodeId(from), frame })
+    }
+
+    /// Somebody changes the configuration, at any node.
+    fn change(&mut self) -> Result<(), String> {
+        if self.draining() {
+            return Ok(());
+        }
+        let wait_us = self.random.between(300_000, 900_000);
+        self.later(wait_us, Happening::Change);
+        let node = self.random.between(1, self.machines.len() as u64) as u16;
+        if self.machine(node).process.is_none() || self.machine(node).paused_until > self.time_us {
+            return Ok(());
+        }
+        self.changes += 1;
+        let change = match self.random.between(0, 1) {
+            0 => ControlChange::DeclareStore(tracked(0, &format!("s{}", self.changes % 5))),
+            _ => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
+        };
+        let changes = self.changes;
+        self.step(node, Input::Replica(Event::Control(change, changes)))
+    }
+
+    fn fault(&mut self, planned: Planned) -> Result<(), String> {
+        let Planned { lasts_us, fault, node, .. } = planned;
+        self.trace.note(self.time_us, format_args!("{fault:?} at node {node}, for {lasts_us} us"));
+        *self.report.faults.entry(fault).or_default() += 1;
+        let machines = self.machines.len() as u16;
+        let until_us = self.time_us + lasts_us;
+        let (other, off_us, pace) =
+            (node % machines + 1, self.random.between(0, 20_000_000), self.random.between(700, 1_400));
+        match fault {
+            Fault::Kill => self.machine(node).kill(),
+            Fault::PowerCut => self.machine(node).cut_power(),
+            Fault::Blackout => self.machines.iter_mut().for_each(Machine::cut_power),
+            Fault::Pause => self.machine(node).paused_until = until_us,
+            Fault::StuckDisk => self.machine(node).stuck_until = until_us,
+            Fault::FailingSync => self.machine(node).disk.fail_sync_of("/segments/"),
+            Fault::Isolation => {
+                self.cut_off.insert(node, self.time_us);
+                for other in (1..=machines).filter(|other| *other != node) {
+                    self.network.cut(node, other);
+                    self.network.cut(other, node);
+                }
+            }
+            Fault::Deafness => (1..=machines).for_each(|other| self.network.cut(other, node)),
+            Fault::Bridge => {
+                self.network.cut(node, other);
+                self.network.cut(other, node);
+            }
+            Fault::BadLinks => self.network.quality = Quality { lost: 150, twice: 150, jitter_us: 40_000 },
+            Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
+            Fault::ClockDrift => self.machine(node).pace = pace,
+            Fault::HandOver => return self.step(node, Input::HandOver),
+        }
+        self.later(lasts_us, Happening::Repair(fault, node));
+        Ok(())
+    }
+
+    fn repair(&mut self, fault: Fault, node: u16) -> Result<(), String> {
+        self.trace.note(self.time_us, format_args!("{fault:?} at node {node} ends"));
+        match fault {
+            Fault::Kill | Fault::PowerCut => return self.start(node),
+            Fault::Blackout => return (1..=self.machines.len() as u16).try_for_each(|node| self.start(node)),
+            Fault::ClockJump => self.machine(node).clock_off_us = 0,
+            Fault::ClockDrift => self.machine(node).pace = 1000,
+            fault if fault.is_of_the_network() => {
+                self.network.repair();
+                self.network.quality = Quality::default();
+                self.cut_off.clear();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A machine that is cut off from all others tells nobody a verdict of what arrived since then.
+    ///
+    /// # Errors
+    /// If it did.
+    pub(super) fn invariant_no_answer_from_a_minority(&self, node: u16, asked_us: u64) -> Result<(), String> {
+        match self.cut_off.get(&node) {
+            Some(since_us) if asked_us > since_us + STEPS_DOWN_US => {
+                Err(format!("node {node} is cut off, and tells a verdict of what arrived meanwhile"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After the last fault, all machines are in one state, and it has everything that was acknowledged.
+    fn invariant_all_comes_to_rest(&mut self) -> Result<(), String> {
+        let state_of = |member: &SimMember| {
+            let replica = member.replica();
+            (
+                replica.last_complete(),
+                replica.resolver().last(),
+                replica.resolver().digest(),
+                replica.replicated().clone(),
+            )
+        };
+        let mut first = None;
+        for node in 1..=self.machines.len() as u16 {
+            let state = state_of(self.member(node).ok_or_else(|| format!("node {node} does not run"))?);
+            if first.get_or_insert_with(|| state.clone()) != &state {
+                let complete = first.map(|first| (first.0, first.1));
+                return Err(format!("nodes 1 and {node} differ at the end: {complete:?} and {:?}", (state.0, state.1)));
+            }
+        }
+        for at in 0..self.operations.len() {
+            self.invariant_acknowledged_is_present(at)?;
+        }
+        self.report.given_up =
+            self.operations.iter().filter(|operation| operation.known == Known::Nothing).count() as u64;
+        Ok(())
+    }
+
+    /// Every machine knows of a transaction what its client was told.
+    fn invariant_acknowledged_is_present(&mut self, at: usize) -> Result<(), String> {
+        let operation = self.operations[at].clone();
+        let mut stored = None;
+        for node in 1..=self.machines.len() as u16 {
+            let known = self.member(node).ok_or("it runs")?.replica().known(NamespaceId(0), operation.id());
+            let verdict = match known {
+                KnownNow::At(at) => Some(self.witness.verdict_at(at)?),
+                _ => None,
+            };
+            if *stored.get_or_insert_with(|| verdict.clone()) != verdict {
+                return Err(format!("nodes 1 and {node} differ in what they know of {:?}", operation.id()));
+            }
+            match (&operation.known, &verdict) {
+                (Known::Verdict(told), Some(verdict)) if told == verdict => {}
+                (Known::Verdict(told), _) => {
+                    return Err(format!("node {node} knows {verdict:?} of what was acknowledged as {told:?}"));
+                }
+                (Known::Never, Some(verdict)) if matches!(verdict, Verdict::Committed { .. }) => {
+                    return Err(format!("node {node} committed what was refused for good"));
+                }
+                (Known::Nothing, Some(_)) if !operation.in_doubt => {
+                    return Err(format!("node {node} decided what it told nobody to have taken"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
