@@ -10,10 +10,14 @@ use proptest::test_runner::TestRunner;
 use tribunal_core::planted::{Bug, plant};
 use tribunal_tests::folding::{self, Arrival, EntryChoice, History, arrival, history};
 use tribunal_tests::generate::{long_world, world};
+use tribunal_tests::sim::{Run, play};
 use tribunal_tests::{control, model, replicas, script};
 
 /// Worlds that the model may need to find a bug.
 const WORLDS_MAX: u32 = 20_000;
+
+/// Seeds that a simulated cluster may need.
+const SEEDS_MAX: u64 = 300;
 
 /// Every so many worlds is one of many epochs: some bugs show only in rows that others wrote several times.
 const LONG_WORLD_EVERY: u32 = 50;
@@ -162,6 +166,9 @@ fn story(bug: Bug) -> &'static str {
              T3 si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2"
         }
         Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
+        Bug::VoidCounted | Bug::AckBeforeMajority | Bug::TakeoverWithoutItsNoOp | Bug::TimeFromTheLocalClock => {
+            unreachable!("of a cluster")
+        }
     }
 }
 
@@ -229,6 +236,12 @@ fn control_histories_until_caught() -> Option<u32> {
     })
 }
 
+/// Returns after how many seeds a simulated cluster notices whatever is planted.
+fn seeds_until_caught() -> Option<u64> {
+    (1..=SEEDS_MAX)
+        .find(|&seed| is_caught(|| play(Run { seed, trace: false, planted: None }).map(drop).map_err(|wrong| wrong.0)))
+}
+
 #[test]
 fn every_planted_bug_is_caught() {
     let mut runner = TestRunner::deterministic();
@@ -243,7 +256,7 @@ fn every_planted_bug_is_caught() {
         folding_story(bug).unwrap_or_else(|wrong| panic!("{bug:?}, not planted: {wrong}"));
     }
     std::panic::set_hook(Box::new(|_| {}));
-    let (mut missed, mut missed_by_replicas) = (Vec::new(), Vec::new());
+    let (mut missed, mut missed_by_replicas, mut missed_by_clusters) = (Vec::new(), Vec::new(), Vec::new());
     let mut note = |bug: Bug, by_script: bool, by_model: Option<u32>| {
         println!("{bug:?}: script {by_script}, model after {by_model:?} worlds");
         if !by_script || by_model.is_none() {
@@ -271,9 +284,19 @@ fn every_planted_bug_is_caught() {
             missed.push((bug, true, by_model));
         }
     }
+    let of_the_fold = Bug::OF_THE_FOLD.into_iter().chain([Bug::ReplayExecutes, Bug::NumberGivenTwice]);
+    for bug in Bug::OF_THE_CLUSTER.into_iter().chain(of_the_fold) {
+        plant(Some(bug));
+        let by_seeds = seeds_until_caught();
+        println!("{bug:?}: simulated cluster after {by_seeds:?} seeds");
+        if by_seeds.is_none() {
+            missed_by_clusters.push(bug);
+        }
+    }
     plant(None);
     assert_eq!(control_histories_until_caught(), None, "not planted");
     drop(std::panic::take_hook());
     assert!(missed_by_replicas.is_empty(), "{missed_by_replicas:?}");
+    assert!(missed_by_clusters.is_empty(), "{missed_by_clusters:?}");
     assert!(missed.is_empty(), "(bug, caught by its script, by the model): {missed:?}");
 }

@@ -1,4 +1,4 @@
-//! Planted bugs: faults of the core that negative tests switch on, to prove that some test catches each.
+//! Planted bugs: faults of the core, and of what is built on it, that negative tests switch on, to prove that some test catches each.
 //!
 //! Without the feature `planted-bugs` every question here is the constant `false`, and the faults do not exist.
 
@@ -54,6 +54,14 @@ pub enum Bug {
     AnswersShifted = 23,
     /// Two control entries, one right after the other, give what they create the same number.
     NumberGivenTwice = 24,
+    /// An entry counts although its first epoch is sealed already.
+    VoidCounted = 25,
+    /// A member takes its own proposals for agreed on at once.
+    AckBeforeMajority = 26,
+    /// A leader proposes before its term has begun.
+    TakeoverWithoutItsNoOp = 27,
+    /// Epochs are resolved at the time of the local clock.
+    TimeFromTheLocalClock = 28,
 }
 
 impl Bug {
@@ -62,6 +70,10 @@ impl Bug {
 
     /// Faults of the fold of the control log.
     pub const OF_THE_CONTROL_LOG: [Bug; 1] = [Bug::NumberGivenTwice];
+
+    /// Faults of a member of a cluster.
+    pub const OF_THE_CLUSTER: [Bug; 4] =
+        [Bug::VoidCounted, Bug::AckBeforeMajority, Bug::TakeoverWithoutItsNoOp, Bug::TimeFromTheLocalClock];
 
     /// Faults of the resolver.
     pub const OF_THE_RESOLVER: [Bug; 20] = [
@@ -100,13 +112,13 @@ pub fn plant(bug: Option<Bug>) {
 /// Returns whether the fault is planted.
 #[cfg(feature = "planted-bugs")]
 #[inline]
-pub(crate) fn planted(bug: Bug) -> bool {
+pub fn planted(bug: Bug) -> bool {
     PLANTED.load(core::sync::atomic::Ordering::Relaxed) == bug as u8
 }
 
 /// Returns whether the fault is planted: never, in a build without the feature.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
-pub(crate) const fn planted(_: Bug) -> bool {
+pub const fn planted(_: Bug) -> bool {
     false
 }

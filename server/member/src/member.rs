@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tribunal_codec::{EntryId, batch_head, decode_batch, decode_control, encode_batch, encode_control};
 use tribunal_core::executor::ShardExecutor;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_raft::{BadGroup, GroupLog, Input as RaftInput, Output as RaftOutput, RaftGroups, Refused, StoredGroup};
 use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, Waiters};
@@ -200,6 +201,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         // What belongs to a term that has not begun would be taken for lost when it begins.
         if !self.roles.leads(batch.group) || self.raft.propose(batch.group, payload).is_err() {
             self.events.push_back(Event::NotProposed(batch));
+        } else if planted(Bug::AckBeforeMajority) {
+            self.events.push_back(Event::Entry(batch));
         }
     }
 
@@ -286,6 +289,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
 
     fn role(&mut self, group: GroupId, leader: Option<NodeId>, term: u64) {
         let lost = self.roles.changed(group, leader, term);
+        if planted(Bug::TakeoverWithoutItsNoOp) && leader == Some(self.node) {
+            return self.term_begun(group, term, true);
+        }
         if group == GroupId::CONTROL {
             self.controls.leader_changed();
         } else if lost {

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
 
 use crate::answer::{Answer, Imported};
@@ -122,7 +123,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    fn resolve(&mut self, input: EpochInput) {
+    fn resolve(&mut self, mut input: EpochInput) {
+        if planted(Bug::TimeFromTheLocalClock) {
+            input.epoch_time_ms = self.now.unix_ms();
+        }
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };
         let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);

@@ -15,6 +15,8 @@ pub enum Fault {
     Pause,
     /// Syncs do not return, while heartbeats go on.
     StuckDisk,
+    /// All syncs take long.
+    SlowDisks,
     /// The next sync fails.
     FailingSync,
     /// One machine is cut off from all others.
@@ -35,12 +37,13 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 13] = [
+    pub const ALL: [Fault; 14] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
         Fault::Pause,
         Fault::StuckDisk,
+        Fault::SlowDisks,
         Fault::FailingSync,
         Fault::Isolation,
         Fault::Deafness,

@@ -85,7 +85,8 @@ impl World {
 
     /// Begins a sync if one is wanted and none is under way.
     fn begin_sync(&mut self, node: u16) {
-        let lasts_us = self.random.between(200, 2_000);
+        let lasts_us =
+            if self.slow_disks { self.random.between(5_000, 300_000) } else { self.random.between(200, 2_000) };
         // What is synced is what was written when the sync began, or when it ended: both happen.
         let at_once = self.random.chance(500);
         let machine = self.machine(node);

@@ -20,10 +20,16 @@ use crate::sim::witness::Witness;
 
 /// How long faults happen, microseconds.
 const FAULTS_UNTIL_US: u64 = 8_000_000;
-/// When clients begin nothing more, microseconds.
+/// When clients begin nothing more at the earliest, microseconds.
 const CLIENTS_UNTIL_US: u64 = 9_000_000;
 /// When everything has come to rest, microseconds.
 const END_US: u64 = 30_000_000;
+/// How long after a failed start the next one is tried, microseconds.
+const START_AGAIN_US: u64 = 300_000;
+/// Transactions that a run must have decided before its clients stop, unless it takes too long.
+const DECIDED_MIN: u64 = 250;
+/// When clients stop in any case, microseconds.
+const CLIENTS_STOP_US: u64 = 20_000_000;
 /// Clients.
 const CLIENTS: usize = 5;
 /// How long after it was cut off a machine may still tell verdicts of what arrived before, microseconds.
@@ -108,6 +114,8 @@ pub(super) struct World {
     pub(super) report: Report,
     /// By machine: since when it is cut off from all others.
     cut_off: BTreeMap<u16, u64>,
+    /// Syncs take long at the moment.
+    pub(super) slow_disks: bool,
     changes: u64,
 }
 
@@ -149,6 +157,7 @@ impl World {
             trace: Trace::new(run.trace),
             report: Report { machines, ..Report::default() },
             cut_off: BTreeMap::new(),
+            slow_disks: false,
             changes: 0,
             random,
         };
@@ -200,7 +209,7 @@ impl World {
 
     /// Returns whether clients begin nothing more.
     pub(super) fn draining(&self) -> bool {
-        self.time_us > CLIENTS_UNTIL_US
+        self.time_us > CLIENTS_UNTIL_US && self.report.decided >= DECIDED_MIN || self.time_us > CLIENTS_STOP_US
     }
 
     pub(super) fn planted_early_ack(&self) -> bool {
@@ -253,7 +262,13 @@ impl World {
             machine.disk.power_on(survival);
         }
         (machine.paused_until, machine.stuck_until) = (0, 0);
-        machine.start(machines, seed, time_us).map_err(|error| format!("node {node} does not start: {error}"))?;
+        if let Err(error) = machine.start(machines, seed, time_us) {
+            // An operator would look at the disk and start it again; a log that is damaged never starts.
+            self.trace.note(time_us, format_args!("node {node} does not start: {error}"));
+            self.machine(node).cut_power();
+            self.later(START_AGAIN_US, Happening::Start { node });
+            return Ok(());
+        }
         let start = machine.starts;
         self.trace.note(time_us, format_args!("node {node} starts"));
         self.later(TICK_US, Happening::Tick { node, start });
@@ -312,6 +327,7 @@ impl World {
             Fault::Blackout => self.machines.iter_mut().for_each(Machine::cut_power),
             Fault::Pause => self.machine(node).paused_until = until_us,
             Fault::StuckDisk => self.machine(node).stuck_until = until_us,
+            Fault::SlowDisks => self.slow_disks = true,
             Fault::FailingSync => self.machine(node).disk.fail_sync_of("/segments/"),
             Fault::Isolation => {
                 self.cut_off.insert(node, self.time_us);
@@ -339,6 +355,7 @@ impl World {
         match fault {
             Fault::Kill | Fault::PowerCut => return self.start(node),
             Fault::Blackout => return (1..=self.machines.len() as u16).try_for_each(|node| self.start(node)),
+            Fault::SlowDisks => self.slow_disks = false,
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
             Fault::ClockDrift => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
