@@ -67,8 +67,8 @@ pub enum Input {
         /// Index of the last of them.
         upto: u64,
     },
-    /// A durable state image took the place of the state machine. For groups that it does not lead ahead of, nothing
-    /// changes but that the entries it includes are not handed out.
+    /// A durable state image took the place of the state machine. What comes after the point is handed out, again if it
+    /// was before; what the image includes is not.
     Install {
         /// The group.
         group: GroupId,
