@@ -291,7 +291,7 @@ impl<L: GroupLog> Group<L> {
         self.node.campaign().map_err(|_| Refused::MembersChanging)
     }
 
-    /// As if the leader had asked for it: that is the only election which ignores that the others still hear from a leader.
+    /// As if the leader had asked for it: the only election that ignores the heartbeats of a leader.
     pub(crate) fn take_over(&mut self) -> Result<(), Refused> {
         self.check_may_stand()?;
         let raft = &mut self.node.raft;

@@ -42,7 +42,7 @@ pub enum Input {
     Persisted(u64),
     /// Stand for election although the leader may still send heartbeats.
     TakeOver(GroupId),
-    /// Stand for election, if there is no leader that others still hear from.
+    /// Stand for election, if no leader is known to the others.
     Campaign(GroupId),
     /// Give the leadership to a voter.
     TransferLeader {

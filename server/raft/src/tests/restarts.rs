@@ -6,7 +6,7 @@ use super::cluster::Cluster;
 use super::{GROUP, settings, voters};
 use crate::{Input, Output, Refused};
 
-/// Nodes 1 and 3 stand for election in the same term. Node 2 votes for node 1 and crashes before it hears from node 3.
+/// Nodes 1 and 3 stand for election in the same term. Node 2 votes for node 1 and crashes before it receives a request from node 3.
 /// Returns who leads, and in which term.
 fn two_candidates(forgets_votes: bool) -> Vec<(NodeId, u64)> {
     let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);

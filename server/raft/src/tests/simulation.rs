@@ -143,12 +143,11 @@ impl Simulation {
         let node = self.any_node();
         let forgets = self.forgets_votes;
         let replica = self.cluster.node(node);
-        if forgets && let Some((number, _)) = replica.syncs.back().copied() {
-            if !replica.log.pending_entries() {
-                replica.syncs.clear();
-                replica.step(Input::Persisted(number)).unwrap();
-                return;
-            }
+        let number = replica.syncs.back().map(|(number, _)| *number);
+        if let Some(number) = number.filter(|_| forgets && !replica.log.pending_entries()) {
+            replica.syncs.clear();
+            replica.step(Input::Persisted(number)).unwrap();
+            return;
         }
         replica.complete_sync();
     }

@@ -86,7 +86,7 @@ fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
     assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "its heartbeats keep it the leader");
     cluster.node(2).step(Input::Campaign(GROUP)).unwrap();
     cluster.settle();
-    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "the others still hear from it");
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "the others still receive its heartbeats");
     cluster.ticks(3);
 
     cluster.node(2).step(Input::TakeOver(GROUP)).unwrap();
