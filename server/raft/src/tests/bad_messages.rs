@@ -168,6 +168,24 @@ fn what_vouches_for_entries_that_are_not_there_is_refused() {
     assert_eq!(refused, Err(Refused::NotLeader(NodeId(2))));
 }
 
+/// One message of a new leader replaces a suffix and commits what it replaces it with: in the log, the commit index must
+/// not come before those entries. The log of the tests refuses to replace a committed entry.
+#[test]
+fn a_commit_index_is_written_after_the_entries_that_it_names() {
+    let mut cluster = three();
+    let node = cluster.node(2);
+    for (from, term, commit) in [(1, 1, 3), (3, 2, 5)] {
+        let append = message(MessageType::MsgAppend, from, 2, |message| {
+            (message.term, message.index, message.log_term, message.commit) = (term, 3, 1, commit);
+            message.set_entries(vec![entry(4, term, b"x\0"), entry(5, term, b"y\0")].into());
+        });
+        node.step(Input::Message { from: NodeId(from), message: append }).unwrap();
+    }
+    assert_eq!(node.proposals(GROUP), ["a", "b", "x", "y"]);
+    let stored = node.log.durable(GROUP);
+    assert_eq!((stored.state.term, stored.last().term), (2, 2));
+}
+
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
