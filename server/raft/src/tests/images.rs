@@ -121,6 +121,26 @@ fn an_image_that_became_durable_just_before_a_crash_is_enough_for_a_start() {
     assert_eq!(cluster.node(3).proposals(GROUP).join(""), "abcdefghijk");
 }
 
+/// raft-rs panics if an election begins before the image is durable.
+#[test]
+fn no_election_begins_before_an_installed_image_is_durable() {
+    let mut cluster = left_behind();
+    let image = cluster.node(2).applied.clone();
+    let replica = cluster.node(3);
+    replica.fast_disk = false;
+    replica.install(image);
+    assert_eq!(replica.step(Input::Campaign(GROUP)), Err(Refused::WritesPending));
+    assert_eq!(replica.step(Input::TakeOver(GROUP)), Err(Refused::WritesPending));
+    let term = replica.log.stored(GROUP).state.term;
+    (0..40).for_each(|_| replica.step(Input::Tick).unwrap());
+    assert_eq!(replica.log.stored(GROUP).state.term, term);
+    replica.fast_disk = true;
+    replica.drain();
+    replica.step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(3)));
+}
+
 /// All groups share one state machine: an image that one group needs may include less of another than was handed out.
 #[test]
 fn what_follows_an_older_image_is_handed_out_again() {
