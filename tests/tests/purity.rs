@@ -43,6 +43,37 @@ fn a_replica_depends_on_the_core_and_hash_tables_only() {
 }
 
 #[test]
+fn only_one_crate_knows_the_raft_library() {
+    let packages = dependencies();
+    let expected = set(&["bytes", "raft", "slog", "thiserror", "tribunal-codec", "tribunal-types"]);
+    assert_eq!(packages["tribunal-raft"], expected);
+    for (package, dependencies) in packages.iter().filter(|(package, _)| *package != "tribunal-raft") {
+        for library in ["raft", "raft-proto", "protobuf", "slog"] {
+            assert!(!dependencies.contains(library), "{package} knows {library}");
+        }
+    }
+}
+
+/// raft-rs needs `std`, so the compiler does not check that its crate does no I/O.
+#[test]
+fn the_raft_groups_have_no_clock_file_socket_thread_or_random_number() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/raft/src");
+    let files = std::fs::read_dir(&folder).expect("the crate has sources").map(|entry| entry.expect("readable").path());
+    let sources = files.filter(|path| path.extension().is_some_and(|end| end == "rs")).collect::<Vec<_>>();
+    assert!(sources.iter().any(|path| path.ends_with("group.rs")), "the walk finds nothing");
+    for path in sources {
+        let text = std::fs::read_to_string(&path).expect("sources are text");
+        for word in ["std::time", "std::thread", "std::fs", "std::net", "std::env", "std::process", "rand::", "Instant"]
+        {
+            assert!(!text.contains(word), "{} uses {word}", path.display());
+        }
+        for map in ["HashMap", "HashSet"] {
+            assert!(!text.contains(map), "{}: the order of a {map} differs between runs", path.display());
+        }
+    }
+}
+
+#[test]
 fn the_service_boundary_is_protocol_agnostic() {
     let packages = dependencies();
     assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));

@@ -72,8 +72,12 @@ impl<L: GroupLog> Group<L> {
         }
         let metadata = message.get_snapshot().get_metadata();
         let id = EntryId { term: metadata.term, index: metadata.index };
-        let known = id.index <= raft.raft_log.committed || raft.raft_log.match_term(id.index, id.term);
-        Ok(if known { Admitted::Step } else { Admitted::Image(id) })
+        let committed = raft.raft_log.committed;
+        if id.index < committed || raft.raft_log.match_term(id.index, id.term) {
+            return Ok(Admitted::Step);
+        }
+        // raft-rs would put it in the place of the committed entry of that index.
+        if id.index == committed { Err(Refused::Late) } else { Ok(Admitted::Image(id)) }
     }
 
     fn check_member(&self, from: NodeId) -> Result<(), Refused> {

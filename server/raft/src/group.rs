@@ -60,8 +60,8 @@ pub(crate) struct Group<L: GroupLog> {
     pub state_changed: bool,
     /// Whether it is to be written now.
     pub flush: bool,
-    /// Entries up to this one are not handed out: the state machine includes them.
-    pub included: u64,
+    /// Last entry that the state machine was given, or includes.
+    pub handed: u64,
     pub reads: PendingReads,
     timeout: ElectionTimeout,
     /// Term, leader, and role after the last call.
@@ -120,7 +120,7 @@ impl<L: GroupLog> Group<L> {
             last_ready: 0,
             held: VecDeque::new(),
             written,
-            included: applied.id.index,
+            handed: applied.id.index,
             reads: PendingReads::new(me, settings.seed),
             timeout: ElectionTimeout::new(&settings, me, id),
             role: (state.term, 0, StateRole::Follower),
@@ -291,7 +291,7 @@ impl<L: GroupLog> Group<L> {
         self.node.campaign().map_err(|_| Refused::MembersChanging)
     }
 
-    /// As if the leader had asked for it: that is the only election which ignores that the others still hear from a leader.
+    /// As if the leader had asked for it: the only election that ignores the heartbeats of a leader.
     pub(crate) fn take_over(&mut self) -> Result<(), Refused> {
         self.check_may_stand()?;
         let raft = &mut self.node.raft;
@@ -340,9 +340,11 @@ impl<L: GroupLog> Group<L> {
 
     pub(crate) fn compact(&mut self, upto: u64) -> Result<(), Refused> {
         let raft = &mut self.node.raft;
-        if upto > raft.raft_log.applied {
+        if upto > self.handed {
             return Err(Refused::NotApplied(upto));
         }
+        // An image that is installed and not durable yet is compacted by itself.
+        let upto = upto.min(raft.raft_log.applied);
         if upto <= raft.store().compacted().index {
             return Ok(());
         }
@@ -353,17 +355,22 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// A durable image includes the group up to a point.
-    pub(crate) fn install(&mut self, point: &GroupPoint) -> Result<(), Refused> {
+    /// A durable image, which includes the group up to a point, took the place of the state machine. What comes after the
+    /// point is handed out, again if need be.
+    pub(crate) fn install(&mut self, point: &GroupPoint, outbox: &mut Outbox) -> Result<(), Refused> {
         let GroupPoint { id, members } = point;
         if !members.contains(self.me) || members.check().is_err() {
             return Err(Refused::NotAMember(self.me));
         }
-        self.included = self.included.max(id.index);
+        if id.index < self.node.store().compacted().index {
+            return Err(Refused::Compacted(id.index));
+        }
+        outbox.forget_handed_out(self.id);
+        self.handed = id.index;
         self.image_wanted = self.image_wanted.filter(|wanted| wanted.index > id.index);
         let raft = &mut self.node.raft;
         if id.index <= raft.raft_log.committed || raft.raft_log.match_term(id.index, id.term) {
-            // Its entries are here, and are handed out to nobody. That they are committed is known.
+            // Its entries are here, and an image has only committed ones.
             if raft.state != StateRole::Leader {
                 raft.raft_log.commit_to(id.index);
             }

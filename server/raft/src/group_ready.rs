@@ -27,11 +27,11 @@ use crate::storage::GroupLog;
 impl<L: GroupLog> Group<L> {
     /// Takes out all that is ready. Returns whether more is, because so much was handed out.
     pub(crate) fn collect(&mut self, outbox: &mut Outbox) -> bool {
-        let mut bytes = 0;
+        let mut bytes = self.hand_out_again(outbox);
         while !self.stopped && self.node.has_ready() && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
             bytes += self.take_ready(outbox);
         }
-        if self.stopped || self.node.has_ready() {
+        if self.stopped || self.node.has_ready() || self.handed < self.node.raft.raft_log.applied {
             return !self.stopped;
         }
         // Not before: it may refer to any of the entries.
@@ -142,20 +142,39 @@ impl<L: GroupLog> Group<L> {
     }
 
     fn hand_out(&mut self, entry: Entry, outbox: &mut Outbox) {
-        let (group, id) = (self.id, EntryId { term: entry.term, index: entry.index });
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.change_members(&entry, outbox);
         }
-        if id.index <= self.included {
-            return;
+        if entry.index > self.handed {
+            self.give(&entry, outbox);
         }
+    }
+
+    /// What the state machine was given before a state image with less took its place.
+    fn hand_out_again(&mut self, outbox: &mut Outbox) -> usize {
+        let mut bytes = 0;
+        while self.handed < self.node.raft.raft_log.applied && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
+            let entry = self.node.store().read(self.handed + 1);
+            if self.node.store().failure().is_some() {
+                self.after_call(outbox);
+                return 0;
+            }
+            bytes += size(&entry);
+            self.give(&entry, outbox);
+        }
+        bytes
+    }
+
+    fn give(&mut self, entry: &Entry, outbox: &mut Outbox) {
+        let (group, id) = (self.id, EntryId { term: entry.term, index: entry.index });
+        self.handed = id.index;
         outbox.push(if entry.get_entry_type() != EntryType::EntryNormal {
             Output::MembersChanged { group, id, members: self.members.clone() }
         } else if entry.data.is_empty() {
             let raft = &self.node.raft;
             Output::TermBegun { group, id, leading: raft.state == StateRole::Leader && raft.term == id.term }
         } else {
-            Output::Committed { group, id, payload: entry_content::proposed(&entry) }
+            Output::Committed { group, id, payload: entry_content::proposed(entry) }
         });
     }
 

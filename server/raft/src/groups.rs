@@ -98,6 +98,9 @@ impl<L: GroupLog> RaftGroups<L> {
                         return Err(Refused::Forged(named));
                     }
                 }
+                if from == self.me {
+                    return Err(Refused::Forged(from));
+                }
                 self.with(message.group(), |group, outbox| group.message(message.message, outbox))
             }
             Input::Tick => {
@@ -123,7 +126,7 @@ impl<L: GroupLog> RaftGroups<L> {
             Input::TransferLeader { group, to } => self.with(group, |group, _| group.transfer_leader(to)),
             Input::ReadIndex { group, context } => self.with(group, |group, _| group.read_index(context)),
             Input::Compact { group, upto } => self.with(group, |group, _| group.compact(upto)),
-            Input::Install { group, point } => self.with(group, |group, _| group.install(&point)),
+            Input::Install { group, point } => self.with(group, |group, outbox| group.install(&point, outbox)),
         }
     }
 

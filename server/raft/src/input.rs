@@ -42,7 +42,7 @@ pub enum Input {
     Persisted(u64),
     /// Stand for election although the leader may still send heartbeats.
     TakeOver(GroupId),
-    /// Stand for election, if there is no leader that others still hear from.
+    /// Stand for election, if no leader is known to the others.
     Campaign(GroupId),
     /// Give the leadership to a voter.
     TransferLeader {
@@ -67,8 +67,8 @@ pub enum Input {
         /// Index of the last of them.
         upto: u64,
     },
-    /// A durable state image took the place of the state machine. For groups that it does not lead ahead of, nothing
-    /// changes but that the entries it includes are not handed out.
+    /// A durable state image took the place of the state machine. What comes after the point is handed out, again if it
+    /// was before; what the image includes is not.
     Install {
         /// The group.
         group: GroupId,

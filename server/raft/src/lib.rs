@@ -35,8 +35,8 @@
 //! * **Compaction.** When a state image is durable, [`Input::Compact`] with its point of each group. The log may truncate
 //!   what the next [`Output::SetState`] calls compacted.
 //! * **Images.** On [`Output::NeedsImage`] the caller gets an image from any live peer, makes it durable, and steps
-//!   [`Input::Install`] for *every* group with its point in the image: they share one state machine. Entries that the image
-//!   includes are not handed out. It repeats nothing: until then the group receives no entries.
+//!   [`Input::Install`] for *every* group with its point in the image: they share one state machine. What follows the point is
+//!   handed out, again if it was before; what the image includes is not. Until then the group receives no entries.
 //! * **Members.** One change at a time, and never one that removes the leader: it transfers the leadership first. A removed
 //!   node keeps the group until the caller removes it; that a node belongs to the cluster is for the caller to check.
 

@@ -98,7 +98,7 @@ impl Members {
         for set in [voters, learners, outgoing, learners_next] {
             for _ in 0..reader.count(1, "members")? {
                 if !set.insert(NodeId(reader.number("member")?)) {
-                    return Err(reader.malformed("member, which is there twice"));
+                    return Err(reader.malformed("member that occurs twice"));
                 }
             }
         }

@@ -20,7 +20,7 @@ const VERSION: u8 = 1;
 /// Bytes of the context of a heartbeat or a read.
 pub(crate) const CONTEXT_BYTES_MAX: usize = 32;
 /// Message types in the order of their bytes. Local ones, forwarded proposals and forwarded transfers have none.
-const TYPES: [MessageType; 12] = [
+pub(crate) const TYPES: [MessageType; 12] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
     MessageType::MsgRequestVote,

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use tribunal_types::GroupId;
+
 use crate::output::Output;
 
 /// Outputs of all groups.
@@ -50,6 +52,16 @@ impl Outbox {
             Output::Send { .. } => self.sends.push_back(output),
             _ => self.rest.push_back(output),
         }
+    }
+
+    /// Forgets what a group handed out and nobody polled: its state machine is another one now.
+    pub(crate) fn forget_handed_out(&mut self, of: GroupId) {
+        self.rest.retain(|output| match output {
+            Output::Committed { group, .. }
+            | Output::TermBegun { group, .. }
+            | Output::MembersChanged { group, .. } => *group != of,
+            _ => true,
+        });
     }
 
     pub(crate) fn pop(&mut self) -> Option<Output> {

@@ -61,6 +61,9 @@ pub enum Refused {
     /// What is to be compacted was not handed out yet.
     #[error("entry {0} was not handed out yet")]
     NotApplied(u64),
+    /// The image includes less than what is compacted here.
+    #[error("the image ends with entry {0}, after which entries are compacted here")]
+    Compacted(u64),
     /// No such number was returned.
     #[error("number {0} was not returned yet")]
     UnknownNumber(u64),

@@ -108,7 +108,8 @@ impl<L: GroupLog> GroupStorage<L> {
         self.failure.borrow_mut().get_or_insert_with(|| format!("entry {index} cannot be read: {why}"));
     }
 
-    fn read(&self, index: u64) -> Entry {
+    /// Returns an entry, or a placeholder if it cannot be read.
+    pub(crate) fn read(&self, index: u64) -> Entry {
         if let Some(entry) = self.recent.get(index) {
             return entry.clone();
         }

@@ -98,6 +98,11 @@ impl MemoryLog {
         self.0.borrow().pending.len()
     }
 
+    /// Whether any of them is an entry.
+    pub fn pending_entries(&self) -> bool {
+        self.0.borrow().pending.iter().any(|(_, record)| matches!(record, Record::Entry(..)))
+    }
+
     /// Makes the first so many records durable that are not.
     pub fn sync(&self, count: usize) {
         let disk = &mut *self.0.borrow_mut();

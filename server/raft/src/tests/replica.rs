@@ -157,6 +157,31 @@ impl Replica {
         applied
     }
 
+    /// An image takes the place of the state machine, and is durable.
+    pub fn install(&mut self, image: BTreeMap<GroupId, Applied>) {
+        self.image.extend(image.clone());
+        for (group, applied) in image {
+            let point = applied.point.clone();
+            self.applied.insert(group, applied);
+            match self.step(Input::Install { group, point: point.clone() }) {
+                Ok(()) => {}
+                Err(Refused::NotAMember(_)) => self.replace_group(group, point),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    /// Starts a group again from an image in which this node is no member of it.
+    fn replace_group(&mut self, group: GroupId, applied: GroupPoint) {
+        self.groups.remove_group(group);
+        while !self.syncs.is_empty() {
+            self.complete_sync();
+        }
+        let state = self.log.stored(group).state;
+        self.groups.add_group(StoredGroup { group, state, applied }).unwrap();
+        self.drain();
+    }
+
     pub fn leads(&self, group: GroupId) -> bool {
         self.roles.get(&group).is_some_and(|(leader, _)| *leader == Some(self.node))
     }

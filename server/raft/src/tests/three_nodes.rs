@@ -50,6 +50,62 @@ fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
     assert!(cluster.node(2).take_seen().iter().any(is_send));
 }
 
+/// A node whose disk is stuck is not taken for dead, as long as what it promised is durable.
+#[test]
+fn heartbeats_are_answered_while_entries_wait_for_the_disk() {
+    let mut cluster = three();
+    cluster.node(2).fast_disk = false;
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    cluster.settle();
+    let answers = |cluster: &mut Cluster| {
+        cluster.node(1).sent.clear();
+        for _ in 0..2 {
+            cluster.node(1).step(Input::Tick).unwrap();
+        }
+        cluster.collect_sent();
+        for message in std::mem::take(&mut cluster.in_flight) {
+            cluster.deliver(&message);
+        }
+        let sent = std::mem::take(&mut cluster.node(2).sent);
+        sent.iter().map(|(_, bytes)| super::decoded(bytes).is_heartbeat()).collect::<Vec<_>>()
+    };
+    assert_eq!(answers(&mut cluster), [true], "the acknowledgement waits, the answer does not");
+
+    // A term that is not durable must not be told to anybody.
+    cluster.node(3).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    cluster.node(1).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    assert!(cluster.leader(GROUP).is_some());
+    assert!(answers(&mut cluster).is_empty());
+    while !cluster.node(2).syncs.is_empty() {
+        cluster.node(2).complete_sync();
+    }
+    assert!(!cluster.node(2).sent.is_empty());
+}
+
+#[test]
+fn several_batches_are_in_flight_and_one_report_may_cover_several_syncs() {
+    let mut cluster = three();
+    cluster.node(1).fast_disk = false;
+    let mut expected = Vec::new();
+    for n in 0..6 {
+        cluster.node(1).propose(GROUP, &n.to_string()).unwrap();
+        expected.push(n.to_string());
+    }
+    assert_eq!(cluster.node(1).syncs.len(), 6);
+    assert_eq!(cluster.node(1).sent.len(), 12, "each of them was sent to both");
+    cluster.settle();
+    assert!(cluster.node(1).proposals(GROUP).is_empty(), "committed by the others, and not durable here");
+    let node = cluster.node(1);
+    let (number, _) = *node.syncs.back().unwrap();
+    node.syncs.clear();
+    let pending = node.log.pending();
+    node.log.sync(pending);
+    node.step(Input::Persisted(number)).unwrap();
+    assert_eq!(cluster.node(1).proposals(GROUP), expected);
+}
+
 #[test]
 fn the_votes_of_a_node_are_held_until_they_are_durable() {
     let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
@@ -86,7 +142,7 @@ fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
     assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "its heartbeats keep it the leader");
     cluster.node(2).step(Input::Campaign(GROUP)).unwrap();
     cluster.settle();
-    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "the others still hear from it");
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(1)), "the others still receive its heartbeats");
     cluster.ticks(3);
 
     cluster.node(2).step(Input::TakeOver(GROUP)).unwrap();

@@ -1,0 +1,141 @@
+//! Members join and leave, and are known after a restart.
+
+use tribunal_types::NodeId;
+
+use super::cluster::Cluster;
+use super::{GROUP, settings, voters};
+use crate::{Input, Members, Output, Refused};
+
+/// Four nodes, of which 1 to 3 are voters and 1 leads.
+fn four() -> Cluster {
+    let mut cluster = Cluster::new(4, &[(GROUP, voters(&[1, 2, 3]))]);
+    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
+    cluster.settle();
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    cluster.settle();
+    cluster
+}
+
+fn change(cluster: &mut Cluster, members: &Members) {
+    cluster.node(1).groups.propose_members(GROUP, members).unwrap();
+    cluster.node(1).drain();
+    cluster.settle();
+    cluster.ticks(6);
+}
+
+#[test]
+fn a_voter_joins_another_leaves_and_the_joint_state_ends_by_itself() {
+    let mut cluster = four();
+    change(&mut cluster, &voters(&[1, 2, 4]));
+    let seen = cluster.node(1).take_seen().into_iter();
+    let changes = seen.filter_map(|output| match output {
+        Output::MembersChanged { members, .. } => Some((members.is_joint(), members.voters.len())),
+        _ => None,
+    });
+    assert_eq!(changes.collect::<Vec<_>>(), [(true, 3), (false, 3)]);
+    for node in [1, 2, 4] {
+        let members = &cluster.node(node).point(GROUP).members;
+        assert_eq!((members.is_joint(), &members.voters), (false, &voters(&[1, 2, 4]).voters), "node {node}");
+        assert_eq!(cluster.node(node).proposals(GROUP), ["a"]);
+    }
+    // A majority of the new ones is enough.
+    cluster.cut_off = vec![NodeId(2)];
+    cluster.node(1).propose(GROUP, "b").unwrap();
+    cluster.settle();
+    assert_eq!(cluster.node(1).proposals(GROUP), ["a", "b"]);
+}
+
+#[test]
+fn members_are_known_after_a_restart_whatever_is_applied_durably() {
+    let mut cluster = four();
+    let mut learner = voters(&[1, 2, 3]);
+    learner.learners.insert(NodeId(4));
+    change(&mut cluster, &learner);
+    let members = cluster.node(2).point(GROUP).members.clone();
+    assert_eq!(members.learners, learner.learners);
+    for saves in [false, true] {
+        if saves {
+            cluster.node(2).save_image();
+        }
+        cluster.node(2).restart(settings(9), 0);
+        assert_eq!(cluster.node(2).groups.members(GROUP), Some(&members), "from the log, not from the image");
+        cluster.ticks(3);
+        assert_eq!(cluster.node(2).point(GROUP).members, members);
+    }
+    assert_eq!(Members::decode(&cluster.node(2).log.durable(GROUP).state.members).unwrap(), members);
+}
+
+#[test]
+fn changes_that_raft_would_drop_or_panic_at_are_refused() {
+    let mut cluster = four();
+    let leader = cluster.node(1);
+    let mut propose = |members: &Members| leader.groups.propose_members(GROUP, members);
+    assert!(matches!(propose(&voters(&[2, 3])), Err(Refused::BadMembers(_))), "the leader removes itself");
+    assert!(matches!(propose(&voters(&[1, 2, 3])), Err(Refused::BadMembers(_))), "nothing changes");
+    assert!(matches!(propose(&Members::default()), Err(Refused::BadMembers(_))));
+    propose(&voters(&[1, 2, 3, 4])).unwrap();
+    assert_eq!(propose(&voters(&[1, 2])), Err(Refused::MembersChanging));
+    assert_eq!(cluster.node(2).groups.propose_members(GROUP, &voters(&[1, 2])), Err(Refused::NotLeader(NodeId(2))));
+}
+
+/// Another leader may finish a change that removes it. raft-rs goes on leading then, and panics at its next sync.
+#[test]
+fn a_leader_that_is_removed_steps_down() {
+    let mut cluster = four();
+    cluster.node(1).groups.propose_members(GROUP, &voters(&[1, 4])).unwrap();
+    cluster.node(1).drain();
+    cluster.collect_sent();
+    for message in std::mem::take(&mut cluster.in_flight) {
+        cluster.deliver(&message);
+    }
+    // Nodes 2 and 3 have the entry; node 1 does not know that it is committed.
+    cluster.nodes.values_mut().for_each(|replica| replica.sent.clear());
+    cluster.node(2).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.leader(GROUP), Some(NodeId(2)));
+    let _ = cluster.node(2).propose(GROUP, "b");
+    cluster.ticks(60);
+    let leader = cluster.leader(GROUP).unwrap();
+    assert!([1, 4].contains(&leader.0), "{leader}");
+    assert!(!cluster.node(2).leads(GROUP));
+    cluster.nodes.get_mut(&leader).unwrap().propose(GROUP, "c").unwrap();
+    cluster.ticks(3);
+    assert_eq!(cluster.node(1).proposals(GROUP).last(), Some(&"c"));
+    assert_eq!(cluster.node(4).proposals(GROUP).last(), Some(&"c"));
+}
+
+/// A removed node stands for election again and again: nobody follows, and the leader stays.
+#[test]
+fn a_removed_node_disturbs_nobody() {
+    let mut cluster = four();
+    cluster.cut_off = vec![NodeId(3)];
+    change(&mut cluster, &voters(&[1, 2]));
+    let term = cluster.node(1).roles[&GROUP].1;
+    cluster.cut_off.clear();
+    for _ in 0..10 {
+        cluster.ticks(20);
+        let _ = cluster.node(3).step(Input::Campaign(GROUP));
+        cluster.settle();
+    }
+    assert_eq!(cluster.node(1).roles[&GROUP], (Some(NodeId(1)), term));
+}
+
+/// A voter that decides alone leads at once, and could lead the same term again after a crash, with other entries.
+#[test]
+fn a_lone_voter_sends_nothing_to_learners_before_its_term_is_durable() {
+    let mut members = voters(&[1]);
+    members.learners.insert(NodeId(2));
+    let mut cluster = Cluster::new(2, &[(GROUP, members)]);
+    cluster.node(1).fast_disk = false;
+    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
+    assert!(cluster.node(1).leads(GROUP));
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    assert!(cluster.node(1).sent.is_empty());
+    cluster.node(1).complete_sync();
+    assert!(!cluster.node(1).sent.is_empty());
+    cluster.node(1).fast_disk = true;
+    cluster.node(1).drain();
+    cluster.settle();
+    cluster.ticks(4);
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+}
