@@ -19,6 +19,7 @@ impl DiskLog {
     /// [`LogError::OutOfOrder`] if it would leave a gap, replace a committed entry, or if its term is below that of the
     /// entry before it; [`LogError::DurabilityInDoubt`].
     pub fn append_group_entry(&mut self, group: GroupId, id: EntryId, payload: &[u8]) -> Result<(), LogError> {
+        // Nothing else changes the groups, so the check finds the same.
         let before = id.index.checked_sub(1).and_then(|before| self.shared.index.read().groups.term(group, before));
         // Without the entry before it, the check refuses it with the reason.
         let term_before = before.unwrap_or_default();
@@ -35,6 +36,18 @@ impl DiskLog {
         self.append_record(&GroupRecord::State { group, state: state.clone() })
     }
 
+    /// Forgets a group that has ended; there is nothing to do if it is forgotten. Its records may be truncated from the next
+    /// sync on. Its name remains: no record of it is accepted any more.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if it has entries that are not compacted; [`LogError::DurabilityInDoubt`].
+    pub fn forget_group(&mut self, group: GroupId) -> Result<(), LogError> {
+        if self.shared.index.read().groups.has_ended(group) {
+            return Ok(());
+        }
+        self.append_record(&GroupRecord::Ended { group })
+    }
+
     fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
         let checked = self.shared.index.read().groups.check(record);
         checked.map_err(|reason| LogError::OutOfOrder { what: "the record of a group", reason })?;
@@ -44,32 +57,46 @@ impl DiskLog {
         let appended = self.segments.append(Kind::Group, index, self.group_records.chain, &payload)?;
         self.group_records = Tip { index, chain: appended.chain };
         self.appended_bytes += appended.bytes;
-        self.shared.index.write().groups.apply(record, index);
+        let mut known = self.shared.index.write();
+        known.groups.apply(record, index);
+        known.retention.add(appended.bytes);
         Ok(())
     }
 
-    /// Writes the states of groups again whose records are below position `cut`, and makes them durable. Returns the first
-    /// record that stays.
-    pub(crate) fn carry_group_states(&mut self, cut: u64) -> Result<u64, LogError> {
+    /// Writes the states and ends of groups again whose records are below position `cut`. Returns the first record that
+    /// stays.
+    pub(crate) fn carry_groups(&mut self, cut: u64) -> Result<u64, LogError> {
         let Some(first) = self.shared.segments.first_index_from(Kind::Group, cut)? else {
             // All of them are below.
             let next = self.group_records.index + 1;
-            return self.write_states_before(next).map(|()| next);
+            return self.carry_before(next).map(|()| next);
         };
-        self.write_states_before(first).map(|()| first)
+        self.carry_before(first).map(|()| first)
     }
 
-    fn write_states_before(&mut self, sequence: u64) -> Result<(), LogError> {
-        let states = self.shared.index.read().groups.states_before(sequence);
-        states.iter().try_for_each(|state| self.append_record(state))
+    fn carry_before(&mut self, sequence: u64) -> Result<(), LogError> {
+        let carried = self.shared.index.read().groups.carried_before(sequence);
+        carried.iter().try_for_each(|record| self.append_record(record))
     }
 }
 
 impl LogReader {
-    /// Returns the groups that have records here, ascending.
+    /// Returns the groups that have records here and have not ended, ascending.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupId> {
         self.shared.index.read().groups.ids().collect()
+    }
+
+    /// Returns the groups that have ended, ascending.
+    #[must_use]
+    pub fn ended_groups(&self) -> Vec<GroupId> {
+        self.shared.index.read().groups.ended().collect()
+    }
+
+    /// Tells whether a group has ended: what is left of it elsewhere must not be followed here.
+    #[must_use]
+    pub fn has_group_ended(&self, group: GroupId) -> bool {
+        self.shared.index.read().groups.has_ended(group)
     }
 
     /// Returns a group's state; the default one if it has none.

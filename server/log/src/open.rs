@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tribunal_codec::{GroupMark, Mark, decode_control, decode_group_record};
+use tribunal_codec::{GroupMark, GroupRecord, Mark, decode_control, decode_group_record};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
@@ -115,7 +115,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let found = verify(files, dir, &identity)?;
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = image_writer.load_newest();
-    if image.is_none() && found.index.first_entry > 1 {
+    if image.is_none() && found.is_truncated {
         warnings.push("no state image covers the truncated entries".into());
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
@@ -246,6 +246,7 @@ struct Found {
     index: Index,
     undecided: Undecided,
     end: End,
+    is_truncated: bool,
 }
 
 /// Reads the whole log. Writes nothing.
@@ -305,6 +306,7 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         |index, chain| Ok(segments.read(Kind::Group, index + 1)?.is_some_and(|stored| stored.link == chain));
     check_tip(dir, "sequence of group records", group_records, (mark.record, mark.record_chain), continues)?;
     let mark_sequence = mark.sequence;
+    let is_truncated = index.first_entry > 1 || truncated.from > 0;
     Ok(Found {
         segments,
         control,
@@ -318,6 +320,7 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         index,
         undecided,
         end,
+        is_truncated,
     })
 }
 
@@ -361,7 +364,11 @@ impl Replay<'_> {
         }
         self.group_records =
             Some(Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) });
+        if self.index.groups.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
+            return Err(damaged("its group had ended"));
+        }
         self.index.groups.apply(&record, stored.index);
+        self.index.retention.add(stored.payload.len() as u64);
         Ok(())
     }
 
