@@ -3,14 +3,29 @@
 //! An entry may replace one that is not committed, and all after it. A group's state (term, vote, commit index, members,
 //! what is compacted) is a record as well, and never in the mark: the mark is written later than what it tells of.
 
-use tribunal_codec::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
+use std::ops::Range;
+
+use tribunal_codec::{EntryId, GroupCursors, GroupRecord, GroupState, decode_group_record, encode_group_record};
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
 use crate::frame::Kind;
 use crate::reader::LogReader;
-use crate::record::Tip;
+use crate::record::{Stored, Tip};
+use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
+
+/// Entries that are read at once, however small.
+const ENTRIES_MAX: usize = 16 * 1024;
+
+/// An entry of a group's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// Its name.
+    pub id: EntryId,
+    /// Its content.
+    pub payload: Vec<u8>,
+}
 
 impl DiskLog {
     /// Appends an entry to a group's log. It replaces the one of its index, if there is one, and all after it.
@@ -117,6 +132,36 @@ impl LogReader {
         self.shared.index.read().groups.term(group, index)
     }
 
+    /// Checks that the log continues a state image that has read its groups this far: no compacted entry is missing in the
+    /// image, and what both have is the same. The image may be ahead of a group that has not compacted what it includes.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn check_cursors(&self, cursors: &GroupCursors) -> Result<(), LogError> {
+        let unread = EntryId::default();
+        let damaged = |group: GroupId, reason: String| {
+            let of = format!("of the group of node {}, incarnation {}", group.node, group.incarnation);
+            LogError::damaged(&self.shared.dir, format!("{of}, {reason}"))
+        };
+        for group in self.groups() {
+            let included = cursors.get(&group).map_or(unread, |cursor| cursor.included);
+            let (before, _) = self.group_bounds(group);
+            if before.index > included.index {
+                let reason = format!(
+                    "entries up to {} are compacted, but the state image includes {} only",
+                    before.index, included.index
+                );
+                return Err(damaged(group, reason));
+            }
+            let term = self.group_term(group, included.index).filter(|term| *term != included.term);
+            if let Some(term) = term {
+                let EntryId { term: other, index } = included;
+                return Err(damaged(group, format!("entry {index} has term {term}, in the state image term {other}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the content of a group's entry; `None` if it is not there.
     ///
     /// # Errors
@@ -126,11 +171,46 @@ impl LogReader {
         let Some(sequence) = sequence else { return Ok(None) };
         // Between the two it may have been truncated.
         let Some(stored) = self.shared.segments.read(Kind::Group, sequence)? else { return Ok(None) };
+        self.payload_of(group, index, &stored).map(Some)
+    }
+
+    /// Returns entries of a group, the first of `range` and those that follow it, for a member that lags: until the range
+    /// ends, or they have `bytes_max` bytes together, however large the first one is. Fewer come if there are very many,
+    /// none if the first one is not there.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn group_entries(
+        &self,
+        group: GroupId,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Vec<GroupEntry>, LogError> {
+        let run = self.shared.index.read().groups.get(group).map(|group| group.run(range, ENTRIES_MAX));
+        let mut walk = Walk::over(&self.shared.segments, Kind::Group);
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (id, sequence) in run.unwrap_or_default() {
+            // It may have been truncated by now.
+            let Some(stored) = walk.read(sequence)? else { break };
+            let payload = self.payload_of(group, id.index, &stored)?;
+            bytes += payload.len();
+            if bytes > bytes_max && !entries.is_empty() {
+                break;
+            }
+            entries.push(GroupEntry { id, payload });
+        }
+        Ok(entries)
+    }
+
+    fn payload_of(&self, group: GroupId, index: u64, stored: &Stored) -> Result<Vec<u8>, LogError> {
         match decode_group_record(&stored.payload) {
             Ok(GroupRecord::Entry { group: found, id, payload, .. }) if (found, id.index) == (group, index) => {
-                Ok(Some(payload.to_vec()))
+                Ok(payload.to_vec())
             }
-            _ => Err(LogError::damaged(&self.shared.dir, format!("record {sequence} is not entry {index} of a group"))),
+            _ => {
+                let reason = format!("record {} is not entry {index} of a group", stored.index);
+                Err(LogError::damaged(&self.shared.dir, reason))
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 //! of a committed one, or any record of a group that has ended.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use tribunal_codec::{EntryId, GroupRecord, GroupState};
 use tribunal_types::GroupId;
@@ -147,6 +148,15 @@ impl Group {
     /// Returns the sequence of the record that has an entry.
     pub(crate) fn sequence(&self, index: u64) -> Option<u64> {
         self.entry(index).map(|entry| entry.sequence)
+    }
+
+    /// Returns the entries of `range` from its first one on, at most `count`, each with the sequence of its record,
+    /// ascending; none if the first one is not there.
+    pub(crate) fn run(&self, range: Range<u64>, count: usize) -> Vec<(EntryId, u64)> {
+        let at = range.start.checked_sub(self.before.index + 1).and_then(|at| usize::try_from(at).ok());
+        let Some(at) = at.filter(|at| *at < self.entries.len()) else { return Vec::new() };
+        let entries = range.zip(self.entries.range(at..)).take(count);
+        entries.map(|(index, entry)| (EntryId { term: entry.term, index }, entry.sequence)).collect()
     }
 
     fn entry(&self, index: u64) -> Option<&EntryAt> {
