@@ -63,7 +63,9 @@ impl GroupRecord<'_> {
     #[must_use]
     pub fn group(&self) -> GroupId {
         match self {
-            GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } | GroupRecord::Ended { group } => *group,
+            GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } | GroupRecord::Ended { group } => {
+                *group
+            }
         }
     }
 }

@@ -223,8 +223,10 @@ fn a_range_of_entries_is_what_single_reads_return() {
                         bytes <= bytes_max || *index == from
                     })
                     .collect();
-                let found: Vec<_> =
-                    found.into_iter().map(|entry| (entry.id.index, (Some(entry.id.term), Some(entry.payload)))).collect();
+                let found: Vec<_> = found
+                    .into_iter()
+                    .map(|entry| (entry.id.index, (Some(entry.id.term), Some(entry.payload))))
+                    .collect();
                 assert_eq!(found.iter().map(|(index, entry)| (*index, entry)).collect::<Vec<_>>(), expected);
                 assert!(!found.is_empty());
             }
@@ -268,7 +270,10 @@ fn a_log_full_of_entries_of_groups_is_bounded() {
         }
     }
     assert_eq!(first_of_3, 3_001);
-    assert!(most < 8_000_000, "{most} bytes: three groups, each a thousand entries of 1 KB apart, and what is retained");
+    assert!(
+        most < 8_000_000,
+        "{most} bytes: three groups, each a thousand entries of 1 KB apart, and what is retained"
+    );
     opened.writer.truncate(Epoch(u64::MAX)).unwrap();
     let left = opened.reader.bytes();
     assert!(left < 1_000_000, "{left} bytes are left, of 9 MB");
