@@ -29,7 +29,7 @@ use crate::salvage::beside;
 use crate::segment_scan::{End, scan};
 use crate::segment_writer::SegmentWriter;
 use crate::segments::Segments;
-use crate::truncation::{self, Truncated};
+use crate::truncation;
 use crate::writer::DiskLog;
 
 /// How to open a log.
@@ -120,12 +120,10 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
-    // From here on files are changed: the log is whole. The names of what a killed process created may be in the system's
-    // cache only.
-    files::sync_path(disk, dir)?;
-    for dir in [dir, &found.segments.dir, image_writer.dir()] {
-        files::sync_directory(disk, dir)?;
-    }
+    // From here on files are changed: the log is whole. The names of what a killed process created, and of a copy that was
+    // put here, may be in the system's cache only.
+    let within = [dir, &found.segments.dir, image_writer.dir()];
+    files::sync_names(disk, dir, if created { &[] } else { &within })?;
     found.segments.remove_truncated()?;
     let control = found.control.repair()?;
     kept_outcomes::remove_if_appended(disk, dir, identity.group, found.segments.last_index(Kind::Outcome))?;
@@ -208,7 +206,7 @@ pub(crate) fn write_empty(
     identity: &Identity,
 ) -> Result<(Arc<Segments>, ControlLog), LogError> {
     let segments = Arc::new(Segments::open(files, dir, identity.group, 0)?);
-    truncation::store(&**files, dir, &Truncated::default())?;
+    truncation::create(&**files, dir)?;
     Ok((segments, ControlLog::create(files, dir, identity)?))
 }
 

@@ -131,6 +131,15 @@ pub(crate) struct Truncated {
 
 /// Replaces the note, durably.
 pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
+    files::replace(files, &path_in(dir), &content_of(truncated))
+}
+
+/// Creates the note of a new log. Its name is durable once the identity is stored.
+pub(crate) fn create(files: &dyn Files, dir: &Path) -> Result<(), LogError> {
+    files::create(files, &path_in(dir), &content_of(&Truncated::default()))
+}
+
+fn content_of(truncated: &Truncated) -> Vec<u8> {
     let mut body = Vec::new();
     put_varint(truncated.first_entry, &mut body);
     put_varint(truncated.positions.len() as u64, &mut body);
@@ -147,7 +156,7 @@ pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Res
         bytes.extend_from_slice(&body);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
     }
-    files::replace(files, &path_in(dir), &bytes)
+    bytes
 }
 
 /// Returns what was noted at the last truncation.
