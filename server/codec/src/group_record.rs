@@ -26,7 +26,7 @@ pub struct GroupState {
     pub commit: u64,
     /// The group's members as of `commit`, encoded by the caller.
     pub members: Vec<u8>,
-    /// Last entry that is no longer needed: a state image includes it.
+    /// Last entry that is no longer needed: the older of the state images that are kept includes it.
     pub compacted: EntryId,
 }
 
