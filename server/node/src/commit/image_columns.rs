@@ -43,3 +43,25 @@ pub fn control_in(image: &StateImage) -> Result<ReplicatedState, Malformed> {
 pub fn groups_in(image: &StateImage) -> Result<GroupCursors, Malformed> {
     image.bytes(GROUPS_COLUMN).map_or(Ok(GroupCursors::new()), decode_group_cursors)
 }
+
+#[cfg(test)]
+mod tests {
+    use tribunal_codec::{EntryId, GroupCursor};
+    use tribunal_types::{GroupId, Incarnation, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn an_image_tells_how_far_it_has_read_each_group() {
+        let group = GroupId { node: NodeId(3), incarnation: Incarnation(9) };
+        let cursor = GroupCursor { included: EntryId { term: 2, index: 70 }, members: vec![1, 2, 3] };
+        for cursors in [GroupCursors::new(), GroupCursors::from([(group, cursor)])] {
+            let mut image = StateImage::default();
+            image.push_bytes(GROUPS_COLUMN, encode_group_cursors(&cursors));
+            assert_eq!(groups_in(&image), Ok(cursors));
+            image.blobs[0].bytes.pop();
+            assert!(groups_in(&image).is_err());
+        }
+        assert_eq!(groups_in(&StateImage::default()), Ok(GroupCursors::new()), "of a node that had no groups yet");
+    }
+}
