@@ -331,7 +331,7 @@ fn a_group_that_has_ended_is_forgotten_but_for_its_name() {
     opened.writer.set_group_state(group(1), &GroupState { compacted, ..state(4, 2, 2) }).unwrap();
     opened.writer.forget_group(group(1)).unwrap();
     opened.writer.forget_group(group(1)).unwrap();
-    // Of another one, only its end was ever heard of.
+    // Of another one, only its end has become known.
     opened.writer.forget_group(group(2)).unwrap();
     for again in [false, true] {
         if again {

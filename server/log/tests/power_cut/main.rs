@@ -248,6 +248,17 @@ fn a_power_cut_of_a_log_that_has_groups_only_loses_nothing_that_was_promised() {
 }
 
 #[test]
+fn a_power_cut_while_a_log_is_created_leaves_one_that_opens() {
+    for seed in 0..40 {
+        let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
+        crashes.watch(&disk);
+        let mut session = open(&disk, &crashes.model).unwrap();
+        session.append(1, 1, 100).and_then(|()| session.sync()).unwrap();
+        crashes.finish();
+    }
+}
+
+#[test]
 fn a_power_cut_while_many_segments_are_removed_leaves_a_log_that_opens() {
     for seed in 0..6 {
         let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
