@@ -3,7 +3,8 @@
 use tribunal_codec::{
     ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image, decode_group_cursors,
     decode_group_record, decode_mark, decode_outcome, decode_readers, encode_batch, encode_control,
-    encode_control_image, encode_group_cursors, encode_group_record, encode_mark, encode_outcome, encode_readers, image_pieces,
+    encode_control_image, encode_group_cursors, encode_group_record, encode_mark, encode_outcome, encode_readers,
+    image_pieces,
 };
 use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 
