@@ -303,22 +303,20 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     let continues =
         |index, chain| Ok(segments.read(Kind::Group, index + 1)?.is_some_and(|stored| stored.link == chain));
     check_tip(dir, "sequence of group records", group_records, (mark.record, mark.record_chain), continues)?;
-    let mark_sequence = mark.sequence;
-    let is_truncated = index.first_entry > 1 || truncated.from > 0;
     Ok(Found {
         segments,
         control,
         changes,
         dead,
-        mark_sequence,
+        mark_sequence: mark.sequence,
         tip,
         group_records,
         next,
         last_csn,
+        is_truncated: index.first_entry > 1 || truncated.from > 0,
         index,
         undecided,
         end,
-        is_truncated,
     })
 }
 
