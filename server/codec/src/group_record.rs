@@ -26,7 +26,7 @@ pub struct GroupState {
     pub commit: u64,
     /// The group's members as of `commit`, encoded by the caller.
     pub members: Vec<u8>,
-    /// Last entry that is no longer needed: a state image includes it.
+    /// Last entry that is no longer needed: the older of the state images that are kept includes it.
     pub compacted: EntryId,
 }
 
@@ -51,6 +51,11 @@ pub enum GroupRecord<'a> {
         /// The state.
         state: GroupState,
     },
+    /// The group has ended: nothing of it is needed, and no record of it follows.
+    Ended {
+        /// The group.
+        group: GroupId,
+    },
 }
 
 impl GroupRecord<'_> {
@@ -58,7 +63,9 @@ impl GroupRecord<'_> {
     #[must_use]
     pub fn group(&self) -> GroupId {
         match self {
-            GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } => *group,
+            GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } | GroupRecord::Ended { group } => {
+                *group
+            }
         }
     }
 }
@@ -87,11 +94,12 @@ pub fn encode_group_record(record: &GroupRecord<'_>) -> Vec<u8> {
             put_id(state.compacted, &mut out);
             put_bytes(&state.members, &mut out);
         }
+        GroupRecord::Ended { .. } => out.push(2),
     }
     out
 }
 
-fn put_id(id: EntryId, out: &mut Vec<u8>) {
+pub(crate) fn put_id(id: EntryId, out: &mut Vec<u8>) {
     put_varint(id.term, out);
     put_varint(id.index, out);
 }
@@ -122,13 +130,14 @@ pub fn decode_group_record(bytes: &[u8]) -> Result<GroupRecord<'_>, Malformed> {
                 members: reader.bytes("members")?.to_vec(),
             },
         },
+        2 => GroupRecord::Ended { group },
         _ => return Err(reader.malformed("kind of group record")),
     };
     reader.finish("end of group record")?;
     Ok(record)
 }
 
-fn take_id(reader: &mut Reader<'_>) -> Result<EntryId, Malformed> {
+pub(crate) fn take_id(reader: &mut Reader<'_>) -> Result<EntryId, Malformed> {
     Ok(EntryId { term: reader.varint("term of entry")?, index: reader.varint("index of entry")? })
 }
 
@@ -146,6 +155,8 @@ mod tests {
             GroupRecord::Entry { group, id: EntryId::default(), term_before: 0, payload: &[] },
             GroupRecord::State { group, state },
             GroupRecord::State { group, state: GroupState::default() },
+            GroupRecord::Ended { group },
+            GroupRecord::Ended { group: GroupId::default() },
         ] {
             let mut bytes = encode_group_record(&record);
             assert_eq!(decode_group_record(&bytes), Ok(record));

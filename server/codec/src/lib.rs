@@ -13,6 +13,7 @@ mod control;
 mod control_image;
 mod group_record;
 mod image;
+mod image_groups;
 mod mark;
 mod outcome;
 mod reader;
@@ -25,6 +26,7 @@ pub use control::{decode_control, encode_control};
 pub use control_image::{decode_control_image, encode_control_image};
 pub use group_record::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
 pub use image::{ImageAssembler, image_pieces};
+pub use image_groups::{GroupCursor, GroupCursors, decode_group_cursors, encode_group_cursors};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
 pub use reader::{Malformed, Reader};
@@ -51,6 +53,8 @@ enum Kind {
     ControlImage = 0xB7,
     /// A [`GroupRecord`].
     Group = 0xB8,
+    /// [`GroupCursors`].
+    ImageGroups = 0xB9,
 }
 
 impl Kind {
@@ -60,7 +64,7 @@ impl Kind {
             Kind::Batch | Kind::Outcome => 4,
             Kind::Control => 3,
             Kind::Readers | Kind::Mark => 2,
-            Kind::Image | Kind::ControlImage | Kind::Group => 1,
+            Kind::Image | Kind::ControlImage | Kind::Group | Kind::ImageGroups => 1,
         }
     }
 }

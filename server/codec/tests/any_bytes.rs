@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use tribunal_codec::{
-    ImageAssembler, batch_head, decode_batch, decode_control, decode_control_image, decode_group_record, decode_mark,
-    decode_outcome, decode_readers, encode_batch, encode_outcome, image_pieces,
+    ImageAssembler, batch_head, decode_batch, decode_control, decode_control_image, decode_group_cursors,
+    decode_group_record, decode_mark, decode_outcome, decode_readers, encode_batch, encode_outcome, image_pieces,
 };
 use tribunal_types::{
     Batch, BodyHash, Conflict, ControlIndex, CreatedRow, Csn, Decision, Digest, EarlyAbort, Epoch, EpochOutcome,
@@ -219,6 +219,7 @@ fn decode_all(bytes: &[u8]) {
     let _ = decode_mark(bytes);
     let _ = decode_readers(bytes);
     let _ = decode_group_record(bytes);
+    let _ = decode_group_cursors(bytes);
     let _ = ImageAssembler::new().add(bytes);
 }
 
@@ -287,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), kind in 0xB0..0xB7_u8) {
+    fn random_bytes_never_panic(mut bytes in vec(any::<u8>(), 0..400), kind in 0xB0..0xBB_u8) {
         decode_all(&bytes);
         if bytes.len() > 2 {
             // Get past the check of the first byte.

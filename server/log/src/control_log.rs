@@ -69,12 +69,12 @@ struct Copy {
 }
 
 impl ControlLog {
-    /// Creates both files without an entry, replacing what is there.
+    /// Creates both files without an entry, replacing what is there. Their names are durable once the identity is stored.
     pub(crate) fn create(disk: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Self, LogError> {
         let mut header = identity.text().into_bytes();
         header.resize(HEADER_BYTES, 0);
         for name in COPIES {
-            files::replace(&**disk, &dir.join(name), &header)?;
+            files::create(&**disk, &dir.join(name), &header)?;
         }
         Self::open(disk, paths_in(dir), *identity, HEADER_BYTES as u64, Tip::default())
     }

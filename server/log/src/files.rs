@@ -209,17 +209,37 @@ pub(crate) fn sync_directory(files: &dyn Files, path: &Path) -> Result<(), LogEr
 /// Makes the name of `path` durable, and the names of the directories above it: any of them may have been created with it,
 /// now or in an attempt that was interrupted.
 pub(crate) fn sync_path(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    sync_names(files, path, &[])
+}
+
+/// Does what [`sync_path`] does, and makes the entries of the directories `within` durable. All at the same time, if there
+/// are threads: a disk makes several changes of names durable at once, and each sync waits for the others' anyway.
+pub(crate) fn sync_names(files: &dyn Files, path: &Path, within: &[&Path]) -> Result<(), LogError> {
     let path = files.canonical(path).map_err(|e| LogError::io("find", path, &e))?;
-    let mut above = path.ancestors().skip(1);
-    above.next().map_or(Ok(()), |parent| sync_directory(files, parent))?;
-    for dir in above {
-        match files.sync_dir(dir) {
-            // What this process may not open, or what cannot be synced, it did not create.
-            Err(error) if matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => break,
-            result => result.map_err(|e| LogError::io("sync directory", dir, &e))?,
+    let above: Vec<&Path> = path.ancestors().skip(1).collect();
+    let sync = |dir: &Path| match files.sync_dir(dir) {
+        // What this process may not open, or what cannot be synced, it did not create.
+        Err(error)
+            if matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported)
+                && above.get(1..).is_some_and(|higher| higher.contains(&dir)) =>
+        {
+            Ok(())
         }
+        result => result.map_err(|e| LogError::io("sync directory", dir, &e)),
+    };
+    let dirs = above.iter().chain(within);
+    if !files.has_threads() {
+        return dirs.copied().try_for_each(sync);
     }
-    Ok(())
+    std::thread::scope(|scope| {
+        let start = |dir| (dir, std::thread::Builder::new().spawn_scoped(scope, move || sync(dir)));
+        let started: Vec<_> = dirs.copied().map(start).collect();
+        started.into_iter().try_for_each(|(dir, thread)| match thread.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(synced)) => synced,
+            // Without a thread of its own.
+            _ => sync(dir),
+        })
+    })
 }
 
 /// Creates a directory; one that exists is left as it is.
@@ -243,6 +263,12 @@ pub(crate) fn replace(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<()
     put_aside_in_place(files, path)
 }
 
+/// Creates a file of a directory whose names are made durable later, together.
+pub(crate) fn create(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(), LogError> {
+    write_aside(files, path, bytes)?;
+    rename_aside(files, path)
+}
+
 /// Writes what is to replace a file beside it, durably. A failure leaves nothing; what a crash leaves is never read.
 pub(crate) fn write_aside(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<Box<dyn LogFile>, LogError> {
     let write = || -> io::Result<Box<dyn LogFile>> {
@@ -259,11 +285,15 @@ pub(crate) fn write_aside(files: &dyn Files, path: &Path, bytes: &[u8]) -> Resul
 
 /// Replaces a file by what [`write_aside`] wrote, durably.
 pub(crate) fn put_aside_in_place(files: &dyn Files, path: &Path) -> Result<(), LogError> {
-    if let Err(error) = files.rename(&aside(path), path) {
-        remove_aside(files, path);
-        return Err(LogError::io("write", path, &error));
-    }
+    rename_aside(files, path)?;
     path.parent().map_or(Ok(()), |parent| sync_directory(files, parent))
+}
+
+fn rename_aside(files: &dyn Files, path: &Path) -> Result<(), LogError> {
+    files.rename(&aside(path), path).map_err(|error| {
+        remove_aside(files, path);
+        LogError::io("write", path, &error)
+    })
 }
 
 /// Removes what an attempt to replace a file left beside it.

@@ -3,14 +3,29 @@
 //! An entry may replace one that is not committed, and all after it. A group's state (term, vote, commit index, members,
 //! what is compacted) is a record as well, and never in the mark: the mark is written later than what it tells of.
 
-use tribunal_codec::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
+use std::ops::Range;
+
+use tribunal_codec::{EntryId, GroupCursors, GroupRecord, GroupState, decode_group_record, encode_group_record};
 use tribunal_types::GroupId;
 
 use crate::error::LogError;
 use crate::frame::Kind;
 use crate::reader::LogReader;
-use crate::record::Tip;
+use crate::record::{Stored, Tip};
+use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
+
+/// Entries that are read at once, however small.
+const ENTRIES_MAX: usize = 16 * 1024;
+
+/// An entry of a group's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupEntry {
+    /// Its name.
+    pub id: EntryId,
+    /// Its content.
+    pub payload: Vec<u8>,
+}
 
 impl DiskLog {
     /// Appends an entry to a group's log. It replaces the one of its index, if there is one, and all after it.
@@ -19,6 +34,7 @@ impl DiskLog {
     /// [`LogError::OutOfOrder`] if it would leave a gap, replace a committed entry, or if its term is below that of the
     /// entry before it; [`LogError::DurabilityInDoubt`].
     pub fn append_group_entry(&mut self, group: GroupId, id: EntryId, payload: &[u8]) -> Result<(), LogError> {
+        // Nothing else changes the groups, so the check finds the same.
         let before = id.index.checked_sub(1).and_then(|before| self.shared.index.read().groups.term(group, before));
         // Without the entry before it, the check refuses it with the reason.
         let term_before = before.unwrap_or_default();
@@ -35,6 +51,18 @@ impl DiskLog {
         self.append_record(&GroupRecord::State { group, state: state.clone() })
     }
 
+    /// Forgets a group that has ended; there is nothing to do if it is forgotten. Its records may be truncated from the next
+    /// sync on. Its name remains: no record of it is accepted any more.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if it has entries that are not compacted; [`LogError::DurabilityInDoubt`].
+    pub fn forget_group(&mut self, group: GroupId) -> Result<(), LogError> {
+        if self.shared.index.read().groups.has_ended(group) {
+            return Ok(());
+        }
+        self.append_record(&GroupRecord::Ended { group })
+    }
+
     fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
         let checked = self.shared.index.read().groups.check(record);
         checked.map_err(|reason| LogError::OutOfOrder { what: "the record of a group", reason })?;
@@ -44,32 +72,46 @@ impl DiskLog {
         let appended = self.segments.append(Kind::Group, index, self.group_records.chain, &payload)?;
         self.group_records = Tip { index, chain: appended.chain };
         self.appended_bytes += appended.bytes;
-        self.shared.index.write().groups.apply(record, index);
+        let mut known = self.shared.index.write();
+        known.groups.apply(record, index);
+        known.retention.add(appended.bytes);
         Ok(())
     }
 
-    /// Writes the states of groups again whose records are below position `cut`, and makes them durable. Returns the first
-    /// record that stays.
-    pub(crate) fn carry_group_states(&mut self, cut: u64) -> Result<u64, LogError> {
+    /// Writes the states and ends of groups again whose records are below position `cut`. Returns the first record that
+    /// stays.
+    pub(crate) fn carry_groups(&mut self, cut: u64) -> Result<u64, LogError> {
         let Some(first) = self.shared.segments.first_index_from(Kind::Group, cut)? else {
             // All of them are below.
             let next = self.group_records.index + 1;
-            return self.write_states_before(next).map(|()| next);
+            return self.carry_before(next).map(|()| next);
         };
-        self.write_states_before(first).map(|()| first)
+        self.carry_before(first).map(|()| first)
     }
 
-    fn write_states_before(&mut self, sequence: u64) -> Result<(), LogError> {
-        let states = self.shared.index.read().groups.states_before(sequence);
-        states.iter().try_for_each(|state| self.append_record(state))
+    fn carry_before(&mut self, sequence: u64) -> Result<(), LogError> {
+        let carried = self.shared.index.read().groups.carried_before(sequence);
+        carried.iter().try_for_each(|record| self.append_record(record))
     }
 }
 
 impl LogReader {
-    /// Returns the groups that have records here, ascending.
+    /// Returns the groups that have records here and have not ended, ascending.
     #[must_use]
     pub fn groups(&self) -> Vec<GroupId> {
         self.shared.index.read().groups.ids().collect()
+    }
+
+    /// Returns the groups that have ended, ascending.
+    #[must_use]
+    pub fn ended_groups(&self) -> Vec<GroupId> {
+        self.shared.index.read().groups.ended().collect()
+    }
+
+    /// Tells whether a group has ended: what is left of it elsewhere must not be followed here.
+    #[must_use]
+    pub fn has_group_ended(&self, group: GroupId) -> bool {
+        self.shared.index.read().groups.has_ended(group)
     }
 
     /// Returns a group's state; the default one if it has none.
@@ -90,6 +132,36 @@ impl LogReader {
         self.shared.index.read().groups.term(group, index)
     }
 
+    /// Checks that the log continues a state image that has read its groups this far: no compacted entry is missing in the
+    /// image, and what both have is the same. The image may be ahead of a group that has not compacted what it includes.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn check_cursors(&self, cursors: &GroupCursors) -> Result<(), LogError> {
+        let unread = EntryId::default();
+        let damaged = |group: GroupId, reason: String| {
+            let of = format!("of the group of node {}, incarnation {}", group.node, group.incarnation);
+            LogError::damaged(&self.shared.dir, format!("{of}, {reason}"))
+        };
+        for group in self.groups() {
+            let included = cursors.get(&group).map_or(unread, |cursor| cursor.included);
+            let (before, _) = self.group_bounds(group);
+            if before.index > included.index {
+                let reason = format!(
+                    "entries up to {} are compacted, but the state image includes {} only",
+                    before.index, included.index
+                );
+                return Err(damaged(group, reason));
+            }
+            let term = self.group_term(group, included.index).filter(|term| *term != included.term);
+            if let Some(term) = term {
+                let EntryId { term: other, index } = included;
+                return Err(damaged(group, format!("entry {index} has term {term}, in the state image term {other}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the content of a group's entry; `None` if it is not there.
     ///
     /// # Errors
@@ -99,11 +171,46 @@ impl LogReader {
         let Some(sequence) = sequence else { return Ok(None) };
         // Between the two it may have been truncated.
         let Some(stored) = self.shared.segments.read(Kind::Group, sequence)? else { return Ok(None) };
+        self.payload_of(group, index, &stored).map(Some)
+    }
+
+    /// Returns entries of a group, the first of `range` and those that follow it, for a member that lags: until the range
+    /// ends, or they have `bytes_max` bytes together, however large the first one is. Fewer come if there are very many,
+    /// none if the first one is not there.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn group_entries(
+        &self,
+        group: GroupId,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Vec<GroupEntry>, LogError> {
+        let run = self.shared.index.read().groups.get(group).map(|group| group.run(range, ENTRIES_MAX));
+        let mut walk = Walk::over(&self.shared.segments, Kind::Group);
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for (id, sequence) in run.unwrap_or_default() {
+            // It may have been truncated by now.
+            let Some(stored) = walk.read(sequence)? else { break };
+            let payload = self.payload_of(group, id.index, &stored)?;
+            bytes += payload.len();
+            if bytes > bytes_max && !entries.is_empty() {
+                break;
+            }
+            entries.push(GroupEntry { id, payload });
+        }
+        Ok(entries)
+    }
+
+    fn payload_of(&self, group: GroupId, index: u64, stored: &Stored) -> Result<Vec<u8>, LogError> {
         match decode_group_record(&stored.payload) {
             Ok(GroupRecord::Entry { group: found, id, payload, .. }) if (found, id.index) == (group, index) => {
-                Ok(Some(payload.to_vec()))
+                Ok(payload.to_vec())
             }
-            _ => Err(LogError::damaged(&self.shared.dir, format!("record {sequence} is not entry {index} of a group"))),
+            _ => {
+                let reason = format!("record {} is not entry {index} of a group", stored.index);
+                Err(LogError::damaged(&self.shared.dir, reason))
+            }
         }
     }
 }

@@ -1,13 +1,15 @@
 //! What the records of Raft groups add up to: each group's state, and which record holds which of its entries.
 //!
 //! A later record of an index replaces the earlier one and all entries after it; nothing of that is undone in the files.
+//! Of a group that has ended, its name remains, so that it never begins a second time with a smaller term.
 //! Records of all groups have one sequence, in the order in which they were written: a lost record is noticed by it. That
 //! an entry follows the one before it is checked by the term of that one, as Raft does.
 //!
-//! Must never: do I/O; accept a second vote in a term, a term or commit index that decreases, or another entry in the
-//! place of a committed one.
+//! Must never: do I/O; accept a second vote in a term, a term or commit index that decreases, another entry in the place
+//! of a committed one, or any record of a group that has ended.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use tribunal_codec::{EntryId, GroupRecord, GroupState};
 use tribunal_types::GroupId;
@@ -16,6 +18,8 @@ use tribunal_types::GroupId;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<GroupId, Group>,
+    /// Groups that have ended, and the sequence of the record that tells so.
+    ended: BTreeMap<GroupId, u64>,
 }
 
 /// One group.
@@ -53,22 +57,44 @@ impl Groups {
         self.groups.keys().copied()
     }
 
+    /// Returns the groups that have ended, ascending.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.ended.keys().copied()
+    }
+
+    /// Tells whether a group has ended.
+    pub(crate) fn has_ended(&self, group: GroupId) -> bool {
+        self.ended.contains_key(&group)
+    }
+
     /// Returns why a record must not be written; it would break what the group was promised.
     pub(crate) fn check(&self, record: &GroupRecord<'_>) -> Result<(), String> {
+        if self.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
+            return Err("the group has ended".into());
+        }
         let unknown = Group::default();
         let group = self.groups.get(&record.group()).unwrap_or(&unknown);
         match record {
             GroupRecord::Entry { id, term_before, .. } => group.check_entry(*id, *term_before),
             GroupRecord::State { state, .. } => group.check_state(state),
+            GroupRecord::Ended { .. } => group.check_end(),
         }
     }
 
     /// Takes a record into account that was written with this sequence.
     pub(crate) fn apply(&mut self, record: &GroupRecord<'_>, sequence: u64) {
-        let group = self.groups.entry(record.group()).or_default();
+        let group = record.group();
         match record {
-            GroupRecord::Entry { id, term_before, .. } => group.apply_entry(*id, *term_before, sequence),
-            GroupRecord::State { state, .. } => group.apply_state(state.clone(), sequence),
+            GroupRecord::Entry { id, term_before, .. } => {
+                self.groups.entry(group).or_default().apply_entry(*id, *term_before, sequence);
+            }
+            GroupRecord::State { state, .. } => {
+                self.groups.entry(group).or_default().apply_state(state.clone(), sequence);
+            }
+            GroupRecord::Ended { .. } => {
+                self.groups.remove(&group);
+                self.ended.insert(group, sequence);
+            }
         }
     }
 
@@ -93,10 +119,12 @@ impl Groups {
         self.groups.values().filter_map(|group| group.entries.front()).map(|entry| entry.sequence).min()
     }
 
-    /// Returns the states in records before `sequence`, to be written again before those are truncated.
-    pub(crate) fn states_before(&self, sequence: u64) -> Vec<GroupRecord<'static>> {
-        let old = self.groups.iter().filter(|(_, group)| (1..sequence).contains(&group.state_at));
-        old.map(|(id, group)| GroupRecord::State { group: *id, state: group.state.clone() }).collect()
+    /// Returns the states and the ends in records before `sequence`, to be written again before those are truncated.
+    pub(crate) fn carried_before(&self, sequence: u64) -> Vec<GroupRecord<'static>> {
+        let states = self.groups.iter().filter(|(_, group)| (1..sequence).contains(&group.state_at));
+        let states = states.map(|(id, group)| GroupRecord::State { group: *id, state: group.state.clone() });
+        let ended = self.ended.iter().filter(|(_, at)| **at < sequence);
+        states.chain(ended.map(|(id, _)| GroupRecord::Ended { group: *id })).collect()
     }
 }
 
@@ -120,6 +148,15 @@ impl Group {
     /// Returns the sequence of the record that has an entry.
     pub(crate) fn sequence(&self, index: u64) -> Option<u64> {
         self.entry(index).map(|entry| entry.sequence)
+    }
+
+    /// Returns the entries of `range` from its first one on, at most `count`, each with the sequence of its record,
+    /// ascending; none if the first one is not there.
+    pub(crate) fn run(&self, range: Range<u64>, count: usize) -> Vec<(EntryId, u64)> {
+        let at = range.start.checked_sub(self.before.index + 1).and_then(|at| usize::try_from(at).ok());
+        let Some(at) = at.filter(|at| *at < self.entries.len()) else { return Vec::new() };
+        let entries = range.zip(self.entries.range(at..)).take(count);
+        entries.map(|(index, entry)| (EntryId { term: entry.term, index }, entry.sequence)).collect()
     }
 
     fn entry(&self, index: u64) -> Option<&EntryAt> {
@@ -162,6 +199,11 @@ impl Group {
         Ok(())
     }
 
+    fn check_end(&self) -> Result<(), String> {
+        let (first, last) = (self.before.index + 1, self.last().index);
+        if first > last { Ok(()) } else { Err(format!("its entries {first}..={last} are not compacted")) }
+    }
+
     fn apply_entry(&mut self, id: EntryId, term_before: u64, sequence: u64) {
         let before = EntryId { term: term_before, index: id.index.saturating_sub(1) };
         if self.term(before.index) == Some(term_before) {
@@ -201,6 +243,10 @@ mod tests {
         let compacted = EntryId { index: compacted.0, term: compacted.1 };
         let state = GroupState { term, vote, commit, compacted, ..GroupState::default() };
         GroupRecord::State { group: GroupId::default(), state }
+    }
+
+    fn ended() -> GroupRecord<'static> {
+        GroupRecord::Ended { group: GroupId::default() }
     }
 
     /// Writes what is legal; returns the error of the first record that is not.
@@ -250,6 +296,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_group_ends_once_all_of_it_is_compacted_and_never_begins_again() {
+        let begun = [entry(1, 1, 0), entry(2, 1, 1), state(1, 7, 2, (1, 1))];
+        let ends = |records: &[GroupRecord<'_>]| written(&[begun.as_slice(), records].concat());
+        assert_eq!(ends(&[ended()]).unwrap_err(), "its entries 2..=2 are not compacted");
+        assert!(ends(&[state(1, 7, 2, (2, 1)), entry(3, 1, 1), ended()]).is_err(), "one is not even committed");
+        let groups = ends(&[state(1, 7, 2, (2, 1)), ended(), ended()]).unwrap();
+        assert_eq!((groups.ids().count(), groups.ended().count(), groups.first_needed()), (0, 1, None));
+        assert!(groups.has_ended(GroupId::default()));
+        for late in [entry(1, 1, 0), entry(3, 1, 1), state(1, 7, 2, (2, 1)), state(9, 0, 0, (0, 0))] {
+            assert_eq!(groups.check(&late).unwrap_err(), "the group has ended");
+        }
+        // A node that never had a group learns that it has ended, too.
+        assert!(written(&[ended(), entry(1, 1, 0)]).is_err());
+    }
+
     /// A truncation leaves the records from some one on, with the states before it written again.
     #[test]
     fn any_suffix_that_has_what_is_needed_adds_up_to_the_same() {
@@ -270,7 +332,7 @@ mod tests {
         assert_eq!(whole.first_needed(), Some(5));
         for from in 0..records.len() {
             let mut kept = Groups::default();
-            let again = whole.states_before(from as u64 + 1);
+            let again = whole.carried_before(from as u64 + 1);
             for (sequence, record) in (from as u64 + 1..).zip(records[from..].iter().chain(&again)) {
                 kept.apply(record, sequence);
             }
@@ -279,6 +341,16 @@ mod tests {
                 let found = kept.get(GroupId::default()).unwrap();
                 assert_eq!((&found.state, found.before, &found.entries), (&group.state, group.before, &group.entries));
             }
+        }
+        let end = [entry(1, 1, 0), state(1, 7, 1, (1, 1)), ended()];
+        let whole = written(&end).unwrap();
+        for from in 0..=end.len() {
+            let mut kept = Groups::default();
+            let again = whole.carried_before(from as u64 + 1);
+            for (sequence, record) in (from as u64 + 1..).zip(end[from..].iter().chain(&again)) {
+                kept.apply(record, sequence);
+            }
+            assert!(kept.has_ended(GroupId::default()) && kept.ids().next().is_none(), "from {from}");
         }
     }
 }

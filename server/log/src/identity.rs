@@ -56,8 +56,10 @@ impl Identity {
         }
     }
 
-    /// Writes the file, durably and as a whole.
+    /// Writes the file of a new log, durably and as a whole, once the names of all others are durable: with it, the log is
+    /// one.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<(), LogError> {
+        files::sync_directory(files, dir)?;
         files::replace(files, &path_in(dir), self.text().as_bytes())
     }
 

@@ -35,7 +35,7 @@ fn dir_in(log_dir: &Path) -> PathBuf {
     log_dir.join("images")
 }
 
-/// Creates the directory of a new log's images. Its name is durable with the next file that is replaced beside it.
+/// Creates the directory of a new log's images. Its name is durable once the identity is stored.
 pub(crate) fn create_directory(files: &dyn Files, log_dir: &Path) -> Result<(), LogError> {
     files::create_directory(files, &dir_in(log_dir))
 }

@@ -43,6 +43,7 @@ mod record;
 mod retention;
 mod salvage;
 mod segment_scan;
+mod segment_walk;
 mod segment_writer;
 mod segments;
 #[cfg(feature = "sim")]
@@ -52,9 +53,10 @@ mod writer;
 
 pub use error::{Holder, LogError};
 pub use files::{Files, LockGuard, LogFile, OpenMode, RealFiles, check_unused};
+pub use group_log::GroupEntry;
 pub use images::ImageWriter;
 pub use open::{LogOptions, Opened, Recovered, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
 pub use salvage::{SalvageReport, salvage};
-pub use tribunal_codec::{EntryId, GroupState};
+pub use tribunal_codec::{EntryId, GroupCursor, GroupCursors, GroupState};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

@@ -72,7 +72,7 @@ impl MarkFile {
     }
 }
 
-/// Creates the mark file, or replaces it after a salvage, with both slots holding `mark`.
+/// Creates the mark file of a new log, with both slots holding `mark`. Its name is durable once the identity is stored.
 pub(crate) fn create(files: &dyn Files, dir: &Path, mark: &Mark) -> Result<(), LogError> {
     let path = path_in(dir);
     let write = || -> std::io::Result<()> {
@@ -82,8 +82,7 @@ pub(crate) fn create(files: &dyn Files, dir: &Path, mark: &Mark) -> Result<(), L
         file.write(mark)?;
         file.file.sync_all()
     };
-    write().map_err(|e| LogError::io("write", &path, &e))?;
-    files::sync_directory(files, dir)
+    write().map_err(|e| LogError::io("write", &path, &e))
 }
 
 /// Lets the mark follow the log.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tribunal_codec::{GroupMark, Mark, decode_control, decode_group_record};
+use tribunal_codec::{GroupMark, GroupRecord, Mark, decode_control, decode_group_record};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
@@ -29,7 +29,7 @@ use crate::salvage::beside;
 use crate::segment_scan::{End, scan};
 use crate::segment_writer::SegmentWriter;
 use crate::segments::Segments;
-use crate::truncation::{self, Truncated};
+use crate::truncation;
 use crate::writer::DiskLog;
 
 /// How to open a log.
@@ -115,17 +115,15 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let found = verify(files, dir, &identity)?;
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = image_writer.load_newest();
-    if image.is_none() && found.index.first_entry > 1 {
+    if image.is_none() && found.is_truncated {
         warnings.push("no state image covers the truncated entries".into());
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
-    // From here on files are changed: the log is whole. The names of what a killed process created may be in the system's
-    // cache only.
-    files::sync_path(disk, dir)?;
-    for dir in [dir, &found.segments.dir, image_writer.dir()] {
-        files::sync_directory(disk, dir)?;
-    }
+    // From here on files are changed: the log is whole. The names of what a killed process created, and of a copy that was
+    // put here, may be in the system's cache only.
+    let within = [dir, &found.segments.dir, image_writer.dir()];
+    files::sync_names(disk, dir, if created { &[] } else { &within })?;
     found.segments.remove_truncated()?;
     let control = found.control.repair()?;
     kept_outcomes::remove_if_appended(disk, dir, identity.group, found.segments.last_index(Kind::Outcome))?;
@@ -208,7 +206,7 @@ pub(crate) fn write_empty(
     identity: &Identity,
 ) -> Result<(Arc<Segments>, ControlLog), LogError> {
     let segments = Arc::new(Segments::open(files, dir, identity.group, 0)?);
-    truncation::store(&**files, dir, &Truncated::default())?;
+    truncation::create(&**files, dir)?;
     Ok((segments, ControlLog::create(files, dir, identity)?))
 }
 
@@ -246,6 +244,7 @@ struct Found {
     index: Index,
     undecided: Undecided,
     end: End,
+    is_truncated: bool,
 }
 
 /// Reads the whole log. Writes nothing.
@@ -304,17 +303,17 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     let continues =
         |index, chain| Ok(segments.read(Kind::Group, index + 1)?.is_some_and(|stored| stored.link == chain));
     check_tip(dir, "sequence of group records", group_records, (mark.record, mark.record_chain), continues)?;
-    let mark_sequence = mark.sequence;
     Ok(Found {
         segments,
         control,
         changes,
         dead,
-        mark_sequence,
+        mark_sequence: mark.sequence,
         tip,
         group_records,
         next,
         last_csn,
+        is_truncated: index.first_entry > 1 || truncated.from > 0,
         index,
         undecided,
         end,
@@ -361,7 +360,11 @@ impl Replay<'_> {
         }
         self.group_records =
             Some(Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) });
+        if self.index.groups.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
+            return Err(damaged("its group had ended"));
+        }
         self.index.groups.apply(&record, stored.index);
+        self.index.retention.add(stored.payload.len() as u64);
         Ok(())
     }
 

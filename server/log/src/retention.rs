@@ -42,7 +42,7 @@ pub(crate) struct Limits {
 struct Sample {
     epoch: Epoch,
     epoch_time_ms: u64,
-    /// Bytes of all entries before this epoch's.
+    /// Bytes of all records before this epoch's.
     bytes_before: u64,
 }
 
@@ -65,6 +65,12 @@ impl Retention {
         }
         self.bytes += bytes;
         self.newest_ms = self.newest_ms.max(epoch_time_ms);
+    }
+
+    /// Notes bytes of records that belong to no epoch: those of Raft groups. They count as written after the last epoch that
+    /// was noted.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
     }
 
     /// Returns the first epoch that must be retained under `limits`: what is below it is too old or too large.
@@ -101,5 +107,18 @@ mod tests {
         let by_size = keep(u64::MAX / 2, 300_000);
         assert!((600..=701).contains(&by_size), "{by_size}");
         assert_eq!(keep(5_000, 300_000), by_size);
+    }
+
+    #[test]
+    fn bytes_without_an_epoch_count_beside_those_that_have_one() {
+        let mut retention = Retention::default();
+        for n in 1..=1000_u64 {
+            retention.add(9_000);
+            retention.push(Epoch(n), n * 10, 1000);
+        }
+        let keep = |bytes| retention.keep_from(Limits { age_ms: u64::MAX / 2, bytes }).0;
+        let by_size = keep(3_000_000);
+        assert!((600..=701).contains(&by_size), "{by_size}");
+        assert_eq!(keep(u64::MAX), 0);
     }
 }

@@ -172,6 +172,11 @@ impl SegmentWriter {
         Ok(())
     }
 
+    /// Returns the first free position.
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
     /// Returns the number of `fdatasync` calls so far.
     pub(crate) fn fdatasyncs(&self) -> u64 {
         self.syncs

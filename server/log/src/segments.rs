@@ -17,7 +17,7 @@ use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
 use crate::record::Stored;
 
 /// Records between two samples of their position.
-const SAMPLE_RECORDS: u32 = 16;
+pub(crate) const SAMPLE_RECORDS: u32 = 16;
 
 /// Returns the length of the segment that starts at `base`: that of all before it together, within the disk's bounds.
 pub(crate) fn length_at(files: &dyn Files, base: u64) -> u64 {
@@ -162,7 +162,7 @@ impl Segments {
         self.state.read().files.values().map(|segment| segment.len).sum()
     }
 
-    fn damaged(&self, kind: Kind, index: u64, reason: impl std::fmt::Display) -> LogError {
+    pub(crate) fn damaged(&self, kind: Kind, index: u64, reason: impl std::fmt::Display) -> LogError {
         let what = match kind {
             Kind::Outcome => "outcome of epoch",
             Kind::Group => "record of a group",
@@ -172,7 +172,7 @@ impl Segments {
     }
 
     /// Returns the segment that holds a position.
-    fn segment_at(&self, position: u64) -> Option<Arc<Segment>> {
+    pub(crate) fn segment_at(&self, position: u64) -> Option<Arc<Segment>> {
         let state = self.state.read();
         let (_, segment) = state.files.range(..=position).next_back()?;
         (position < segment.end()).then(|| Arc::clone(segment))
@@ -195,18 +195,20 @@ impl Segments {
         Ok(None)
     }
 
+    /// Returns a position near the record and not after it; `None` if there is no such record.
+    pub(crate) fn near(&self, kind: Kind, index: u64) -> Option<u64> {
+        let state = self.state.read();
+        let samples = state.samples(kind);
+        if samples.last.is_none_or(|last| index > last) {
+            return None;
+        }
+        // After a truncation the next sample may be further on: then from the first file.
+        samples.near(index).or_else(|| state.files.keys().next().copied())
+    }
+
     /// Returns where the record begins.
     pub(crate) fn find(&self, kind: Kind, index: u64) -> Result<Option<u64>, LogError> {
-        let near = {
-            let state = self.state.read();
-            let samples = state.samples(kind);
-            if samples.last.is_none_or(|last| index > last) {
-                return Ok(None);
-            }
-            // After a truncation the next sample may be further on: then from the first file.
-            samples.near(index).or_else(|| state.files.keys().next().copied())
-        };
-        let Some(mut position) = near else { return Ok(None) };
+        let Some(mut position) = self.near(kind, index) else { return Ok(None) };
         while let Some((at, head)) = self.head_from(position)? {
             if head.place.kind == kind && head.part.number == 0 {
                 if head.place.index == index {

@@ -22,13 +22,21 @@ fn path_in(dir: &Path) -> PathBuf {
 }
 
 /// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can go. Entries of
-/// groups that are not compacted stay.
-pub(crate) fn cut_for(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogError> {
-    let last_entry = shared.index.read().runs.last_below(below).map(|(_, entry)| entry);
-    let Some(last_entry) = last_entry else { return Ok(None) };
-    // The first entry that must stay, and the segment it begins in.
-    let Some(mut needed) = shared.segments.find(Kind::Entry, last_entry + 1)? else { return Ok(None) };
-    let of_groups = shared.index.read().groups.first_needed();
+/// groups that are not compacted stay. A log without entries of its own retains what is from position `retained` on.
+pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Option<u64>, LogError> {
+    let (last_entry, oldest, of_groups) = {
+        let index = shared.index.read();
+        (index.runs.last_below(below).map(|(_, entry)| entry), index.oldest, index.groups.first_needed())
+    };
+    let mut needed = match (shared.segments.last_index(Kind::Entry), last_entry) {
+        (None, _) => retained,
+        (Some(_), Some(entry)) if below > oldest => {
+            // The first entry that must stay, and the segment it begins in.
+            let Some(position) = shared.segments.find(Kind::Entry, entry + 1)? else { return Ok(None) };
+            position
+        }
+        _ => return Ok(None),
+    };
     if let Some(record) = of_groups {
         let Some(position) = shared.segments.find(Kind::Group, record)? else { return Ok(None) };
         needed = needed.min(position);
@@ -42,16 +50,7 @@ pub(crate) fn cut_for(shared: &Shared, below: Epoch) -> Result<Option<u64>, LogE
 /// # Errors
 /// If the note cannot be written: then nothing has changed.
 pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), LogError> {
-    let first_entry = shared.segments.first_index_from(Kind::Entry, cut)?;
-    let Some(first_entry) = first_entry else {
-        return Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on")));
-    };
-    let stored = shared.segments.read(Kind::Entry, first_entry)?;
-    let head = stored.and_then(|stored| head_of(&stored.payload, shared.segments.group).ok());
-    let Some(head) = head else {
-        return Err(LogError::damaged(&shared.dir, format!("entry {first_entry} cannot be read")));
-    };
-    let below = head.first;
+    let (first_entry, below) = first_entry_from(shared, cut)?;
     let gone = last_positions_below(shared, below)?;
     // Only the log's thread changes the index, so it stays as it is while the note is written.
     let mut positions: BTreeMap<StoreId, Lsn> = shared.index.read().lsns.truncated().into_iter().collect();
@@ -74,6 +73,24 @@ pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), L
     index.oldest = below;
     index.first_entry = first_entry;
     Ok(())
+}
+
+/// Returns the first entry at or after position `cut`, and its first epoch; what is known if the log has no entries of its
+/// own.
+fn first_entry_from(shared: &Shared, cut: u64) -> Result<(u64, Epoch), LogError> {
+    let Some(first_entry) = shared.segments.first_index_from(Kind::Entry, cut)? else {
+        if shared.segments.last_index(Kind::Entry).is_none() {
+            let index = shared.index.read();
+            return Ok((index.first_entry, index.oldest));
+        }
+        return Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on")));
+    };
+    let stored = shared.segments.read(Kind::Entry, first_entry)?;
+    let head = stored.and_then(|stored| head_of(&stored.payload, shared.segments.group).ok());
+    let Some(head) = head else {
+        return Err(LogError::damaged(&shared.dir, format!("entry {first_entry} cannot be read")));
+    };
+    Ok((first_entry, head.first))
 }
 
 /// Returns each store's last position in epochs below `below`.
@@ -114,6 +131,15 @@ pub(crate) struct Truncated {
 
 /// Replaces the note, durably.
 pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Result<(), LogError> {
+    files::replace(files, &path_in(dir), &content_of(truncated))
+}
+
+/// Creates the note of a new log. Its name is durable once the identity is stored.
+pub(crate) fn create(files: &dyn Files, dir: &Path) -> Result<(), LogError> {
+    files::create(files, &path_in(dir), &content_of(&Truncated::default()))
+}
+
+fn content_of(truncated: &Truncated) -> Vec<u8> {
     let mut body = Vec::new();
     put_varint(truncated.first_entry, &mut body);
     put_varint(truncated.positions.len() as u64, &mut body);
@@ -130,7 +156,7 @@ pub(crate) fn store(files: &dyn Files, dir: &Path, truncated: &Truncated) -> Res
         bytes.extend_from_slice(&body);
         bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
     }
-    files::replace(files, &path_in(dir), &bytes)
+    bytes
 }
 
 /// Returns what was noted at the last truncation.

@@ -46,7 +46,8 @@ pub trait DurableLog: Send {
     /// If it cannot be written; the log is as good as before.
     fn write_image(&mut self, image: &StateImage) -> Result<(), LogError>;
 
-    /// Drops what is below epoch `below`, as far as images cover it and retention allows.
+    /// Drops what is below epoch `below`, as far as images cover it and retention allows, except entries of groups that are not
+    /// compacted.
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if files cannot be removed: then the log is valid, only longer.
@@ -272,12 +273,10 @@ impl DurableLog for DiskLog {
         let Some(covered) = self.images.oldest() else { return Ok(()) };
         let keep_from = self.shared.index.read().retention.keep_from(self.limits);
         let below = below.min(covered).min(keep_from);
-        if below <= self.shared.index.read().oldest {
-            return Ok(());
-        }
-        let Some(cut) = truncation::cut_for(&self.shared, below)? else { return Ok(()) };
+        let retained = self.segments.tail().saturating_sub(self.limits.bytes);
+        let Some(cut) = truncation::cut_for(&self.shared, below, retained)? else { return Ok(()) };
         // Written while what they replace is still there.
-        let first_record = self.carry_group_states(cut)?;
+        let first_record = self.carry_groups(cut)?;
         // The mark must never point below what is kept.
         self.sync()?;
         self.marker.catch_up()?;

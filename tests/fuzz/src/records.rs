@@ -1,9 +1,10 @@
 //! Records as they lie on disk and travel between nodes: whatever decodes comes back the same when it is encoded again.
 
 use tribunal_codec::{
-    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image, decode_group_record,
-    decode_mark, decode_outcome, decode_readers, encode_batch, encode_control, encode_control_image,
-    encode_group_record, encode_mark, encode_outcome, encode_readers, image_pieces,
+    ImageAssembler, Malformed, batch_head, decode_batch, decode_control, decode_control_image, decode_group_cursors,
+    decode_group_record, decode_mark, decode_outcome, decode_readers, encode_batch, encode_control,
+    encode_control_image, encode_group_cursors, encode_group_record, encode_mark, encode_outcome, encode_readers,
+    image_pieces,
 };
 use tribunal_types::{Epoch, GroupId, NamespaceId, RowKey, StoreId};
 
@@ -35,13 +36,16 @@ pub fn run(data: &[u8]) -> bool {
         Some(0xB8) => decode_group_record(data).map(|record| {
             assert_eq!(decode_group_record(&encode_group_record(&record)), Ok(record));
         }),
+        Some(0xB9) => decode_group_cursors(data).map(|cursors| {
+            assert_eq!(decode_group_cursors(&encode_group_cursors(&cursors)), Ok(cursors));
+        }),
         // No decoder takes a record of another kind for its own.
         _ => {
             assert!(decode_batch(data, GroupId::default(), &keyer).is_err() && batch_head(data).is_err());
             assert!(decode_outcome(data, EPOCH).is_err() && decode_control(data).is_err());
             assert!(decode_control_image(data).is_err());
             assert!(decode_mark(data).is_err() && decode_readers(data).is_err());
-            assert!(decode_group_record(data).is_err());
+            assert!(decode_group_record(data).is_err() && decode_group_cursors(data).is_err());
             ImageAssembler::new().add(data)
         }
     };

@@ -36,6 +36,7 @@ use crate::identity::Identity;
 use crate::images::ImageWriter;
 use crate::mark_file;
 use crate::record::Stored;
+use crate::truncation;
 
 pub use report::SalvageReport;
 use search::Chunks;
@@ -52,15 +53,16 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let lock = RealFiles.lock(dir)?;
     let identity = identity_of(dir)?;
     let chunks = Chunks::search(dir, identity.group)?;
-    if chunks.indices(Kind::Group).next().is_some() {
+    let mark = mark_file::load(&RealFiles, dir).ok().flatten();
+    if is_member(dir, &chunks, mark.as_ref()) {
         let reason = format!(
             "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
-             that back. Remove the member from the cluster and add it again, with an empty directory",
+             that back. Remove the member from the cluster and add it again, with an empty directory. If most members are \
+             lost, `tribunal cluster recover --accept-loss` continues with what is left, and lists what is in doubt",
             dir.display()
         );
         return Err(LogError::Io { reason });
     }
-    let mark = mark_file::load(&RealFiles, dir).ok().flatten();
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let image = ImageWriter::open(&real_files(), dir)?.load_newest().0.map(|image| image.epoch);
     let keyer = RowKeyer::new(identity.row_secret);
@@ -84,6 +86,13 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
     Ok(report)
+}
+
+/// Tells whether anything that can be read is of a Raft group, or counts records of one.
+fn is_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark>) -> bool {
+    chunks.indices(Kind::Group).next().is_some()
+        || mark.is_some_and(|mark| mark.record > 0)
+        || truncation::load(&RealFiles, dir).is_ok_and(|truncated| truncated.first_record > 1)
 }
 
 /// The disk for the parts of a log that are opened on one.

@@ -180,6 +180,8 @@ struct History {
 const ENTRIES: History = History { step: next_step, steps: 300, restart: 90 };
 /// Control entries, many of which are dead soon.
 const CONTROL: History = History { step: next_control_step, steps: 70, restart: 40 };
+/// Records of groups, and nothing else: entries that are replaced and compacted, groups that end, truncation.
+const GROUPS: History = History { step: group_model::next_step_of_groups, steps: 400, restart: 110 };
 
 impl History {
     /// Plays it on a new disk.
@@ -228,6 +230,32 @@ fn a_power_cut_while_the_control_log_is_written_again_loses_nothing_that_was_pro
     let operations = (0..seeds()).map(|seed| CONTROL.crash_everywhere(seed)).fold(BTreeMap::new(), merged);
     // Two for every file that is created or replaced once, and four more for each compaction.
     assert!(operations[&Operation::Rename] > 10, "nothing was compacted: {operations:?}");
+}
+
+#[test]
+fn a_power_cut_of_a_log_that_has_groups_only_loses_nothing_that_was_promised() {
+    for seed in 0..seeds() {
+        let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
+        crashes.watch(&disk);
+        GROUPS.play(seed, &disk, &crashes.model).unwrap_or_else(|broken| panic!("history {seed}: {broken}"));
+        assert_all_kinds(&crashes.finish());
+        let forgotten = crashes.model.lock().forgotten();
+        assert!(forgotten > 1, "{forgotten} groups have ended");
+        let segments = disk.as_files().list(&Path::new(session::DIR).join("segments")).unwrap();
+        let first = segments.iter().find(|path| path.ends_with("log-0000000000000000"));
+        assert_eq!(first, None, "nothing was truncated");
+    }
+}
+
+#[test]
+fn a_power_cut_while_a_log_is_created_leaves_one_that_opens() {
+    for seed in 0..40 {
+        let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
+        crashes.watch(&disk);
+        let mut session = open(&disk, &crashes.model).unwrap();
+        session.append(1, 1, 100).and_then(|()| session.sync()).unwrap();
+        crashes.finish();
+    }
 }
 
 #[test]
@@ -280,6 +308,9 @@ fn every_planted_bug_is_noticed() {
         (Omission::SyncAll("/truncated.new"), ENTRIES, "truncated"),
         (Omission::SyncAll("/image-"), ENTRIES, "image"),
         (Omission::SyncDir("segments"), ENTRIES, "acknowledged"),
+        (Omission::SyncData("/segments/"), GROUPS, "the groups are not as they were"),
+        (Omission::SyncAll("/truncated.new"), GROUPS, "truncated"),
+        (Omission::SyncDir("segments"), GROUPS, "acknowledged"),
         (Omission::SyncDir("images"), ENTRIES, "image"),
         (Omission::SyncDir("log"), ENTRIES, "another log"),
         (Omission::SyncDir("tribunal"), ENTRIES, "another log"),

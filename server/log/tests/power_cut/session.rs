@@ -58,9 +58,9 @@ pub struct Session {
     keyer: RowKeyer,
 }
 
-/// Retains no more than images need.
+/// Retains no more than images need, and little of what groups have compacted.
 pub fn options() -> LogOptions {
-    LogOptions { retention_ms: 0, ..LogOptions::default() }
+    LogOptions { retention_ms: 0, retention_bytes: 30_000, ..LogOptions::default() }
 }
 
 pub fn image(epoch: Epoch) -> StateImage {
@@ -186,7 +186,7 @@ impl Session {
     /// Checks that the groups are as they were after some call, and not before the last one that is promised.
     fn compare_groups(&self, model: &mut Model) -> Result<(), String> {
         let found = group_model::found(&self.opened.reader)?;
-        let mut groups = Groups::new();
+        let mut groups = Groups::default();
         for count in 0..=model.calls.len() {
             if count >= model.calls_synced && groups == found {
                 model.calls.truncate(count);
@@ -259,6 +259,7 @@ impl Session {
         let called = match &call {
             Call::Append(group, id, payload) => self.opened.writer.append_group_entry(*group, *id, payload),
             Call::SetState(group, state) => self.opened.writer.set_group_state(*group, state),
+            Call::Forget(group) => self.opened.writer.forget_group(*group),
         };
         called.map_err(End::Disk)
     }
@@ -310,6 +311,15 @@ impl Session {
         Ok(())
     }
 
+    /// Writes an image of the state before the first epoch.
+    pub fn write_first_image(&mut self) -> Result<(), End> {
+        self.opened.writer.write_image(&image(Epoch(0))).map_err(End::Disk)?;
+        let mut model = self.model.lock();
+        model.image = model.image.max(Some(Epoch(0)));
+        model.promise();
+        Ok(())
+    }
+
     /// Truncates what the images cover.
     pub fn truncate(&mut self) -> Result<(), End> {
         let below = {
@@ -327,6 +337,11 @@ impl Session {
 }
 
 impl Model {
+    /// Returns how many groups have been forgotten.
+    pub fn forgotten(&self) -> usize {
+        self.calls.iter().filter(|call| matches!(call, Call::Forget(_))).count()
+    }
+
     /// Everything is promised: a sync returned.
     fn promise(&mut self) {
         self.entries_synced = self.entries.len();

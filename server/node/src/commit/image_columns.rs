@@ -1,6 +1,8 @@
 //! A state image: the resolver's columns, and those of the node beside them.
 
-use tribunal_codec::{Malformed, decode_control_image, encode_control_image};
+use tribunal_codec::{
+    GroupCursors, Malformed, decode_control_image, decode_group_cursors, encode_control_image, encode_group_cursors,
+};
 use tribunal_core::control::ReplicatedState;
 use tribunal_replica::CapturedImage;
 use tribunal_types::StateImage;
@@ -8,14 +10,19 @@ use tribunal_types::StateImage;
 /// Column of bytes in a state image with what the control log adds up to; the resolver's own columns are below.
 const CONTROL_COLUMN: u16 = 0xff00;
 
+/// Column of bytes in a state image with how far it has read the logs of Raft groups.
+const GROUPS_COLUMN: u16 = 0xff01;
+
 /// Column of a state image with the position of the fold.
 pub const FOLD_COLUMN: u16 = 0xff02;
 
-/// Puts an image together, on a thread that may take its time.
-pub fn image_of(captured: CapturedImage) -> StateImage {
+/// Puts an image together, on a thread that may take its time. `groups` is how far Raft groups had been read when it was
+/// begun; a node that runs alone has none.
+pub fn image_of(captured: CapturedImage, groups: &GroupCursors) -> StateImage {
     let (mut image, control, fold) = captured.into_parts();
     image.push_words(FOLD_COLUMN, fold);
     image.push_bytes(CONTROL_COLUMN, encode_control_image(&control));
+    image.push_bytes(GROUPS_COLUMN, encode_group_cursors(groups));
     image
 }
 
@@ -27,4 +34,34 @@ pub fn control_in(image: &StateImage) -> Result<ReplicatedState, Malformed> {
     let missing = Malformed { what: "the control state is missing", at: 0 };
     let bytes = image.bytes(CONTROL_COLUMN).ok_or(missing)?;
     decode_control_image(bytes).map(ReplicatedState::restore)
+}
+
+/// Returns how far an image has read the logs of Raft groups: nowhere if it was written before there were any.
+///
+/// # Errors
+/// If the column is not such a list.
+pub fn groups_in(image: &StateImage) -> Result<GroupCursors, Malformed> {
+    image.bytes(GROUPS_COLUMN).map_or(Ok(GroupCursors::new()), decode_group_cursors)
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_codec::{EntryId, GroupCursor};
+    use tribunal_types::{GroupId, Incarnation, NodeId};
+
+    use super::*;
+
+    #[test]
+    fn an_image_tells_how_far_it_has_read_each_group() {
+        let group = GroupId { node: NodeId(3), incarnation: Incarnation(9) };
+        let cursor = GroupCursor { included: EntryId { term: 2, index: 70 }, members: vec![1, 2, 3] };
+        for cursors in [GroupCursors::new(), GroupCursors::from([(group, cursor)])] {
+            let mut image = StateImage::default();
+            image.push_bytes(GROUPS_COLUMN, encode_group_cursors(&cursors));
+            assert_eq!(groups_in(&image), Ok(cursors));
+            image.blobs[0].bytes.pop();
+            assert!(groups_in(&image).is_err());
+        }
+        assert_eq!(groups_in(&StateImage::default()), Ok(GroupCursors::new()), "of a node that had no groups yet");
+    }
 }

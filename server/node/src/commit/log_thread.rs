@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{RecvTimeoutError, Sender};
+use tribunal_codec::GroupCursors;
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, StoreId};
@@ -222,7 +223,7 @@ fn store_image(
     queue: LogQueue,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
-        let image = image_of(*image);
+        let image = image_of(*image, &GroupCursors::new());
         match writer.write(&image) {
             Ok(()) => {
                 queue.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });

@@ -22,7 +22,7 @@ use tribunal_types::{
     PluginActivation, StateImage, limits,
 };
 
-use crate::commit::image_columns::{FOLD_COLUMN, control_in};
+use crate::commit::image_columns::{FOLD_COLUMN, control_in, groups_in};
 use crate::commit::shards::Workers;
 use crate::config::Config;
 use crate::plugins::plugin_loader::PluginLoader;
@@ -123,6 +123,8 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let unusable = |error: String| format!("the state image cannot be used: {error}");
     let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
     let replicated = replicated.unwrap_or_default();
+    let groups = found.image.as_ref().map(groups_in).transpose().map_err(|error| unusable(error.to_string()))?;
+    reader.check_cursors(&groups.unwrap_or_default()).map_err(|error| error.to_string())?;
     let partitions = replicated.bounds().unwrap_or(DEFAULT_BOUNDS).partitions;
     let resolver_config = ResolverConfig { shards: partitions, ..ResolverConfig::default() };
     let position = position_of(found.image.as_ref())?;

@@ -1,0 +1,112 @@
+//! Reading many records of one kind in one pass over the segments, through a window that is read ahead.
+//!
+//! Must never: hold a lock while it reads.
+
+use std::sync::Arc;
+
+use crate::error::LogError;
+use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
+use crate::record::Stored;
+use crate::segments::{SAMPLE_RECORDS, Segment, Segments};
+
+/// Bytes that are read at once.
+const WINDOW_BYTES: u64 = 64 * 1024;
+
+/// A pass over records of one kind, ascending.
+pub(crate) struct Walk<'a> {
+    segments: &'a Segments,
+    kind: Kind,
+    /// Index of the last record that was read.
+    last: Option<u64>,
+    /// Where the next chunk may begin.
+    position: u64,
+    /// The segment that was read last, some of its bytes, and their position.
+    segment: Option<Arc<Segment>>,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins a pass.
+    pub(crate) fn over(segments: &'a Segments, kind: Kind) -> Self {
+        Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0 }
+    }
+
+    /// Reads a record that comes after those read so far; `None` if it is not there (any more).
+    ///
+    /// # Errors
+    /// If it is there but damaged.
+    pub(crate) fn read(&mut self, index: u64) -> Result<Option<Stored>, LogError> {
+        // Records of other kinds and groups in between are passed over one by one only if they are few.
+        if self.last.is_none_or(|last| index > last + u64::from(SAMPLE_RECORDS)) {
+            let Some(near) = self.segments.near(self.kind, index) else { return Ok(None) };
+            self.position = self.position.max(near);
+        }
+        let place = Place { kind: self.kind, group: self.segments.group, index };
+        let mut stored = Stored { index, link: 0, payload: Vec::new() };
+        let mut number = 0;
+        while let Some((at, len, head)) = self.chunk()? {
+            if head.place.kind == self.kind && head.part.number == 0 && head.place.index > index {
+                return Ok(None);
+            }
+            self.position = at + len;
+            if head.place != place {
+                continue;
+            }
+            let segments = self.segments;
+            let bytes = self.bytes(at, len)?.unwrap_or_default();
+            let chunk = read_chunk(bytes, at, place.group).map_err(|e| segments.damaged(place.kind, index, e))?;
+            let part = chunk.head.part;
+            if part.number != number {
+                return Err(segments.damaged(place.kind, index, "a chunk is missing"));
+            }
+            if number == 0 {
+                stored.link = part.link;
+            }
+            stored.payload.extend_from_slice(chunk.piece);
+            number += 1;
+            if number == part.count {
+                self.last = Some(index);
+                return Ok(Some(stored));
+            }
+        }
+        if number == 0 { Ok(None) } else { Err(self.segments.damaged(self.kind, index, "a chunk is missing")) }
+    }
+
+    /// Returns the next chunk's position, length and frame: a segment's rest without one is passed over.
+    fn chunk(&mut self) -> Result<Option<(u64, u64, Head)>, LogError> {
+        loop {
+            let at = self.position;
+            let group = self.segments.group;
+            let Some(bytes) = self.bytes(at, HEAD_BYTES_MAX as u64)? else { return Ok(None) };
+            if let Ok(head) = read_head(bytes, group) {
+                return Ok(Some((at, head.bytes as u64, head)));
+            }
+            self.position = self.segment.as_ref().map_or(at, |segment| segment.end());
+        }
+    }
+
+    /// Returns up to `len` bytes from `position` on, fewer at the end of the segment; `None` if there is no segment.
+    fn bytes(&mut self, position: u64, len: u64) -> Result<Option<&[u8]>, LogError> {
+        if self.segment.as_ref().is_none_or(|segment| !(segment.base..segment.end()).contains(&position)) {
+            self.window.clear();
+            self.segment = self.segments.segment_at(position);
+        }
+        let Some(segment) = &self.segment else { return Ok(None) };
+        let end = (position + len).min(segment.end());
+        let window_end = self.window_at + self.window.len() as u64;
+        if self.window.is_empty() || position < self.window_at || end > window_end {
+            let room = len.max(WINDOW_BYTES).min(segment.end() - position);
+            self.window.resize(usize::try_from(room).unwrap_or(usize::MAX), 0);
+            self.window_at = position;
+            let read = segment.file.read_exact_at(&mut self.window, position - segment.base);
+            if let Err(error) = read {
+                self.window.clear();
+                return Err(LogError::io("read", &segment.path, &error));
+            }
+        }
+        let from = usize::try_from(position - self.window_at).unwrap_or(usize::MAX);
+        let len = usize::try_from(end - position).unwrap_or(usize::MAX);
+        Ok(self.window.get(from..from + len))
+    }
+}
