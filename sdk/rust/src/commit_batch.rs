@@ -152,12 +152,17 @@ fn split_reply(reply: Result<Answer, NoAnswer>, count: usize) -> Vec<Reply> {
         Ok(answer) if answer.status.is_success() => answer,
         reply => return vec![reply.map(Verdict::Response); count],
     };
-    let lines = answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let verdict = |line| match Committed::of_line(line, answer.traceparent.as_deref()) {
         Some(committed) => Ok(Verdict::Committed(Box::new(committed))),
-        None => serde_json::from_slice(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone())),
+        None => serde_json::from_str(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone())),
     };
-    let unreadable = match lines.map(verdict).collect::<Result<Vec<_>, _>>() {
+    // Checked as a whole, which is faster than line by line.
+    let text = std::str::from_utf8(&answer.body).map_err(|e| e.to_string());
+    let verdicts = text.and_then(|text| {
+        let lines = text.split('\n').filter(|line| !line.is_empty());
+        lines.map(verdict).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())
+    });
+    let unreadable = match verdicts {
         Ok(verdicts) if verdicts.len() == count => return verdicts.into_iter().map(Ok).collect(),
         Ok(verdicts) => format!("{} results for {count} commits", verdicts.len()),
         Err(e) => format!("a line of the batch's response cannot be parsed: {e}"),

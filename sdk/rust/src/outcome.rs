@@ -123,8 +123,8 @@ struct CommittedLine<'a> {
 impl Committed {
     /// Reads a line of a batch's response without a copy of each member first. `None` if it does not tell a commit, or not in
     /// the form in which the service writes it: then [`Outcome::of`] reads it.
-    pub(crate) fn of_line(line: &[u8], traceparent: Option<&str>) -> Option<Committed> {
-        let read: CommittedLine<'_> = serde_json::from_slice(line).ok()?;
+    pub(crate) fn of_line(line: &str, traceparent: Option<&str>) -> Option<Committed> {
+        let read: CommittedLine<'_> = serde_json::from_str(line).ok()?;
         if read.status != TxnState::Committed || read.problem.is_some() {
             return None;
         }
@@ -222,7 +222,7 @@ mod tests {
             let outcome: TxnOutcome = serde_json::from_str(line).expect("an outcome");
             let replayed = outcome.replayed.unwrap_or(false);
             let expected = Outcome::of(outcome, replayed, traceparent.map(str::to_owned)).expect("readable");
-            let found = Committed::of_line(line.as_bytes(), traceparent).map(Outcome::Committed);
+            let found = Committed::of_line(line, traceparent).map(Outcome::Committed);
             assert_eq!(found, expected, "{line}");
             assert!(found.is_some());
         }
@@ -240,7 +240,7 @@ mod tests {
             r#"{"status":"committed","txn_id":"x","epoch":"8842""#,
             "",
         ] {
-            assert_eq!(Committed::of_line(line.as_bytes(), None), None, "{line}");
+            assert_eq!(Committed::of_line(line, None), None, "{line}");
         }
     }
 }
