@@ -191,6 +191,7 @@ impl Client {
                 self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
             }
             Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.status.to_string()).await,
+            Ok(Verdict::Committed(committed)) => self.recorded(Ok(Outcome::Committed(*committed))),
             Ok(Verdict::Line(outcome, traceparent)) => self.outcome_in_batch(txn_id, *outcome, traceparent).await,
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(txn_id, &lost.text).await,

@@ -2,13 +2,13 @@
 
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
-use serde::Serialize;
 use tribunal_api::{Ack, TxnOutcome};
 use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::coalescer::{Batchable, Bounds, HEAD_START};
+use crate::commit_body::write_text;
 use crate::connection::{Answer, NoAnswer};
-use crate::{Client, Error, PreparedCommit};
+use crate::{Client, Committed, Error, PreparedCommit};
 
 /// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
 /// response from stalling every session. It has to wait, because its commits meet those of the first in another epoch, where
@@ -24,6 +24,8 @@ pub(crate) type Reply = Result<Verdict, NoAnswer>;
 pub(crate) enum Verdict {
     /// The response to a request of its own, or to a batch that failed as a whole.
     Response(Answer),
+    /// Its line of a batch, which tells that it is durable.
+    Committed(Box<Committed>),
     /// Its line of a batch or a stream.
     Line(Box<TxnOutcome>, Option<String>),
 }
@@ -63,15 +65,13 @@ pub(crate) fn check_length(body: &[u8]) -> Result<(), Error> {
 }
 
 impl CommitItem {
-    /// Serializes a commit.
+    /// Makes an item of a commit and its body.
     pub(crate) fn new(
         txn_id: String,
         traceparent: Option<String>,
         ack: Option<Ack>,
-        request: &impl Serialize,
+        body: Vec<u8>,
     ) -> Result<Self, Error> {
-        let body = serde_json::to_vec(request)
-            .map_err(|e| Error::misuse(format!("the commit cannot be represented in JSON: {e}")))?;
         check_length(&body)?;
         let mut item = CommitItem { txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
         // A batch has one trace context, and is answered only when the slowest of its commits is.
@@ -82,7 +82,12 @@ impl CommitItem {
 
     pub(crate) fn of(prepared: &PreparedCommit) -> Result<Self, Error> {
         let (txn_id, traceparent) = (prepared.txn_id.clone(), prepared.traceparent.clone());
-        CommitItem::new(txn_id, traceparent, prepared.request.ack, &prepared.request)
+        let body = serde_json::to_vec(&prepared.request).map_err(CommitItem::unrepresentable)?;
+        CommitItem::new(txn_id, traceparent, prepared.request.ack, body)
+    }
+
+    pub(crate) fn unrepresentable(error: serde_json::Error) -> Error {
+        Error::misuse(format!("the commit cannot be represented in JSON: {error}"))
     }
 
     pub(crate) fn txn_id(&self) -> &str {
@@ -97,7 +102,7 @@ impl CommitItem {
     /// Writes the commit's line of a batch: its body with the id as the first member.
     pub(crate) fn write_to(&self, lines: &mut Vec<u8>) {
         lines.extend_from_slice(b"{\"txn_id\":");
-        lines.extend_from_slice(serde_json::Value::from(self.txn_id.as_str()).to_string().as_bytes());
+        write_text(lines, &self.txn_id);
         if self.body.len() > 2 {
             lines.push(b',');
         }
@@ -147,9 +152,17 @@ fn split_reply(reply: Result<Answer, NoAnswer>, count: usize) -> Vec<Reply> {
         Ok(answer) if answer.status.is_success() => answer,
         reply => return vec![reply.map(Verdict::Response); count],
     };
-    let lines = answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let verdict = |line| serde_json::from_slice(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone()));
-    let unreadable = match lines.map(verdict).collect::<Result<Vec<_>, _>>() {
+    let verdict = |line| match Committed::of_line(line, answer.traceparent.as_deref()) {
+        Some(committed) => Ok(Verdict::Committed(Box::new(committed))),
+        None => serde_json::from_str(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone())),
+    };
+    // Checked as a whole, which is faster than line by line.
+    let text = std::str::from_utf8(&answer.body).map_err(|e| e.to_string());
+    let verdicts = text.and_then(|text| {
+        let lines = text.split('\n').filter(|line| !line.is_empty());
+        lines.map(verdict).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())
+    });
+    let unreadable = match verdicts {
         Ok(verdicts) if verdicts.len() == count => return verdicts.into_iter().map(Ok).collect(),
         Ok(verdicts) => format!("{} results for {count} commits", verdicts.len()),
         Err(e) => format!("a line of the batch's response cannot be parsed: {e}"),

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tribunal_api::{TxnOutcome, TxnState};
 use tribunal_types::{Csn, Epoch, Lsn, Version};
 
@@ -97,6 +99,53 @@ impl fmt::Display for Aborted {
     }
 }
 
+/// A line of a batch's response, as far as a commit has members, in place.
+#[derive(Deserialize)]
+struct CommittedLine<'a> {
+    status: TxnState,
+    #[serde(borrow)]
+    txn_id: Option<&'a str>,
+    #[serde(borrow)]
+    epoch: Option<&'a str>,
+    #[serde(borrow)]
+    csn: Option<&'a str>,
+    #[serde(borrow)]
+    version: Option<&'a str>,
+    #[serde(borrow)]
+    lsn: Option<BTreeMap<&'a str, &'a str>>,
+    #[serde(borrow)]
+    session: Option<&'a str>,
+    applied: Option<bool>,
+    replayed: Option<bool>,
+    problem: Option<IgnoredAny>,
+}
+
+impl Committed {
+    /// Reads a line of a batch's response without a copy of each member first. `None` if it does not tell a commit, or not in
+    /// the form in which the service writes it: then [`Outcome::of`] reads it.
+    pub(crate) fn of_line(line: &str, traceparent: Option<&str>) -> Option<Committed> {
+        let read: CommittedLine<'_> = serde_json::from_str(line).ok()?;
+        if read.status != TxnState::Committed || read.problem.is_some() {
+            return None;
+        }
+        let mut lsn = BTreeMap::new();
+        for (store, text) in read.lsn.into_iter().flatten() {
+            lsn.insert(store.to_owned(), wire::lsn(text).ok()?);
+        }
+        Some(Committed {
+            txn_id: read.txn_id.unwrap_or_default().to_owned(),
+            epoch: read.epoch.map_or(Ok(Epoch(0)), wire::epoch).ok()?,
+            csn: read.csn.map(wire::csn).transpose().ok()?,
+            version: read.version.map(wire::version).transpose().ok()?,
+            lsn,
+            session: read.session.map(str::to_owned),
+            applied: read.applied,
+            replayed: read.replayed.unwrap_or(false),
+            traceparent: traceparent.map(str::to_owned),
+        })
+    }
+}
+
 impl Outcome {
     /// Reads a verdict; `None` if the response has none.
     pub(crate) fn of(
@@ -157,5 +206,41 @@ impl Conflict {
             current_version: conflict.current_version.as_deref().map(wire::version).transpose()?,
             by_txn: conflict.by_txn,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_tells_a_commit_is_read_as_any_outcome_is() {
+        let whole = r#"{"status":"committed","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","epoch":"8842","version":"9271508992",
+            "lsn":{"kv":"120","orders":"7"},"session":"v1-8842","csn":"18","applied":true,"replayed":true,"later":[1]}"#;
+        let read_only = r#"{"status":"committed","txn_id":"x","epoch":"8842","read_only":true,"session":"v1-8842"}"#;
+        for (line, traceparent) in [(whole, None), (read_only, Some("00-1-2-01"))] {
+            let outcome: TxnOutcome = serde_json::from_str(line).expect("an outcome");
+            let replayed = outcome.replayed.unwrap_or(false);
+            let expected = Outcome::of(outcome, replayed, traceparent.map(str::to_owned)).expect("readable");
+            let found = Committed::of_line(line, traceparent).map(Outcome::Committed);
+            assert_eq!(found, expected, "{line}");
+            assert!(found.is_some());
+        }
+    }
+
+    #[test]
+    fn other_lines_are_left_to_the_reader_of_any_outcome() {
+        for line in [
+            r#"{"status":"aborted","txn_id":"x","epoch":"8842","reason":"read_conflict","retryable":true,"conflicts":[]}"#,
+            r#"{"status":"problem","txn_id":"x","problem":{"status":400}}"#,
+            r#"{"status":"committed","txn_id":"x","epoch":"8842","problem":{"status":400}}"#,
+            r#"{"status":"committed","txn_id":"x","epoch":"a"}"#,
+            r#"{"status":"committed","txn_id":"x","lsn":{"kv":"-1"}}"#,
+            r#"{"status":"committed","txn_id":"\u0078","epoch":"8842"}"#,
+            r#"{"status":"committed","txn_id":"x","epoch":"8842""#,
+            "",
+        ] {
+            assert_eq!(Committed::of_line(line, None), None, "{line}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! To give up, drop it: it exists nowhere else.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
 use crate::commit_batch::CommitItem;
-use crate::commit_body::{Array, CommitBody, ReadBody, Text, WriteBody};
+use crate::commit_body::{CommitBody, CommitOptions, OP_BYTES};
 use crate::reads::{KeyRange, RangeRows, RowRead, RowState};
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
@@ -430,21 +431,22 @@ impl Transaction {
 
     /// Serializes the commit; the same body as that of [`Transaction::prepare`].
     pub(crate) fn commit_item(&self) -> Result<CommitItem, Error> {
-        let reads = self.sent_reads().map(|((store, key), seen)| ReadBody::new(store, key, seen.version));
-        let writes = self.writes.iter();
-        let writes = writes.map(|((store, key), w)| WriteBody::new(w.op, store, key, w.value.as_deref(), w.or));
-        let body = CommitBody {
+        let options = CommitOptions {
             isolation: self.isolation,
             snapshots: &self.snapshots,
             priority: self.priority,
             ack: self.ack,
             epoch: self.epoch.as_deref(),
-            first_attempt_ms: self.first_attempt_ms.map(Text),
-            reads: self.sent_reads().next().is_some().then_some(Array(reads)),
+            first_attempt_ms: self.first_attempt_ms.map(|ms| ms.to_string()),
             ranges: &self.ranges,
-            writes: (!self.writes.is_empty()).then_some(Array(writes)),
         };
-        CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, &body)
+        let written = self.writes.iter().map(|((store, key), write)| (&**store, key.as_slice(), write));
+        let values = self.writes.values().filter_map(|write| write.value.as_deref()).map(|value| value.get().len());
+        let names = self.reads.keys().chain(self.writes.keys()).map(|(store, key)| OP_BYTES + store.len() + key.len());
+        let mut body = CommitBody::new(&options, names.chain(values).sum()).map_err(CommitItem::unrepresentable)?;
+        body.reads(self.sent_reads().map(|((store, key), seen)| (&**store, key.as_slice(), seen.version)));
+        body.writes(written);
+        CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, body.finish())
     }
 
     /// Returns the rows that were read and that the commit has to name. At `serializable`, a range is compared with all
@@ -452,7 +454,7 @@ impl Transaction {
     /// other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
     /// an update of it. A row that is written is always named: in a store of declared existence, that it was read tells
     /// that it exists.
-    fn sent_reads(&self) -> impl Iterator<Item = (&RowName, &Seen)> + Clone {
+    fn sent_reads(&self) -> impl Iterator<Item = (&RowName, &Seen)> {
         let serializable = self.isolation == IsolationLevel::Serializable;
         self.reads
             .iter()
@@ -478,16 +480,22 @@ impl Transaction {
 
     fn merge(&mut self, store: &str, key: &[u8], next: PendingWrite) -> Result<(), Error> {
         let name = self.name(store, key);
-        let known = match self.reads.get(&name).map(|seen| seen.version) {
+        let mut row = match self.writes.entry(name) {
+            Entry::Vacant(first) => {
+                first.insert(next);
+                return Ok(());
+            }
+            Entry::Occupied(row) => row,
+        };
+        let known = match self.reads.get(row.key()).map(|seen| seen.version) {
             None => Known::Unread,
             Some(None) => Known::Absent,
             Some(Some(_)) => Known::Present,
         };
-        let before = self.writes.get(&name).cloned();
-        match merge(before, next, known)? {
-            Some(write) => self.writes.insert(name, write),
-            None => self.writes.remove(&name),
-        };
+        match merge(row.get().clone(), next, known)? {
+            Some(write) => drop(row.insert(write)),
+            None => drop(row.remove()),
+        }
         Ok(())
     }
 }

@@ -34,13 +34,8 @@ pub(crate) enum Known {
 }
 
 /// Merges a further operation into the one before; `None` if nothing is left to do.
-pub(crate) fn merge(
-    before: Option<PendingWrite>,
-    next: PendingWrite,
-    row: Known,
-) -> Result<Option<PendingWrite>, Error> {
+pub(crate) fn merge(before: PendingWrite, next: PendingWrite, row: Known) -> Result<Option<PendingWrite>, Error> {
     use WriteOp::{Add, Delete, Insert, Put, Update};
-    let Some(before) = before else { return Ok(Some(next)) };
     let op = match (before.op, next.op) {
         (Insert | Update | Put | Add, Insert) => return misuse("inserts a row that it wrote before"),
         (Delete, Add) if next.or.is_some() => {
@@ -107,7 +102,7 @@ mod tests {
                 for row in [None, Some(10)] {
                     let known = if row.is_some() { Known::Present } else { Known::Absent };
                     let one_by_one = apply(row, &write(first, 3)).and_then(|row| apply(row, &write(second, 4)));
-                    match merge(Some(write(first, 3)), write(second, 4), known) {
+                    match merge(write(first, 3), write(second, 4), known) {
                         Ok(Some(merged)) => {
                             // Existence may be checked later than one by one, never differently for a commit.
                             if let Some(expected) = one_by_one {

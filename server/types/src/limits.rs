@@ -2,6 +2,11 @@
 
 /// Largest request body, bytes.
 pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
+/// Bytes that a client may still send after an answer that did not wait for its whole body. They are read and dropped, because
+/// a socket that is closed over unread bytes resets the connection, and the client may lose the answer.
+pub const LINGER_BYTES_MAX: usize = PLUGIN_BYTES_MAX;
+/// How long that may take, milliseconds.
+pub const LINGER_MS: u64 = 2_000;
 /// Operations (reads + ranges + writes) of one transaction.
 pub const OPS_PER_TXN_MAX: usize = 10_000;
 /// Ranges of one transaction: each is compared with all writes above its snapshot.
@@ -84,6 +89,7 @@ const _: () = {
     assert!(BATCH_BYTES_MAX >= BODY_BYTES_MAX);
     assert!(BATCH_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
     assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);
+    assert!(LINGER_BYTES_MAX >= BODY_BYTES_MAX && LINGER_BYTES_MAX >= PLUGIN_BYTES_MAX);
     assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);
     assert!(TXNS_PER_REQUEST_MAX <= TXNS_PER_BATCH_MAX);
     assert!(STREAM_COMMITS_MAX <= TXNS_PER_REQUEST_MAX);

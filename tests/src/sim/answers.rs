@@ -90,7 +90,13 @@ impl World {
         let Some(at) = self.clients[client].operation else { return Ok(()) };
         self.trace.note(self.time_us, format_args!("client {client} is told {answer:?} by node {node}"));
         match answer {
-            Answer::NotTaken | Answer::Stopping => self.report.not_taken += 1,
+            Answer::NotTaken | Answer::Stopping => {
+                self.report.not_taken += 1;
+                if !self.operations[at].in_doubt && self.random.chance(300) {
+                    // It believes it, and does something else: the transaction must never commit.
+                    self.operations[at].refuse();
+                }
+            }
             Answer::InFlight | Answer::Unknown => self.operations[at].in_doubt = true,
             Answer::Expired | Answer::Fenced => self.operations[at].known = Known::Never,
             Answer::BodyMismatch => {
@@ -110,9 +116,10 @@ impl World {
 
     pub(super) fn decided(&mut self, node: u16, decided: DecidedEpoch<Numbered>) -> Result<(), String> {
         let DecidedEpoch { input, outcome, own, .. } = decided;
-        let digest = self.member(node).ok_or("it runs")?.replica().resolver().digest();
+        let replica = self.member(node).ok_or("it runs")?.replica();
+        let state = (replica.resolver().digest(), replica.replicated().index());
         self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
-        self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, digest)?;
+        self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, state)?;
         self.learn(node, &input, &outcome);
         let Some(own) = own else { return Ok(()) };
         let mut told = Vec::new();

@@ -76,6 +76,11 @@ impl Operation {
         Operation { txn, known: Known::Nothing, attempts: 0, in_doubt: false }
     }
 
+    /// Its client does not ask again, because it was told that the transaction was not taken.
+    pub fn refuse(&mut self) {
+        self.attempts = ATTEMPTS_MAX;
+    }
+
     /// Returns its id.
     #[must_use]
     pub fn id(&self) -> TxnId {

@@ -1,5 +1,6 @@
 //! Carries out what members want done: writes, syncs, frames.
 
+use tribunal_core::control::Effect as ControlEffect;
 use tribunal_member::{Input, Output};
 use tribunal_replica::Effect;
 
@@ -74,6 +75,11 @@ impl World {
         match effect {
             Effect::Decided(decided) => self.decided(node, *decided),
             Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer),
+            Effect::ControlApplied(ControlEffect::StoreDeclared { store, .. }) => {
+                let member = self.member(node).ok_or("it runs")?;
+                let name = member.replica().replicated().stores().store(store).map(|store| store.spec.name.clone());
+                self.witness.invariant_a_number_is_given_once(store, &name.unwrap_or_default())
+            }
             Effect::ControlReply(_, reply) => {
                 self.trace.note(self.time_us, format_args!("node {node}: change {} is applied", reply.index.0));
                 self.report.changes += 1;

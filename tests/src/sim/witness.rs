@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tribunal_codec::{encode_batch, encode_outcome};
 use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{Digest, Epoch, EpochInput, EpochOutcome, TxnId, Verdict, VerdictAt};
+use tribunal_types::{ControlIndex, Digest, Epoch, EpochInput, EpochOutcome, StoreId, TxnId, Verdict, VerdictAt};
 
 /// A decided epoch.
 struct Decided {
     bytes: Vec<u8>,
     digest: Digest,
+    control: ControlIndex,
     input: EpochInput,
     outcome: EpochOutcome,
 }
@@ -20,10 +21,11 @@ struct Decided {
 pub struct Witness {
     epochs: BTreeMap<Epoch, Arc<Decided>>,
     verdicts: BTreeMap<TxnId, Verdict>,
+    stores: BTreeMap<StoreId, String>,
 }
 
 impl Witness {
-    /// An epoch has one input and one outcome, whoever decides it and however often; and the states after it are equal.
+    /// An epoch has one input, one configuration and one outcome, on all nodes and at every replay, and the states after it are equal.
     ///
     /// # Errors
     /// What differs.
@@ -32,7 +34,7 @@ impl Witness {
         node: u16,
         input: &EpochInput,
         outcome: &EpochOutcome,
-        digest: Digest,
+        (digest, control): (Digest, ControlIndex),
     ) -> Result<(), String> {
         let mut bytes = Vec::new();
         for batch in &input.batches {
@@ -43,14 +45,27 @@ impl Witness {
         let epoch = input.epoch;
         match self.epochs.get(&epoch) {
             Some(known) if known.bytes != bytes => Err(format!("node {node} decides epoch {epoch} differently")),
+            Some(known) if known.control != control => Err(format!(
+                "node {node} decides epoch {epoch} under control entry {}, not {}",
+                control.0, known.control.0
+            )),
             Some(known) if known.digest != digest => Err(format!("node {node} has another state after epoch {epoch}")),
             Some(_) => Ok(()),
             None => {
-                let decided = Decided { bytes, digest, input: input.clone(), outcome: outcome.clone() };
+                let decided = Decided { bytes, digest, control, input: input.clone(), outcome: outcome.clone() };
                 self.epochs.insert(epoch, Arc::new(decided));
                 Ok(())
             }
         }
+    }
+
+    /// A number is given once, on all nodes.
+    ///
+    /// # Errors
+    /// If two stores have the same.
+    pub fn invariant_a_number_is_given_once(&mut self, store: StoreId, name: &str) -> Result<(), String> {
+        let known = self.stores.entry(store).or_insert_with(|| name.to_owned());
+        if known == name { Ok(()) } else { Err(format!("stores {known} and {name} have number {}", store.0)) }
     }
 
     /// Returns the verdict that is stored at a place.
@@ -63,7 +78,7 @@ impl Witness {
         verdict.ok_or_else(|| format!("epoch {} has no verdict of its own for item {}", at.epoch, at.item))
     }
 
-    /// An id has one verdict, whoever tells it.
+    /// An id has one verdict, on all nodes.
     ///
     /// # Errors
     /// The two that differ.

@@ -310,7 +310,9 @@ impl World {
             _ => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
         };
         let changes = self.changes;
-        self.step(node, Input::Replica(Event::Control(change, changes)))
+        self.step(node, Input::Replica(Event::Control(change, changes)))?;
+        // Another one follows at once.
+        if self.random.chance(300) { self.change() } else { Ok(()) }
     }
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {

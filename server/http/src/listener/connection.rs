@@ -8,8 +8,14 @@
 //! that hangs up, and hyper would drop the request at once. So the end is kept from hyper until the response has been
 //! written, for `header_timeout` at most. A long poll is answered at once then, with what there is: a client that has
 //! disconnected does not keep its place, and any other one gets a response.
+//!
+//! A response that did not wait for the whole body of its request (a wrong key, a body that is too large) ends an HTTP/1
+//! connection. Its client may write all of the body before it reads, and a socket that is closed over unread bytes resets the
+//! connection: the response would be lost. So such a response says `connection: close`, the sending side is shut down after
+//! it, and what still arrives is read and dropped, within bounds. HTTP/2 resets one stream and needs none of this.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,15 +26,15 @@ use axum::http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
+use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS};
 
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
 
 /// Bytes that are read from a socket at once, if hyper has less room; it looks for the version in 24 bytes.
 const READ_BYTES_MIN: usize = 4096;
-/// How long, and how many bytes, a refused client may still send.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES_MAX: usize = 1 << 20;
+/// Bytes that are read at once, to be dropped.
+const DROPPED_BYTES: usize = 16 * 1024;
 
 /// Between requests.
 const IDLE: u8 = 0;
@@ -52,6 +58,8 @@ pub struct Activity {
     half_closing: Notify,
     /// Requests that began.
     requests: AtomicU64,
+    /// The number of the request, from 1, whose body is still to arrive; 0 if there is none.
+    open_body: AtomicU64,
     /// The fault that ended the connection, and the index of the request that stands in for it.
     bad: OnceLock<(u64, BadHead)>,
     /// Somebody who is known has used this connection.
@@ -73,6 +81,7 @@ impl Activity {
             half_closed_ms: AtomicU64::new(0),
             half_closing: Notify::new(),
             requests: AtomicU64::new(0),
+            open_body: AtomicU64::new(0),
             bad: OnceLock::new(),
             known: Arc::default(),
             evicted: Notify::new(),
@@ -120,11 +129,17 @@ impl Activity {
         DuplexGuard(Arc::clone(self))
     }
 
-    /// Counts a request. Returns what is wrong with it, if it stands in for a bad one.
+    /// Counts a request. Returns its number, from 1, and what is wrong with it, if it stands in for a bad one.
     #[must_use]
-    pub fn next_request(&self) -> Option<BadHead> {
+    pub fn next_request(&self) -> (u64, Option<BadHead>) {
         let index = self.requests.fetch_add(1, Ordering::Relaxed);
-        self.bad.get().filter(|(at, _)| *at == index).map(|(_, bad)| *bad)
+        (index + 1, self.bad.get().filter(|(at, _)| *at == index).map(|(_, bad)| *bad))
+    }
+
+    /// Tells whether the connection ends with the response to this request, because the rest of its body has not arrived.
+    #[must_use]
+    pub fn ends_with(&self, request: u64) -> bool {
+        self.open_body.load(Ordering::Relaxed) == request
     }
 
     /// Returns the mark that is set when a caller of this connection is known.
@@ -239,8 +254,7 @@ pub struct WatchedIo<T> {
     lingering: Option<Lingering>,
 }
 
-/// The end of a refused connection. A socket that is closed over bytes that nobody read resets the connection, and the
-/// client may lose the response: so what it still sends is read and dropped for a moment.
+/// The end of a connection whose client may still be sending what nobody reads.
 #[derive(Debug)]
 struct Lingering {
     until: Pin<Box<Sleep>>,
@@ -261,6 +275,7 @@ impl<T> WatchedIo<T> {
         if let Some(bad) = self.guard.bad() {
             let _ = self.activity.bad.set(bad);
         }
+        self.activity.open_body.store(self.guard.open_body(), Ordering::Relaxed);
         pass
     }
 
@@ -370,17 +385,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
         let this = self.get_mut();
         if this.lingering.is_none() {
             ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
-            if this.guard.bad().is_none() {
+            if !this.guard.is_cut_short() {
                 return Poll::Ready(Ok(()));
             }
         }
         let lingering = this.lingering.get_or_insert_with(|| Lingering {
-            until: Box::pin(tokio::time::sleep(LINGER)),
+            until: Box::pin(tokio::time::sleep(Duration::from_millis(LINGER_MS))),
             bytes_left: LINGER_BYTES_MAX,
         });
-        let mut bytes = [0; READ_BYTES_MIN];
+        let mut bytes = [MaybeUninit::uninit(); DROPPED_BYTES];
         while lingering.bytes_left > 0 && lingering.until.as_mut().poll(cx).is_pending() {
-            let mut read = ReadBuf::new(&mut bytes);
+            let mut read = ReadBuf::uninit(&mut bytes);
             match ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read)) {
                 Ok(()) if !read.filled().is_empty() => {
                     lingering.bytes_left = lingering.bytes_left.saturating_sub(read.filled().len());

@@ -92,6 +92,18 @@ impl HeadGuard {
         self.expected == Expected::Head
     }
 
+    /// Returns the number of the request, from 1, whose body is still to arrive; 0 if there is none.
+    #[must_use]
+    pub fn open_body(&self) -> u64 {
+        if matches!(self.expected, Expected::Body(_) | Expected::Chunk(_)) { self.passed } else { 0 }
+    }
+
+    /// Tells whether a client whose connection ends now may still be sending: a body, or what follows bytes that were refused.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.open_body() > 0 || self.is_over()
+    }
+
     /// Takes bytes in. Returns how many of them may pass at once; what may pass after them is appended to `later`.
     pub fn take(&mut self, fresh: &[u8], later: &mut Vec<u8>) -> usize {
         if self.is_over() {

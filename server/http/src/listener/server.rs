@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::Version;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Version};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -280,7 +281,7 @@ async fn connection(
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let multiplexed = request.version() == Version::HTTP_2;
         let working = requests.request_began(multiplexed);
-        let bad = requests.next_request();
+        let (number, bad) = requests.next_request();
         let (fast_path, context) = (Arc::clone(&fast_path), Arc::clone(&context));
         let requests = Arc::clone(&requests);
         async move {
@@ -291,6 +292,9 @@ async fn connection(
             // hyper may keep what is in there.
             let duplex = response.extensions_mut().remove::<Duplex>().map(|_| requests.duplex_began());
             drop(working);
+            if duplex.is_none() && !multiplexed && requests.ends_with(number) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             counters::answered(response.status().as_u16());
             Ok::<_, Infallible>(match duplex {
                 Some(duplex) => response.map(|body| keeping(body, (duplex, OpenStream::new()))),

@@ -23,7 +23,7 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tribunal_api::Problem;
 use tribunal_service::ServiceError;
-use tribunal_types::limits::{BODY_BYTES_MAX, STREAM_BYTES_MAX, STREAM_COMMITS_MAX};
+use tribunal_types::limits::{BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, STREAM_BYTES_MAX, STREAM_COMMITS_MAX};
 
 use crate::app::{App, Duplex, RouterOptions};
 use crate::authz::still_admitted;
@@ -42,9 +42,6 @@ use crate::routes::stream_intake::{Answers, Intake, Port, Submission, is_long, p
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of answers above which no further line is refused before they are written.
 const ANSWER_BYTES: usize = 64 * 1024;
-/// How long, and how many bytes, a client may still send after the end.
-const LINGER: Duration = Duration::from_secs(1);
-const LINGER_BYTES_MAX: usize = 2 * BODY_BYTES_MAX;
 
 /// Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
 /// answers, as soon as they are decided; those of lines that arrived together may come together.
@@ -166,7 +163,7 @@ impl CommitStream {
     /// Returns what to write next; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         if self.end_is_written {
-            let _ = tokio::time::timeout(LINGER, self.drop_the_rest()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), self.drop_the_rest()).await;
             return None;
         }
         let mut out = JsonWriter::with_capacity(4096);
