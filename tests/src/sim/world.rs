@@ -304,15 +304,17 @@ impl World {
         if self.machine(node).process.is_none() || self.machine(node).paused_until > self.time_us {
             return Ok(());
         }
-        self.changes += 1;
-        let change = match self.random.between(0, 1) {
-            0 => ControlChange::DeclareStore(tracked(0, &format!("s{}", self.changes % 5))),
-            _ => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
-        };
-        let changes = self.changes;
-        self.step(node, Input::Replica(Event::Control(change, changes)))?;
-        // Another one follows at once.
-        if self.random.chance(300) { self.change() } else { Ok(()) }
+        // Often two at once.
+        for _ in 0..self.random.between(1, 2) {
+            self.changes += 1;
+            let change = match self.random.between(0, 2) {
+                0 => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
+                _ => ControlChange::DeclareStore(tracked(0, &format!("s{}", self.changes % 20))),
+            };
+            let changes = self.changes;
+            self.step(node, Input::Replica(Event::Control(change, changes)))?;
+        }
+        Ok(())
     }
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {
