@@ -47,6 +47,7 @@ pub struct Batcher {
     bytes: usize,
     /// Items of one kind that a batch takes.
     items_max: usize,
+    bytes_max: usize,
     /// Empty batches with the memory of decided ones: fresh memory for every epoch costs a page fault a page.
     spares: Vec<Batch>,
 }
@@ -56,12 +57,25 @@ impl Batcher {
     #[must_use]
     pub fn new(group: GroupId, last_csn: Csn) -> Self {
         let items_max = TXNS_PER_BATCH_MAX;
-        Batcher { group, last_csn, open: Batch::default(), bytes: 0, items_max, spares: Vec::new() }
+        Batcher {
+            group,
+            last_csn,
+            open: Batch::default(),
+            bytes: 0,
+            items_max,
+            bytes_max: BATCH_BYTES_MAX,
+            spares: Vec::new(),
+        }
     }
 
     /// Shares an epoch with so many members: the sum of all their batches fits it.
     pub fn share_epoch(&mut self, members: usize) {
         self.items_max = TXNS_PER_BATCH_MAX.min(TXNS_PER_EPOCH_MAX / members.max(1));
+    }
+
+    /// Limits batches to so many bytes, or one item that is longer.
+    pub fn limit_bytes(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max.min(BATCH_BYTES_MAX);
     }
 
     /// Takes a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
@@ -184,7 +198,8 @@ impl Batcher {
 
     /// Counts `bytes` if one more item fits after `items` of its kind.
     fn reserve(&mut self, items: usize, bytes: usize) -> Result<(), BatchFull> {
-        if items >= self.items_max || self.bytes + bytes > BATCH_BYTES_MAX {
+        let too_long = self.bytes > 0 && self.bytes + bytes > self.bytes_max;
+        if items >= self.items_max || too_long || self.bytes + bytes > BATCH_BYTES_MAX {
             return Err(BatchFull);
         }
         self.bytes += bytes;
@@ -357,6 +372,18 @@ mod tests {
         batcher.offer(&TxnRequest::default(), 0).unwrap();
         batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
         batcher.offer(&big, 0).unwrap();
+    }
+
+    #[test]
+    fn a_batch_has_a_length_or_one_item_that_is_longer() {
+        let mut batcher = Batcher::new(group(), Csn(0));
+        batcher.limit_bytes(10_000);
+        let txn = |bytes| TxnRequest { values: alloc::vec![0; bytes], ..TxnRequest::default() };
+        assert_eq!(batcher.offer(&txn(50_000), 0), Ok(0));
+        assert_eq!(batcher.offer(&txn(0), 0), Err(BatchFull));
+        batcher.seal(Epoch(1), Epoch(1), ControlIndex(0), 0);
+        assert_eq!((batcher.offer(&txn(4_000), 0), batcher.offer(&txn(4_000), 0)), (Ok(0), Ok(1)));
+        assert_eq!(batcher.offer(&txn(4_000), 0), Err(BatchFull));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use tribunal_replica::{Replica, ReplicaStart, Settings};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
     Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
-    StoreId, StoreSpec, WriteKinds,
+    StoreId, StoreSpec, WriteKinds, limits,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
@@ -235,6 +235,7 @@ impl Node {
                 image_every_bytes: config.log.image_every_bytes,
                 quota: quota.to_string(),
                 in_flight_max: 1,
+                batch_bytes_max: limits::BATCH_BYTES_MAX,
                 take_over_after: None,
             },
         };

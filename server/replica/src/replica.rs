@@ -45,6 +45,8 @@ pub struct Settings {
     /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries
     /// all that came meanwhile.
     pub in_flight_max: usize,
+    /// Bytes of a batch, unless it is a single item. Long ones would delay what follows them to other nodes.
+    pub batch_bytes_max: usize,
     /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it.
     pub take_over_after: Option<Duration>,
 }
@@ -162,6 +164,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub fn new(start: ReplicaStart<P, E>, now: Now) -> Self {
         let ReplicaStart { group, resolver, epochs, mut batcher, visibility, replicated, control, run, .. } = start;
         batcher.share_epoch(epochs.members());
+        batcher.limit_bytes(start.settings.batch_bytes_max);
         let mut watches = StoreWatches::default();
         let stores = replicated.stores().stores();
         stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), now.monotonic));

@@ -174,6 +174,7 @@ impl Machine {
                 image_every_bytes: u64::MAX,
                 quota: "nothing".into(),
                 in_flight_max: 4,
+                batch_bytes_max: 1024 * 1024,
                 take_over_after: Some(TAKE_OVER_AFTER),
             },
         }

@@ -36,6 +36,7 @@ impl World {
                 let line =
                     format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
                 self.trace.note(time_us, line);
+                self.appended_us = time_us;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.append_group_entry(group, id, &content).map_err(|error| error.to_string()));
             }

@@ -24,6 +24,8 @@ const FAULTS_UNTIL_US: u64 = 8_000_000;
 const CLIENTS_UNTIL_US: u64 = 9_000_000;
 /// When everything has come to rest, microseconds.
 const END_US: u64 = 30_000_000;
+/// How long before the end nothing may be written any more, microseconds.
+const IDLE_US: u64 = 3_000_000;
 /// How long after a failed start the next one is tried, microseconds.
 const START_AGAIN_US: u64 = 300_000;
 /// Transactions that a run must have decided before its clients stop, unless it takes too long.
@@ -116,6 +118,8 @@ pub(super) struct World {
     cut_off: BTreeMap<u16, u64>,
     /// Syncs take long at the moment.
     pub(super) slow_disks: bool,
+    /// When an entry was last written.
+    pub(super) appended_us: u64,
     changes: u64,
 }
 
@@ -158,6 +162,7 @@ impl World {
             report: Report { machines, ..Report::default() },
             cut_off: BTreeMap::new(),
             slow_disks: false,
+            appended_us: 0,
             changes: 0,
             random,
         };
@@ -403,6 +408,9 @@ impl World {
                 let complete = first.map(|first| (first.0, first.1));
                 return Err(format!("nodes 1 and {node} differ at the end: {complete:?} and {:?}", (state.0, state.1)));
             }
+        }
+        if self.appended_us > END_US - IDLE_US {
+            return Err("a cluster with nothing to do writes".into());
         }
         for at in 0..self.operations.len() {
             self.invariant_acknowledged_is_present(at)?;
