@@ -74,6 +74,22 @@ fn the_raft_groups_have_no_clock_file_socket_thread_or_random_number() {
 }
 
 #[test]
+fn a_member_knows_what_it_is_made_of_only() {
+    let packages = dependencies();
+    let parts = ["tribunal-codec", "tribunal-core", "tribunal-raft", "tribunal-replica", "tribunal-types"];
+    let expected = parts.into_iter().chain(["bytes"]).collect::<Vec<_>>();
+    assert_eq!(packages["tribunal-member"], set(&expected));
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/member/src");
+    for file in std::fs::read_dir(&src).expect("the sources are there") {
+        let path = file.expect("the sources are there").path();
+        let text = std::fs::read_to_string(&path).expect("the sources are UTF-8");
+        for impure in ["std::time", "std::thread", "std::fs", "std::net", "std::env", "HashMap", "HashSet"] {
+            assert!(!text.contains(impure), "{} uses {impure}", path.display());
+        }
+    }
+}
+
+#[test]
 fn the_service_boundary_is_protocol_agnostic() {
     let packages = dependencies();
     assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));

@@ -7,8 +7,9 @@
 //!   that *end* with it. `poll` hands out only epochs that carry items, and silently passes over empty ones: an
 //!   idle stretch of a million epochs costs one step. `last_complete` counts them all.
 //! * `epoch_time` is the only time that verdicts know: max(previous, median of the clocks of the covering entries).
-//!   Of two middle clocks the lower one counts. An entry that another node made for the group has no clock, and no vote. It also moves over empty epochs, which every replica passes in the
-//!   same order, so it is a function of the logs alone.
+//!   Of two middle clocks the lower one counts. An entry that another node made for the group has no clock, and no vote.
+//!   The time also moves over empty epochs, which every replica passes in the same order, so it is a function of the logs
+//!   alone.
 //! * K(e), the last control entry that epoch *e* is resolved with, is max(K(e-1), the control indices of *all* entries that
 //!   cover e-1, empty ones too). `poll` requests what is missing to K(e), and hands out nothing before it is applied.
 //! * A group joins by a control entry that names its first epoch: it is a member from there on, or from the first epoch

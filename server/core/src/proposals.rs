@@ -69,6 +69,11 @@ impl<W> Proposals<W> {
         taken
     }
 
+    /// Returns what waits, in the order of the proposals.
+    pub fn iter(&self) -> impl Iterator<Item = &W> {
+        self.waiting.iter().map(|(_, waiting)| waiting)
+    }
+
     /// Returns whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Changes of configuration on their way to the leader of the control group.
 //!
 //! One at a time is under way, and it is sent again until it is agreed on, so a node's changes are agreed on in the order in
-//! which they were proposed. One that is agreed on twice does no harm: the control state applies a proposal once.
+//! which they were proposed. It may be agreed on twice, and is applied twice then.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,5 @@
 //! What happens to a member.
 
-use tribunal_raft::GroupPoint;
 use tribunal_replica::{Event, Waiters};
 use tribunal_types::{GroupId, NodeId};
 
@@ -32,11 +31,4 @@ pub enum Input<W: Waiters> {
     },
     /// Give the leadership of all groups away that others can lead: the node is about to stop.
     HandOver,
-    /// A state image was installed that includes a group up to here.
-    Installed {
-        /// The group.
-        group: GroupId,
-        /// What the image includes of it.
-        point: GroupPoint,
-    },
 }

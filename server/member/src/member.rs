@@ -61,7 +61,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Starts a member. It stands for election in its own group at once, and in the control group if nobody else can.
+    /// Starts a member. It stands for election in its own group at once, and in the control group if it is alone.
     ///
     /// # Errors
     /// If what the log has of a group does not fit together.
@@ -110,7 +110,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),
             Input::Unreachable(node) => return self.raft.step(RaftInput::Unreachable(node)),
             Input::Compact { group, upto } => return self.raft.step(RaftInput::Compact { group, upto }),
-            Input::Installed { group, point } => return self.raft.step(RaftInput::Install { group, point }),
             Input::HandOver => self.hand_over(),
         }
         Ok(())
@@ -141,6 +140,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     #[must_use]
     pub fn replica(&self) -> &Replica<W, P, E> {
         &self.replica
+    }
+
+    /// Returns the last control entry that is agreed on here.
+    #[must_use]
+    pub fn control(&self) -> ControlIndex {
+        self.control
     }
 
     /// Returns the leader of a group, if this node knows one.

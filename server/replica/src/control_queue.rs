@@ -54,6 +54,11 @@ impl<C> ControlQueue<C> {
         self.durable.pop_front_if(|(index, _)| *index <= upto)
     }
 
+    /// Returns how many of its own changes are durable.
+    pub(crate) fn agreed(&self) -> u64 {
+        self.agreed
+    }
+
     /// Returns whether a change is proposed that is not durable.
     pub(crate) fn waits(&self) -> bool {
         self.agreed < self.last.number

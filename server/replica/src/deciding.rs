@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
-use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
+use tribunal_types::{Batch, EpochInput, GroupId};
 
 use crate::answer::{Answer, Imported};
 use crate::by_size::BySize;
@@ -47,7 +47,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         match self.epochs.entry(Arc::clone(&batch)) {
             // Nobody waits for it, and no epoch hands it out.
             Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
-            Folded::Counted => self.demand.note(batch.last, self.now.monotonic),
+            Folded::Counted => {
+                self.counted_to = self.counted_to.max(batch.last);
+                self.demand.note(batch.last, self.now.monotonic);
+            }
             Folded::Void if is_proposal => {
                 self.proposals.take(&batch).into_iter().for_each(|proposed| self.not_taken(proposed));
             }
@@ -67,8 +70,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn not_taken(&mut self, proposed: ProposedBatch<W>) {
         // It may have been the one to carry what is not applied yet.
         self.sealed_control = self.epochs.control();
-        // Those after it do not begin where the group's log ends.
-        self.proposed_to = Epoch(0);
         self.forget_in_flight(&proposed.batch);
         let effects = &mut self.effects;
         let import = proposed.items.answer_all(Answer::NotTaken, |waiter, answer, spent| {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use tribunal_types::Epoch;
 
 /// How far ahead an idle node seals, in time at the present rate. A node that dies idle stops nobody for so long.
-const AHEAD: Duration = Duration::from_secs(1);
+pub(crate) const AHEAD: Duration = Duration::from_secs(1);
 /// The rate is measured over at least so long.
 const MEASURED: Duration = Duration::from_millis(200);
 /// Epochs that are sealed ahead at most. Those of a rate that was measured wrong must not use up the epochs.
@@ -19,16 +19,23 @@ const AHEAD_MAX: u64 = 10_000;
 pub(crate) struct Demand {
     /// Last epoch known to have items, agreed on or not.
     upto: Epoch,
-    /// Where the measurement of the rate began.
-    since: (Duration, Epoch),
-    /// Epochs in [`AHEAD`], when it was last measured.
+    /// When the measurement of the rate began.
+    since: Duration,
+    /// Epochs with items since then. Their numbers are no measure: a node that was ahead makes them jump.
+    noted: u64,
+    /// Epochs with items in [`AHEAD`], when it was last measured.
     ahead: u64,
 }
 
 impl Demand {
     /// Starts without any demand, after epoch `last`.
     pub(crate) fn new(last: Epoch, now: Duration) -> Demand {
-        Demand { upto: last, since: (now, last), ahead: 0 }
+        Demand { upto: last, since: now, noted: 0, ahead: 0 }
+    }
+
+    /// Begins to measure the rate: what came until now was read again at a start, or waited for a leader.
+    pub(crate) fn measure(&mut self, now: Duration) {
+        (self.since, self.noted, self.ahead) = (now, 0, 0);
     }
 
     /// Returns the last epoch known to have items.
@@ -42,12 +49,12 @@ impl Demand {
             return;
         }
         self.upto = epoch;
-        let (since, from) = self.since;
-        let elapsed = now.saturating_sub(since);
+        self.noted += 1;
+        let elapsed = now.saturating_sub(self.since);
         if elapsed >= MEASURED {
-            let epochs = u128::from(epoch.0.saturating_sub(from.0)) * AHEAD.as_micros() / elapsed.as_micros();
+            let epochs = u128::from(self.noted) * AHEAD.as_micros() / elapsed.as_micros();
             self.ahead = u64::try_from(epochs).unwrap_or(u64::MAX).min(AHEAD_MAX);
-            self.since = (now, epoch);
+            (self.since, self.noted) = (now, 0);
         }
     }
 
@@ -71,9 +78,11 @@ mod tests {
         assert_eq!(demand.ahead(), Epoch(300), "a hundred a second");
         demand.note(Epoch(150), ms(5_000));
         assert_eq!(demand.upto(), Epoch(200), "known already");
-        demand.note(Epoch(201), ms(11_000));
-        assert_eq!(demand.ahead(), Epoch(201), "traffic has slowed down");
-        demand.note(Epoch(1 << 40), ms(12_000));
-        assert_eq!(demand.ahead(), Epoch((1 << 40) + AHEAD_MAX));
+        demand.note(Epoch(1 << 40), ms(11_000));
+        assert_eq!(demand.ahead(), Epoch(1 << 40), "a jump is one epoch, and traffic has slowed down");
+        (1..=20_000).for_each(|more| demand.note(Epoch((1 << 40) + more), ms(11_000 + more / 100)));
+        assert_eq!(demand.ahead(), Epoch((1 << 40) + 20_000 + AHEAD_MAX));
+        demand.measure(ms(12_000));
+        assert_eq!(demand.ahead(), demand.upto());
     }
 }

@@ -52,6 +52,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn term_begun(&mut self, group: GroupId, leads: bool) {
         if group == self.group {
             self.leading.own = leads;
+            self.demand.measure(self.now.monotonic);
             self.forget_lost();
         } else if leads {
             self.leading.others.insert(group, None);
@@ -83,7 +84,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Proposes empty entries for the groups of other nodes that this node leads and that others wait for.
     pub(crate) fn seal_for_others(&mut self) {
-        let wanted = self.wanted();
+        let wanted = self.demand.upto().max(self.wanted());
         for (&group, proposed) in &mut self.leading.others {
             if !self.epochs.has(group) || proposed.is_some() {
                 continue;

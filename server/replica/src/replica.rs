@@ -29,7 +29,7 @@ use crate::image::ImageCapture;
 use crate::items::PendingItems;
 use crate::leading::Leading;
 use crate::policy_runner::PolicyRunner;
-use crate::stall::Stall;
+use crate::stall::Stalls;
 use crate::store_watch::StoreWatches;
 use crate::watchers::Watchers;
 
@@ -47,7 +47,8 @@ pub struct Settings {
     pub in_flight_max: usize,
     /// Bytes of a batch, unless it is a single item. Long ones would delay what follows them to other nodes.
     pub batch_bytes_max: usize,
-    /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it.
+    /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it. Then
+    /// a [`Event::Tick`] has to come at a steady pace.
     pub take_over_after: Option<Duration>,
 }
 
@@ -129,11 +130,15 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) proposals: Proposals<ProposedBatch<W>>,
     /// Own batches on their way through the log.
     pub(crate) writing: usize,
-    /// Last epoch of the last of them.
-    pub(crate) proposed_to: Epoch,
+    /// When a batch with items was last sealed.
+    pub(crate) items_at: Duration,
+    /// When everybody was last asked for a clock.
+    pub(crate) renewed_at: Duration,
+    /// Last epoch that a counted entry gives items to.
+    pub(crate) counted_to: Epoch,
     pub(crate) leading: Leading,
     pub(crate) demand: Demand,
-    pub(crate) stall: Option<Stall>,
+    pub(crate) stalls: Stalls,
     /// Last control entry that is durable.
     pub(crate) control: ControlIndex,
     /// The last control entry that a sealed batch carries.
@@ -191,9 +196,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             open: PendingItems::default(),
             opened_at: None,
             writing: 0,
-            proposed_to: Epoch(0),
+            items_at: now.monotonic,
+            renewed_at: now.monotonic,
+            counted_to: Epoch(0),
             leading: Leading::new(start.leads),
-            stall: None,
+            stalls: Stalls::default(),
             control,
             // Clients choose the ids, but not the seed.
             in_flight: HashSet::with_hasher(FixedState::with_seed(run)),
@@ -233,7 +240,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Returns whether the own group may propose: it has joined and has not closed.
+    /// Returns whether the own group is a member: it has joined and has not closed.
     pub(crate) fn is_member(&self) -> bool {
         self.epochs.has(self.group)
     }
@@ -280,14 +287,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        let seal = match (self.settings.epoch_length, self.opened_at) {
+        match (self.settings.epoch_length, self.opened_at) {
             _ if self.image.is_some() => Some(Duration::ZERO),
             (Some(length), Some(opened)) if self.writing < self.settings.in_flight_max && self.may_propose() => {
                 Some((opened + length).saturating_sub(now.monotonic))
             }
             _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
-        };
-        [seal, self.stall_due_in(now.monotonic)].into_iter().flatten().min()
+        }
     }
 
     /// Returns whether what comes now is sealed later, with what follows it: the log is busy, or a fixed length has begun.

@@ -2,16 +2,23 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use core::time::Duration;
 
 use tribunal_core::executor::ShardExecutor;
 use tribunal_types::Epoch;
 
+use crate::demand::AHEAD;
 use crate::effect::Effect;
 use crate::event::Waiters;
 use crate::idle_seal::IdleSeal;
 use crate::image::ImageCapture;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::{ProposedBatch, Replica, Stopping};
+
+/// How far `epoch_time` may be from the clock before all are asked for theirs, milliseconds; far below the window of ids.
+const EPOCH_TIME_LATE_MS: u64 = 10_000;
+/// How often, at most: the clock may be wrong.
+const RENEWED_EVERY: Duration = Duration::from_secs(5);
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn seal_if_due(&mut self) {
@@ -36,7 +43,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Returns the first epoch that the own group has neither sealed nor proposed to seal.
     pub(crate) fn next_own(&self) -> Epoch {
-        self.epochs.next_of(self.group).max(self.proposed_to.next())
+        // One that does not begin where the one before it ends is void, and nothing follows it.
+        let under_way = self.proposals.iter().filter(|proposed| proposed.durable_at.is_none());
+        under_way.fold(self.epochs.next_of(self.group), |next, proposed| {
+            if proposed.batch.first == next { proposed.batch.last.next() } else { next }
+        })
     }
 
     /// Seals what another node's batch waits for, as soon as that is known: it is agreed on at the same time.
@@ -49,9 +60,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     fn seal(&mut self) {
         self.take_import();
         let first = self.next_own();
-        let demand = &self.demand;
-        let last = if self.opened_at.is_some() { demand.upto() } else { demand.ahead() };
-        self.seal_epochs(first, if demand.upto() < first { first } else { last });
+        let last = if self.opened_at.is_some() { self.last_with_items() } else { self.last_without_items(first) };
+        self.seal_epochs(first, last.max(first));
         // Before the transactions that wait: they may fill every batch.
         self.take_import();
         for event in core::mem::take(&mut self.deferred) {
@@ -59,6 +69,32 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         if self.open.import.is_some() || !self.imports.is_empty() {
             self.opened();
+        }
+    }
+
+    /// Returns the epoch of a batch with items: one that the others' batches wait for, or the next one.
+    ///
+    /// What others have sealed ahead has the clocks of that time. So that `epoch_time` does not stay where it was for as long as
+    /// that lasts, a batch goes past all of it once in a while, and everybody contributes a clock.
+    fn last_with_items(&mut self) -> Epoch {
+        let now = self.now;
+        let late = now.unix_ms() > self.epochs.epoch_time_ms() + EPOCH_TIME_LATE_MS;
+        if late && now.monotonic.saturating_sub(self.renewed_at) >= RENEWED_EVERY {
+            self.renewed_at = now.monotonic;
+            let ahead = self.epochs.groups().map(|(_, next)| next).max();
+            return self.demand.upto().max(ahead.unwrap_or_default());
+        }
+        self.demand.upto()
+    }
+
+    /// Returns up to which epoch a batch without items seals. A node that has had none for a while seals ahead.
+    fn last_without_items(&self, first: Epoch) -> Epoch {
+        let idle = self.now.monotonic.saturating_sub(self.items_at) >= AHEAD;
+        match self.demand.upto() {
+            // For a change of configuration.
+            upto if upto < first => first,
+            _ if idle => self.demand.ahead(),
+            upto => upto,
         }
     }
 
@@ -89,8 +125,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let items = core::mem::take(&mut self.open);
         self.proposals.add(&batch, ProposedBatch { batch: Arc::clone(&batch), items, sealed_at, durable_at: None });
         self.writing += 1;
-        self.proposed_to = last;
         if !batch.is_empty() {
+            self.items_at = sealed_at;
             self.demand.note(last, sealed_at);
         }
         self.sealed_control = self.control;

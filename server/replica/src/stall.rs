@@ -2,8 +2,10 @@
 //! its disk is stuck (rule 8 of the cluster). A leader that is silent is replaced by Raft itself.
 //!
 //! A node that may be in a minority takes nothing over: each attempt raises a term, which disturbs the others when it returns.
-//! Leading its own group shows that a majority follows it.
+//! Leading its own group shows that a majority follows it. And one node tries at a time, in the order of their numbers after
+//! the stuck one: a second candidate would depose the first.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -15,42 +17,84 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 
-/// Since when nothing moves that is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stall {
+/// How long a node waits for each of those that try before it.
+const TURN: Duration = Duration::from_millis(150);
+
+/// Since when something does not move that is waited for, and where it is.
+#[derive(Clone, Copy, Debug)]
+struct Stall<T> {
     since: Duration,
-    /// The last complete epoch, and the last control entry that is durable.
-    at: (Epoch, ControlIndex),
+    at: T,
+}
+
+/// What does not move.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls {
+    epochs: Option<Stall<Epoch>>,
+    control: Option<Stall<(ControlIndex, u64)>>,
+    /// Groups that this node has tried to take over since they stall.
+    tried: BTreeSet<GroupId>,
+}
+
+/// Returns for how long something has not moved; `None` if it has, or if nobody waits for it.
+fn stalled<T: PartialEq>(stall: &mut Option<Stall<T>>, waits: bool, at: T, now: Duration) -> Option<Duration> {
+    if !waits {
+        *stall = None;
+        return None;
+    }
+    let stall = match stall {
+        Some(stall) if stall.at == at => stall,
+        stall => stall.insert(Stall { since: now, at }),
+    };
+    Some(now.saturating_sub(stall.since))
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Returns after which time a group may have to be taken over, if nothing moves until then.
-    pub(crate) fn stall_due_in(&self, now: Duration) -> Option<Duration> {
-        let after = self.settings.take_over_after?;
-        let stall = self.stall.filter(|_| self.leading.own && self.waits_for_others())?;
-        Some((stall.since + after).saturating_sub(now))
-    }
-
-    /// Notes whether something is waited for that does not move, and asks for a takeover if that takes too long.
+    /// Notes what does not move, and asks for takeovers of what has not for too long.
     pub(crate) fn watch_stalls(&mut self) {
         let Some(after) = self.settings.take_over_after else { return };
-        if !self.waits_for_others() {
-            self.stall = None;
+        let now = self.now.monotonic;
+        let complete = self.epochs.last_complete();
+        let (wanted, misses_control) = (self.wanted(), self.misses_control());
+        let at = (self.control, self.controls.agreed());
+        let epochs = stalled(&mut self.stalls.epochs, complete < wanted, complete, now);
+        let control = stalled(&mut self.stalls.control, misses_control, at, now);
+        if epochs.is_none() && control.is_none() {
+            self.stalls.tried.clear();
+        }
+        if !self.leading.own {
             return;
         }
-        let at = (self.epochs.last_complete(), self.control);
-        let now = self.now.monotonic;
-        let stall = match self.stall {
-            Some(stall) if stall.at == at => stall,
-            _ => Stall { since: now, at },
-        };
-        self.stall = Some(stall);
-        if now.saturating_sub(stall.since) >= after && self.leading.own {
-            // Once more, should it fail.
-            self.stall = Some(Stall { since: now, at });
-            let stuck = self.stuck_groups();
-            self.effects.extend(stuck.into_iter().map(Effect::TakeOver));
+        let mut stuck = Vec::new();
+        if let Some(stalled) = epochs.and_then(|stalled| stalled.checked_sub(after)) {
+            let missing = self.epochs.groups().filter(|&(group, next)| next <= wanted && group != self.group);
+            let others = missing.map(|(group, _)| group).filter(|&group| !self.leading.leads(self.group, group));
+            stuck.extend(others.filter(|&group| stalled >= TURN * self.turn(group)));
         }
+        if let Some(stalled) = control.and_then(|stalled| stalled.checked_sub(after)) {
+            stuck.extend((stalled >= TURN * self.turn(GroupId::CONTROL)).then_some(GroupId::CONTROL));
+        }
+        let all_tried = after + TURN * self.epochs.members() as u32;
+        if epochs.max(control) >= Some(after + all_tried) {
+            // Nobody had success: it begins again.
+            self.stalls = Stalls::default();
+        }
+        for group in stuck {
+            if self.stalls.tried.insert(group) {
+                self.effects.push_back(Effect::TakeOver(group));
+            }
+        }
+    }
+
+    /// Returns how many members try to take a group over before this one.
+    fn turn(&self, group: GroupId) -> u32 {
+        let members = self.epochs.groups().map(|(member, _)| member).filter(|member| *member != group);
+        let own = self.group;
+        let first = members.filter(|member| {
+            // Those between the group and the own one, in a ring.
+            if own > group { *member > group && *member < own } else { *member > group || *member < own }
+        });
+        first.count() as u32
     }
 
     /// Returns the last epoch that has to be complete: one that has items, or the next one if that lets a control entry be
@@ -58,25 +102,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn wanted(&self) -> Epoch {
         let for_control =
             if self.epochs.control() < self.control { self.epochs.last_complete().next() } else { Epoch(0) };
-        self.demand.upto().max(for_control)
-    }
-
-    /// Returns whether an epoch that has to be complete, or a control entry, is not here yet.
-    fn waits_for_others(&self) -> bool {
-        self.epochs.last_complete() < self.wanted() || self.misses_control()
+        self.counted_to.max(for_control)
     }
 
     /// Returns whether a control entry is missing that is known to exist, or was proposed here.
     fn misses_control(&self) -> bool {
         self.epochs.control() > self.control || self.controls.waits()
-    }
-
-    /// Returns the groups that nothing comes from, of those that this node does not lead itself.
-    fn stuck_groups(&self) -> Vec<GroupId> {
-        let next = self.epochs.last_complete().next();
-        let waited_for = self.epochs.last_complete() < self.wanted();
-        let stuck = self.epochs.groups().filter(|&(group, at)| waited_for && at <= next && group != self.group);
-        let groups = stuck.map(|(group, _)| group).filter(|&group| !self.leading.leads(self.group, group));
-        groups.chain(self.misses_control().then_some(GroupId::CONTROL)).collect()
     }
 }

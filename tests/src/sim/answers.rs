@@ -43,6 +43,8 @@ impl World {
         let txn = self.operations[at].txn.clone();
         self.trace.note(self.time_us, format_args!("client {client} sends transaction {} to node {node}", txn.body));
         let txn = Box::new(txn.request(&Keying::default()));
+        let start = self.machine(node).starts;
+        self.waiters.insert(attempt, (node, start));
         self.step(node, Input::Replica(Event::Commits(vec![Commit { txn, waiter: attempt }])))
     }
 
@@ -59,20 +61,19 @@ impl World {
     }
 
     pub(super) fn answered(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
-        let verdict = match answer {
-            Answer::Stored(at) => Some(at),
-            _ => None,
-        };
-        match verdict {
-            Some(at) => self.told_verdict(node, waiter, at),
-            None => self.told(node, waiter, answer),
+        self.invariant_an_attempt_is_answered_once(node, waiter)?;
+        match answer {
+            Answer::Stored(at) => self.told_verdict(node, waiter, at, false),
+            answer => self.told(node, waiter, answer),
         }
     }
 
-    fn told_verdict(&mut self, node: u16, waiter: u64, at: VerdictAt) -> Result<(), String> {
+    fn told_verdict(&mut self, node: u16, waiter: u64, at: VerdictAt, is_new: bool) -> Result<(), String> {
         let verdict = self.witness.verdict_at(at)?;
         let Some((client, _, since_us)) = self.asked.remove(&waiter) else { return Ok(()) };
-        self.invariant_no_answer_from_a_minority(node, since_us)?;
+        if is_new {
+            self.invariant_no_answer_from_a_minority(node, since_us)?;
+        }
         let Some(at) = self.clients[client].operation else { return Ok(()) };
         let id = self.operations[at].id();
         self.witness.invariant_a_verdict_is_final(id, &verdict)?;
@@ -127,7 +128,8 @@ impl World {
         for (waiter, answer) in told {
             match answer {
                 Answer::Decided { item, .. } => {
-                    self.told_verdict(node, waiter, VerdictAt { epoch: input.epoch, item })?;
+                    self.invariant_an_attempt_is_answered_once(node, waiter)?;
+                    self.told_verdict(node, waiter, VerdictAt { epoch: input.epoch, item }, true)?;
                 }
                 answer => self.answered(node, waiter, answer)?,
             }

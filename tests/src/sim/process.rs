@@ -52,7 +52,7 @@ impl World {
                 let urgent = urgent || process.wanted.is_some_and(|(_, urgent)| urgent);
                 process.wanted = Some((number, urgent));
                 if early {
-                    self.later(0, Happening::AckedEarly { node, start: start, number });
+                    self.later(0, Happening::AckedEarly { node, start, number });
                 }
             }
             Output::Send { to, frame } => {
