@@ -5,7 +5,7 @@ use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
 use tribunal_types::{Decision, EpochInput, EpochOutcome, NodeId, VerdictAt};
 
 use crate::scenario::{Action, Keying};
-use crate::sim::clients::{Known, Operation, another};
+use crate::sim::clients::{Attempt, Known, Operation, another};
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
 
@@ -33,18 +33,25 @@ impl World {
         self.attempts += 1;
         let attempt = self.attempts;
         self.clients[client].attempt = attempt;
-        self.asked.insert(attempt, (client, node, self.time_us));
+        let acknowledged = self.witness.acknowledged();
+        self.asked.insert(attempt, Attempt { client, node, since_us: self.time_us, acknowledged });
         self.later(TIMEOUT_US, Happening::ClientGivesUp { client, attempt });
         let machine = &self.machines[usize::from(node) - 1];
         if machine.process.is_none() || machine.paused_until > self.time_us {
             // Nobody answers.
             return Ok(());
         }
+        let fences = self.operations[at].in_doubt && self.random.chance(150);
         let txn = self.operations[at].txn.clone();
-        self.trace.note(self.time_us, format_args!("client {client} sends transaction {} to node {node}", txn.body));
-        let txn = Box::new(txn.request(&Keying::default()));
         let start = self.machine(node).starts;
         self.waiters.insert(attempt, (node, start));
+        if fences {
+            self.trace
+                .note(self.time_us, format_args!("client {client} fences transaction {} at node {node}", txn.body));
+            return self.step(node, Input::Replica(Event::Fence(txn.namespace, txn.id, attempt)));
+        }
+        self.trace.note(self.time_us, format_args!("client {client} sends transaction {} to node {node}", txn.body));
+        let txn = Box::new(txn.request(&Keying::default()));
         self.step(node, Input::Replica(Event::Commits(vec![Commit { txn, waiter: attempt }])))
     }
 
@@ -53,7 +60,7 @@ impl World {
         if self.clients[client].attempt != attempt {
             return Ok(());
         }
-        let Some((_, node, _)) = self.asked.remove(&attempt) else { return Ok(()) };
+        let Some(Attempt { node, .. }) = self.asked.remove(&attempt) else { return Ok(()) };
         if let Some(at) = self.clients[client].operation {
             self.operations[at].in_doubt = true;
         }
@@ -70,9 +77,10 @@ impl World {
 
     fn told_verdict(&mut self, node: u16, waiter: u64, at: VerdictAt, is_new: bool) -> Result<(), String> {
         let verdict = self.witness.verdict_at(at)?;
-        let Some((client, _, since_us)) = self.asked.remove(&waiter) else { return Ok(()) };
+        let Some(Attempt { client, since_us, acknowledged, .. }) = self.asked.remove(&waiter) else { return Ok(()) };
         if is_new {
             self.invariant_no_answer_from_a_minority(node, since_us)?;
+            self.witness.invariant_epochs_follow_real_time(at.epoch, acknowledged)?;
         }
         let Some(at) = self.clients[client].operation else { return Ok(()) };
         let id = self.operations[at].id();
@@ -87,7 +95,7 @@ impl World {
 
     /// An answer that is no verdict.
     fn told(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
-        let Some((client, ..)) = self.asked.remove(&waiter) else { return Ok(()) };
+        let Some(Attempt { client, .. }) = self.asked.remove(&waiter) else { return Ok(()) };
         let Some(at) = self.clients[client].operation else { return Ok(()) };
         self.trace.note(self.time_us, format_args!("client {client} is told {answer:?} by node {node}"));
         match answer {
@@ -99,7 +107,10 @@ impl World {
                 }
             }
             Answer::InFlight | Answer::Unknown => self.operations[at].in_doubt = true,
-            Answer::Expired | Answer::Fenced => self.operations[at].known = Known::Never,
+            Answer::Expired | Answer::Fenced => {
+                self.report.fenced += u64::from(answer == Answer::Fenced);
+                self.operations[at].known = Known::Never;
+            }
             Answer::BodyMismatch => {
                 return Err(format!("node {node} knows {:?} with another body", self.operations[at].id()));
             }

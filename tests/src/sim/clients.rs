@@ -1,6 +1,6 @@
 //! Clients: each has one transaction at a time, and asks again, under the same id and wherever it can, until it has its verdict.
 
-use tribunal_types::{NodeId, TxnId, Verdict};
+use tribunal_types::{Epoch, NodeId, TxnId, Verdict};
 
 use crate::generate::START_MS;
 use crate::scenario::{Action, Row, TxnSpec, Value};
@@ -35,6 +35,19 @@ pub struct Operation {
     pub attempts: u32,
     /// An attempt had no answer, or one that leaves the outcome open.
     pub in_doubt: bool,
+}
+
+/// A question that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    /// The client.
+    pub client: usize,
+    /// The machine that was asked.
+    pub node: u16,
+    /// When, microseconds.
+    pub since_us: u64,
+    /// The last epoch of which anybody had been told a verdict by then.
+    pub acknowledged: Epoch,
 }
 
 /// A client.

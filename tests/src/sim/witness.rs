@@ -22,6 +22,7 @@ pub struct Witness {
     epochs: BTreeMap<Epoch, Arc<Decided>>,
     verdicts: BTreeMap<TxnId, Verdict>,
     stores: BTreeMap<StoreId, String>,
+    acknowledged: Epoch,
 }
 
 impl Witness {
@@ -66,6 +67,24 @@ impl Witness {
     pub fn invariant_a_number_is_given_once(&mut self, store: StoreId, name: &str) -> Result<(), String> {
         let known = self.stores.entry(store).or_insert_with(|| name.to_owned());
         if known == name { Ok(()) } else { Err(format!("stores {known} and {name} have number {}", store.0)) }
+    }
+
+    /// What is decided is decided after everything that anybody was told before it was asked for: its epoch is later.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn invariant_epochs_follow_real_time(&mut self, epoch: Epoch, acknowledged: Epoch) -> Result<(), String> {
+        if epoch <= acknowledged {
+            return Err(format!("epoch {epoch} has what came after a verdict of epoch {acknowledged}"));
+        }
+        self.acknowledged = self.acknowledged.max(epoch);
+        Ok(())
+    }
+
+    /// Returns the last epoch of which anybody was told a verdict.
+    #[must_use]
+    pub fn acknowledged(&self) -> Epoch {
+        self.acknowledged
     }
 
     /// Returns the verdict that is stored at a place.

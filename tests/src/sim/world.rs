@@ -10,7 +10,7 @@ use tribunal_replica::{Event, KnownNow};
 use tribunal_types::{ControlChange, NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::cluster::tracked;
-use crate::sim::clients::{Client, Known, Operation};
+use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
 use crate::sim::machine::{Machine, SimMember, TICK_US};
 use crate::sim::network::{Network, Quality};
@@ -66,6 +66,8 @@ pub struct Report {
     pub decided: u64,
     /// Answers that a transaction was not taken.
     pub not_taken: u64,
+    /// Transactions that were fenced.
+    pub fenced: u64,
     /// Transactions whose clients gave up.
     pub given_up: u64,
     /// Changes of configuration that were applied and answered.
@@ -108,8 +110,8 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) operations: Vec<Operation>,
     by_id: BTreeMap<TxnId, usize>,
-    /// By attempt: its client, the node that was asked, and when.
-    pub(super) asked: BTreeMap<u64, (usize, u16, u64)>,
+    /// Attempts whose clients wait.
+    pub(super) asked: BTreeMap<u64, Attempt>,
     pub(super) attempts: u64,
     /// By attempt that waits: the machine, and which start of its process.
     pub(super) waiters: BTreeMap<u64, (u16, u64)>,
