@@ -48,6 +48,8 @@ fn many_seeds_keep_all_promises() {
     assert!(Fault::ALL.iter().all(|fault| faults.get(fault) >= Some(&100)), "some faults do not happen: {faults:?}");
     assert!(reports.iter().map(|report| report.epochs.1).sum::<usize>() >= 10_000, "nodes hardly share epochs");
     assert!(reports.iter().map(|report| report.not_taken).sum::<u64>() >= 1_000, "no proposal is lost");
+    let fresh_reads = reports.iter().map(|report| report.fresh_reads).sum::<u64>();
+    assert!(fresh_reads >= 50 * reports.len() as u64, "{fresh_reads} fresh reads");
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
 }

@@ -29,6 +29,8 @@ pub enum Input<W: Waiters> {
         /// Index of the last entry that the image includes.
         upto: u64,
     },
+    /// Answer when everything that was acknowledged anywhere before now is resolved here.
+    Fresh(u64),
     /// Give the leadership of all groups away that others can lead: the node is about to stop.
     HandOver,
 }

@@ -15,6 +15,7 @@
 
 mod control_proposals;
 mod frame;
+mod fresh_reads;
 mod homecoming;
 mod input;
 mod member;

@@ -1,6 +1,6 @@
 //! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
 
 use crate::control_proposals::ControlProposals;
 use crate::frame::Frame;
+use crate::fresh_reads::FreshReads;
 use crate::homecoming::Homecoming;
 use crate::input::Input;
 use crate::output::Output;
@@ -55,6 +56,11 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     controls: ControlProposals,
     roles: Roles,
     homecoming: Homecoming,
+    fresh: FreshReads,
+    /// Index of the last entry of each group that the replica has received.
+    reached: BTreeMap<GroupId, u64>,
+    /// Fresh reads to answer, and whether they are fresh.
+    read: VecDeque<(u64, bool)>,
     /// Events for the replica.
     events: VecDeque<Event<W>>,
     now: Now,
@@ -80,6 +86,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             controls: ControlProposals::default(),
             roles: Roles::new(node),
             homecoming: Homecoming::default(),
+            fresh: FreshReads::default(),
+            reached: BTreeMap::new(),
+            read: VecDeque::new(),
             events: VecDeque::new(),
             now,
         };
@@ -111,6 +120,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Input::Unreachable(node) => return self.raft.step(RaftInput::Unreachable(node)),
             Input::Compact { group, upto } => return self.raft.step(RaftInput::Compact { group, upto }),
             Input::HandOver => self.hand_over(),
+            Input::Fresh(read) if self.fresh.add(read) => self.begin_fresh_reads(),
+            Input::Fresh(read) => self.read.push_back((read, false)),
         }
         Ok(())
     }
@@ -128,6 +139,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 if let Some(output) = self.raft_output(output) {
                     return Some(output);
                 }
+            } else if let Some((read, is_fresh)) = self.next_read() {
+                return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
             } else if let Some(output) = self.send_control() {
                 return Some(output);
             } else {
@@ -160,8 +173,36 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.leads(self.group)
     }
 
+    /// Returns a fresh read that can be answered, now that the replica has received all that is there.
+    fn next_read(&mut self) -> Option<(u64, bool)> {
+        let done = self.fresh.take_done(&self.reached);
+        if !done.is_empty() {
+            self.read.extend(done.into_iter().map(|read| (read, true)));
+            self.begin_fresh_reads();
+        }
+        self.read.pop_front()
+    }
+
+    fn begin_fresh_reads(&mut self) {
+        if self.fresh.begin(self.raft.ids()) {
+            self.ask_for_indices();
+        }
+    }
+
+    fn ask_for_indices(&mut self) {
+        for (group, context) in self.fresh.questions() {
+            self.tell_raft(RaftInput::ReadIndex { group, context });
+        }
+    }
+
     fn tick(&mut self) {
         self.tell_raft(RaftInput::Tick);
+        let (again, given_up) = self.fresh.tick();
+        self.read.extend(given_up.into_iter().map(|read| (read, false)));
+        if again {
+            self.ask_for_indices();
+        }
+        self.begin_fresh_reads();
         self.controls.tick();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
@@ -237,9 +278,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::Failed { group, reason } => return Some(Output::Failed { group, reason }),
             RaftOutput::Appended { group, payload, .. } => self.appended(group, &payload),
             RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
-            RaftOutput::TermBegun { group, id, leading } => self.term_begun(group, id.term, leading),
+            RaftOutput::TermBegun { group, id, leading } => {
+                self.reached(group, id);
+                self.term_begun(group, id.term, leading);
+            }
             RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
-            RaftOutput::MembersChanged { .. } | RaftOutput::ReadState { .. } | RaftOutput::ReadLost { .. } => {}
+            RaftOutput::MembersChanged { group, id, .. } => self.reached(group, id),
+            RaftOutput::ReadState { group, index, context } => self.fresh.answered(group, context, index),
+            // It is asked again.
+            RaftOutput::ReadLost { .. } => {}
         }
         None
     }
@@ -255,7 +302,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
+    fn reached(&mut self, group: GroupId, id: EntryId) {
+        self.reached.insert(group, id.index);
+    }
+
     fn committed(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Option<Output<W>> {
+        self.reached(group, id);
         let event = if group == GroupId::CONTROL {
             decode_control(payload).map(|entry| self.control_entry(entry))
         } else {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_replica::{Effect, Waiters};
-use tribunal_types::{GroupId, NodeId};
+use tribunal_types::{Epoch, GroupId, NodeId};
 
 use crate::frame::Frame;
 
@@ -40,6 +40,14 @@ pub enum Output<W: Waiters> {
         to: NodeId,
         /// The frame.
         frame: Frame,
+    },
+    /// Answer a fresh read.
+    Fresh {
+        /// As it was given.
+        read: u64,
+        /// The last complete epoch: it includes all that was acknowledged before the read began. `None` if that cannot be found
+        /// out, because no majority answers or too many reads wait.
+        epoch: Option<Epoch>,
     },
     /// The node has been away for too long: entries that it needs are no longer there. It needs a state image that includes
     /// the group at least up to this entry.

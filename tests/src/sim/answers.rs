@@ -2,7 +2,7 @@
 
 use tribunal_member::Input;
 use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
-use tribunal_types::{Decision, EpochInput, EpochOutcome, NodeId, VerdictAt};
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, NodeId, VerdictAt};
 
 use crate::scenario::{Action, Keying};
 use crate::sim::clients::{Attempt, Known, Operation, another};
@@ -118,6 +118,32 @@ impl World {
         }
         self.think(client, node, 150_000);
         Ok(())
+    }
+
+    /// Somebody reads at a node what was acknowledged at any.
+    pub(super) fn read_fresh(&mut self) -> Result<(), String> {
+        if self.draining() {
+            return Ok(());
+        }
+        let wait_us = self.random.between(10_000, 100_000);
+        self.later(wait_us, Happening::ReadFresh);
+        let node = self.random.between(1, self.machines.len() as u64) as u16;
+        if self.machine(node).process.is_none() || self.machine(node).paused_until > self.time_us {
+            return Ok(());
+        }
+        self.attempts += 1;
+        let read = self.attempts;
+        let acknowledged = self.witness.acknowledged();
+        self.reads.insert(read, Attempt { client: 0, node, since_us: self.time_us, acknowledged });
+        self.step(node, Input::Fresh(read))
+    }
+
+    pub(super) fn fresh_read(&mut self, node: u16, read: u64, epoch: Option<Epoch>) -> Result<(), String> {
+        let asked = self.reads.remove(&read).ok_or_else(|| format!("node {node} answers read {read} again"))?;
+        let Some(epoch) = epoch else { return Ok(()) };
+        self.report.fresh_reads += 1;
+        self.invariant_no_answer_from_a_minority(node, asked.since_us)?;
+        self.witness.invariant_fresh_reads_see_what_was_acknowledged(epoch, asked.acknowledged)
     }
 
     fn think(&mut self, client: usize, asked: u16, at_most_us: u64) {

@@ -62,6 +62,7 @@ impl World {
                     self.later(delay_us, frame);
                 }
             }
+            Output::Fresh { read, epoch } => return self.fresh_read(node, read, epoch).map(Ok),
             Output::NeedsImage { group, .. } => {
                 return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
             }

@@ -81,6 +81,21 @@ impl Witness {
         Ok(())
     }
 
+    /// A fresh read sees what anybody was told before it began.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn invariant_fresh_reads_see_what_was_acknowledged(
+        &self,
+        epoch: Epoch,
+        acknowledged: Epoch,
+    ) -> Result<(), String> {
+        if epoch < acknowledged {
+            return Err(format!("a fresh read sees epoch {epoch}, and {acknowledged} was acknowledged before it"));
+        }
+        Ok(())
+    }
+
     /// Returns the last epoch of which anybody was told a verdict.
     #[must_use]
     pub fn acknowledged(&self) -> Epoch {

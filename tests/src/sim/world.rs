@@ -66,6 +66,8 @@ pub struct Report {
     pub decided: u64,
     /// Answers that a transaction was not taken.
     pub not_taken: u64,
+    /// Fresh reads that were answered.
+    pub fresh_reads: u64,
     /// Transactions that were fenced.
     pub fenced: u64,
     /// Transactions whose clients gave up.
@@ -93,6 +95,7 @@ pub(super) enum Happening {
     ClientActs { client: usize, asked: u16 },
     ClientGivesUp { client: usize, attempt: u64 },
     Change,
+    ReadFresh,
     Fault(Planned),
     Repair(Fault, u16),
 }
@@ -112,6 +115,8 @@ pub(super) struct World {
     by_id: BTreeMap<TxnId, usize>,
     /// Attempts whose clients wait.
     pub(super) asked: BTreeMap<u64, Attempt>,
+    /// Fresh reads that wait.
+    pub(super) reads: BTreeMap<u64, Attempt>,
     pub(super) attempts: u64,
     /// By attempt that waits: the machine, and which start of its process.
     pub(super) waiters: BTreeMap<u64, (u16, u64)>,
@@ -160,6 +165,7 @@ impl World {
             operations: Vec::new(),
             by_id: BTreeMap::new(),
             asked: BTreeMap::new(),
+            reads: BTreeMap::new(),
             attempts: 0,
             waiters: BTreeMap::new(),
             witness: Witness::default(),
@@ -189,6 +195,7 @@ impl World {
             world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
         }
         world.later(900_000, Happening::Change);
+        world.later(900_000, Happening::ReadFresh);
         world
     }
 
@@ -256,6 +263,7 @@ impl World {
             Happening::ClientActs { client, asked } => self.client_acts(client, asked),
             Happening::ClientGivesUp { client, attempt } => self.client_gives_up(client, attempt),
             Happening::Change => self.change(),
+            Happening::ReadFresh => self.read_fresh(),
             Happening::Fault(planned) => self.fault(planned),
             Happening::Repair(fault, node) => self.repair(fault, node),
         }

@@ -1,0 +1,126 @@
+//! Reads that see everything that was acknowledged anywhere before they began (rule 14 of the cluster).
+//!
+//! The leader of each group is asked for the index up to which its log is committed, which it tells only if a majority still
+//! follows it. A node that has folded all groups up to there has resolved every epoch that anybody was told of. Reads that
+//! come while others are under way wait for the next round, which they share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_types::GroupId;
+
+/// Ticks after which the groups that have not answered are asked again.
+const AGAIN_TICKS: u32 = 5;
+/// Ticks after which a round is given up: there may be no majority.
+const GIVEN_UP_TICKS: u32 = 60;
+/// Reads that may wait; others are refused.
+const READS_MAX: usize = 10_000;
+
+/// The reads that wait.
+#[derive(Debug, Default)]
+pub(crate) struct FreshReads {
+    /// Last number that a question to a group had.
+    asked: u64,
+    waiting: Vec<u64>,
+    round: Option<Round>,
+}
+
+/// The reads that share the answers of the groups.
+#[derive(Debug)]
+struct Round {
+    reads: Vec<u64>,
+    /// Number of its first question: answers to earlier ones may be too old.
+    first: u64,
+    missing: BTreeSet<GroupId>,
+    indices: BTreeMap<GroupId, u64>,
+    ticks: u32,
+}
+
+impl FreshReads {
+    /// Adds a read; returns false if there are too many.
+    pub(crate) fn add(&mut self, read: u64) -> bool {
+        let fits = self.waiting.len() < READS_MAX;
+        if fits {
+            self.waiting.push(read);
+        }
+        fits
+    }
+
+    /// Begins a round if reads wait and none is under way; returns whether it did.
+    pub(crate) fn begin(&mut self, groups: impl Iterator<Item = GroupId>) -> bool {
+        if self.round.is_some() || self.waiting.is_empty() {
+            return false;
+        }
+        let (reads, missing) = (std::mem::take(&mut self.waiting), groups.collect());
+        self.round = Some(Round { reads, first: self.asked + 1, missing, indices: BTreeMap::new(), ticks: 0 });
+        true
+    }
+
+    /// Returns the questions to ask: each group that has not answered, with a number of its own.
+    pub(crate) fn questions(&mut self) -> Vec<(GroupId, u64)> {
+        let missing = self.round.iter().flat_map(|round| &round.missing);
+        let questions: Vec<_> = (self.asked + 1..).zip(missing).map(|(number, group)| (*group, number)).collect();
+        self.asked += questions.len() as u64;
+        questions
+    }
+
+    /// Notes the answer of a group.
+    pub(crate) fn answered(&mut self, group: GroupId, number: u64, index: u64) {
+        if let Some(round) = &mut self.round
+            && number >= round.first
+            && round.missing.remove(&group)
+        {
+            round.indices.insert(group, index);
+        }
+    }
+
+    /// Returns the reads that can be answered, if the groups are folded up to `reached`.
+    pub(crate) fn take_done(&mut self, reached: &BTreeMap<GroupId, u64>) -> Vec<u64> {
+        let is_done = |round: &mut Round| {
+            let reached = |(group, index): (&GroupId, &u64)| reached.get(group).copied().unwrap_or_default() >= *index;
+            round.missing.is_empty() && round.indices.iter().all(reached)
+        };
+        self.round.take_if(is_done).map(|round| round.reads).unwrap_or_default()
+    }
+
+    /// Notes that a tick has passed. Returns whether to ask again, and the reads that are given up.
+    pub(crate) fn tick(&mut self) -> (bool, Vec<u64>) {
+        let Some(round) = &mut self.round else { return (false, Vec::new()) };
+        round.ticks += 1;
+        if round.ticks >= GIVEN_UP_TICKS {
+            return (false, self.round.take().map(|round| round.reads).unwrap_or_default());
+        }
+        (round.ticks.is_multiple_of(AGAIN_TICKS), Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::NodeId;
+
+    use super::*;
+
+    fn group(node: u16) -> GroupId {
+        GroupId { node: NodeId(node), ..GroupId::default() }
+    }
+
+    #[test]
+    fn reads_that_come_together_share_a_round_and_wait_for_all_groups() {
+        let mut reads = FreshReads::default();
+        assert!(reads.add(7) && reads.add(8) && reads.begin([group(1), group(2)].into_iter()));
+        assert_eq!(reads.questions(), [(group(1), 1), (group(2), 2)]);
+        assert!(reads.add(9) && !reads.begin([group(1)].into_iter()), "the next round");
+        reads.answered(group(1), 1, 50);
+        assert_eq!(reads.questions(), [(group(2), 3)], "again");
+        reads.answered(group(2), 3, 5);
+        reads.answered(group(2), 2, 99);
+        let reached = |one, two| BTreeMap::from([(group(1), one), (group(2), two)]);
+        assert_eq!(reads.take_done(&reached(49, 9)), [0; 0]);
+        assert_eq!(reads.take_done(&reached(50, 5)), [7, 8]);
+        assert!(reads.begin([group(1)].into_iter()));
+        reads.answered(group(1), 3, 50);
+        assert_eq!(reads.take_done(&reached(50, 5)), [0; 0], "an answer to an earlier question may be too old");
+        let mut given_up = Vec::new();
+        (0..GIVEN_UP_TICKS).for_each(|_| given_up.extend(reads.tick().1));
+        assert_eq!(given_up, [9]);
+    }
+}
