@@ -188,9 +188,10 @@ fn account(history: &History) -> Account {
         let members: Vec<(u16, &Log)> = (1..).zip(&logs).filter(|(_, log)| log.is_member(epoch)).collect();
         let lines = members.iter().map(|(node, log)| Some((*node, *log.lines.get(&epoch)?)));
         let Some(lines) = lines.collect::<Option<Vec<(u16, Line)>>>().filter(|lines| !lines.is_empty()) else { break };
-        let mut clocks: Vec<u64> = lines.iter().map(|(_, line)| line.clock_ms).collect();
+        // 0 is no clock.
+        let mut clocks: Vec<u64> = lines.iter().map(|(_, line)| line.clock_ms).filter(|clock| *clock > 0).collect();
         clocks.sort_unstable();
-        time_ms = time_ms.max(clocks[(clocks.len() - 1) / 2]);
+        time_ms = time_ms.max(clocks.get(clocks.len().saturating_sub(1) / 2).copied().unwrap_or_default());
         let nodes: Vec<u16> = lines.iter().filter(|(_, line)| line.has_items).map(|(node, _)| *node).collect();
         if !nodes.is_empty() {
             told.push((epoch, time_ms, control, nodes));

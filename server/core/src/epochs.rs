@@ -254,6 +254,12 @@ impl Epochs {
         self.groups.contains_key(&group)
     }
 
+    /// Returns whether an entry of a group can count: it is a member, or is to join, and nothing has closed it.
+    #[must_use]
+    pub fn is_open(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|log| !log.closed)
+    }
+
     /// Returns the members, and the groups that are to join, each with the first epoch that it has not sealed; ascending.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, Epoch)> + '_ {
         self.groups.iter().map(|(&group, log)| (group, log.next))
@@ -578,7 +584,9 @@ mod tests {
     #[test]
     fn a_group_ends_with_the_entry_that_closes_it() {
         let mut epochs = Epochs::new(&[group(1), group(2)], Epoch(1), 0);
+        assert!(epochs.is_open(group(2)) && !epochs.is_open(group(3)));
         assert_eq!(epochs.entry(closing(&entry(2, 1, 3, 0, 1))), Folded::Counted);
+        assert!(!epochs.is_open(group(2)) && epochs.has(group(2)), "a member until the third epoch is complete");
         assert_eq!(epochs.entry(entry(2, 4, 4, 0, 1)), Folded::Void, "it has ended");
         epochs.entry(entry(1, 1, 9, 0, 1));
         assert_eq!(polled(&mut epochs), [(3, 0, alloc::vec![2]), (9, 0, alloc::vec![1])]);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
-use tribunal_types::{Batch, EpochInput, GroupId};
+use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
 
 use crate::answer::{Answer, Imported};
 use crate::by_size::BySize;
@@ -45,18 +45,26 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.folded = true;
         self.leading.sealed(batch.group, batch.last);
         match self.epochs.entry(Arc::clone(&batch)) {
+            // Others have to seal up to its end, or the group would never leave.
+            Folded::Counted if batch.closes => {
+                drop(batch.is_empty().then(|| self.proposals.take(&batch)));
+                self.demanded_by(batch.last);
+            }
             // Nobody waits for it, and no epoch hands it out.
             Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
-            Folded::Counted => {
-                self.counted_to = self.counted_to.max(batch.last);
-                self.demand.note(batch.last, self.now.monotonic);
-            }
+            Folded::Counted => self.demanded_by(batch.last),
             Folded::Void if is_proposal => {
                 self.proposals.take(&batch).into_iter().for_each(|proposed| self.not_taken(proposed));
             }
             Folded::Void => {}
             Folded::Early => self.early.entry(batch.group).or_default().push(batch),
         }
+    }
+
+    /// Notes that a counted entry needs all epochs up to this one to be complete.
+    fn demanded_by(&mut self, last: Epoch) {
+        self.counted_to = self.counted_to.max(last);
+        self.demand.note(last, self.now.monotonic);
     }
 
     /// Folds what came from a group before it joined.

@@ -86,7 +86,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn seal_for_others(&mut self) {
         let wanted = self.demand.upto().max(self.wanted());
         for (&group, proposed) in &mut self.leading.others {
-            if !self.epochs.has(group) || proposed.is_some() {
+            if !self.epochs.is_open(group) || proposed.is_some() {
                 continue;
             }
             let first = self.epochs.next_of(group);

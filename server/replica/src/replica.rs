@@ -242,7 +242,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Returns whether the own group is a member: it has joined and has not closed.
     pub(crate) fn is_member(&self) -> bool {
-        self.epochs.has(self.group)
+        self.epochs.is_open(self.group)
     }
 
     pub(crate) fn handle(&mut self, event: Event<W>) {
