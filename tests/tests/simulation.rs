@@ -51,6 +51,7 @@ fn many_seeds_keep_all_promises() {
     let fresh_reads = reports.iter().map(|report| report.fresh_reads).sum::<u64>();
     assert!(fresh_reads >= 50 * reports.len() as u64, "{fresh_reads} fresh reads");
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
+    assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
 }
 

@@ -1,6 +1,6 @@
 //! Records of Raft groups: their entries, and their state.
 
-use tribunal_types::{GroupId, Incarnation, NodeId};
+use tribunal_types::{Epoch, GroupId, Incarnation, NodeId};
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
@@ -56,16 +56,24 @@ pub enum GroupRecord<'a> {
         /// The group.
         group: GroupId,
     },
+    /// An epoch was decided from these entries. Written before its outcome, and of no group: readers find by it what went in.
+    Epoch {
+        /// The epoch.
+        epoch: Epoch,
+        /// Sequences of the records that have its entries, in the order of its batches.
+        entries: Vec<u64>,
+    },
 }
 
 impl GroupRecord<'_> {
-    /// Returns the group.
+    /// Returns the group; [`GroupId::CONTROL`] for a record of none.
     #[must_use]
     pub fn group(&self) -> GroupId {
         match self {
             GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } | GroupRecord::Ended { group } => {
                 *group
             }
+            GroupRecord::Epoch { .. } => GroupId::CONTROL,
         }
     }
 }
@@ -95,8 +103,23 @@ pub fn encode_group_record(record: &GroupRecord<'_>) -> Vec<u8> {
             put_bytes(&state.members, &mut out);
         }
         GroupRecord::Ended { .. } => out.push(2),
+        GroupRecord::Epoch { epoch, entries } => {
+            out.push(3);
+            put_varint(epoch.0, &mut out);
+            put_varint(entries.len() as u64, &mut out);
+            entries.iter().for_each(|sequence| put_varint(*sequence, &mut out));
+        }
     }
     out
+}
+
+/// Ends the content of a group's entry that was proposed, as opposed to one that Raft itself made.
+pub const PROPOSED: u8 = 0;
+
+/// Returns what was proposed as the entry with this content; `None` if Raft itself made it.
+#[must_use]
+pub fn proposed_in(content: &[u8]) -> Option<&[u8]> {
+    content.strip_suffix(&[PROPOSED])
 }
 
 pub(crate) fn put_id(id: EntryId, out: &mut Vec<u8>) {
@@ -131,6 +154,12 @@ pub fn decode_group_record(bytes: &[u8]) -> Result<GroupRecord<'_>, Malformed> {
             },
         },
         2 => GroupRecord::Ended { group },
+        3 if group == GroupId::CONTROL => {
+            let epoch = Epoch(reader.varint("epoch")?);
+            let count = reader.count(1, "entries of an epoch")?;
+            let entries = (0..count).map(|_| reader.varint("record of an entry")).collect::<Result<_, _>>()?;
+            GroupRecord::Epoch { epoch, entries }
+        }
         _ => return Err(reader.malformed("kind of group record")),
     };
     reader.finish("end of group record")?;
@@ -157,6 +186,8 @@ mod tests {
             GroupRecord::State { group, state: GroupState::default() },
             GroupRecord::Ended { group },
             GroupRecord::Ended { group: GroupId::default() },
+            GroupRecord::Epoch { epoch: Epoch(u64::MAX), entries: vec![1, 300, u64::MAX] },
+            GroupRecord::Epoch { epoch: Epoch(1), entries: Vec::new() },
         ] {
             let mut bytes = encode_group_record(&record);
             assert_eq!(decode_group_record(&bytes), Ok(record));

@@ -24,7 +24,9 @@ mod varint;
 pub use batch::{BatchHead, batch_head, decode_batch, encode_batch};
 pub use control::{decode_control, encode_control};
 pub use control_image::{decode_control_image, encode_control_image};
-pub use group_record::{EntryId, GroupRecord, GroupState, decode_group_record, encode_group_record};
+pub use group_record::{
+    EntryId, GroupRecord, GroupState, PROPOSED, decode_group_record, encode_group_record, proposed_in,
+};
 pub use image::{ImageAssembler, image_pieces};
 pub use image_groups::{GroupCursor, GroupCursors, decode_group_cursors, encode_group_cursors};
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};

@@ -58,7 +58,8 @@ pub(crate) struct Seat {
 pub(crate) struct Part {
     pub number: u32,
     pub count: u32,
-    /// Of the first chunk: the chain hash before an entry or a group's record, or the index of the entry that an outcome belongs to.
+    /// Of the first chunk: the chain hash before an entry or a group's record, or what an outcome belongs to: the index of an
+    /// entry, or the sequence of the record that names entries of groups.
     pub link: u64,
 }
 

@@ -63,7 +63,7 @@ impl DiskLog {
         self.append_record(&GroupRecord::Ended { group })
     }
 
-    fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
+    pub(crate) fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
         let checked = self.shared.index.read().groups.check(record);
         checked.map_err(|reason| LogError::OutOfOrder { what: "the record of a group", reason })?;
         let index = self.group_records.index + 1;

@@ -78,6 +78,7 @@ impl Groups {
             GroupRecord::Entry { id, term_before, .. } => group.check_entry(*id, *term_before),
             GroupRecord::State { state, .. } => group.check_state(state),
             GroupRecord::Ended { .. } => group.check_end(),
+            GroupRecord::Epoch { .. } => Ok(()),
         }
     }
 
@@ -95,6 +96,7 @@ impl Groups {
                 self.groups.remove(&group);
                 self.ended.insert(group, sequence);
             }
+            GroupRecord::Epoch { .. } => {}
         }
     }
 

@@ -21,6 +21,25 @@ pub(crate) struct Identity {
     pub row_secret: [u8; 16],
 }
 
+/// What the logs of all members of a cluster have in common: a position means the same in each of them, and so does the
+/// name of a row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ClusterIdentity {
+    /// Id of the logs.
+    pub id: LogId,
+    /// Incarnation of the node's first group.
+    pub incarnation: Incarnation,
+    /// Key of the row hashes.
+    pub row_secret: [u8; 16],
+}
+
+impl std::fmt::Debug for ClusterIdentity {
+    /// Without the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterIdentity").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 fn path_in(dir: &Path) -> PathBuf {
     dir.join("identity")
 }
@@ -30,6 +49,30 @@ impl Identity {
     pub(crate) fn draw(files: &dyn Files, node: NodeId) -> Result<Self, LogError> {
         let incarnation = Incarnation(u32::from_le_bytes(random(files)?));
         Ok(Self { id: LogId(random(files)?), group: GroupId { node, incarnation }, row_secret: random(files)? })
+    }
+
+    /// Returns the identity of a new log of a cluster's member.
+    pub(crate) fn of_member(node: NodeId, cluster: ClusterIdentity) -> Self {
+        let ClusterIdentity { id, incarnation, row_secret } = cluster;
+        Self { id, group: GroupId { node, incarnation }, row_secret }
+    }
+
+    /// Returns why this is not the log of that node of that cluster, if it is not.
+    pub(crate) fn check_member(&self, node: NodeId, cluster: ClusterIdentity) -> Result<(), String> {
+        let (here, there) = (self.group.node, node);
+        if self.id != cluster.id || self.row_secret != cluster.row_secret {
+            let (here, there) = (self.id, cluster.id);
+            return Err(format!(
+                "it is log {here}, the cluster's is {there}: the data directory belongs to another cluster, or to a node that runs \
+                 alone, or the cluster's secret was changed"
+            ));
+        }
+        if here != there {
+            return Err(format!(
+                "it is the log of node {here}, and this is node {there}: give each node its own data directory"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the identity of a log that continues under a new id.

@@ -15,7 +15,7 @@ use crate::control_log::{self, ControlLog};
 use crate::error::LogError;
 use crate::files::{self, Files, RealFiles, name_of};
 use crate::frame::{Kind, chain};
-use crate::identity::Identity;
+use crate::identity::{ClusterIdentity, Identity};
 use crate::images::{self, ImageWriter};
 use crate::kept_outcomes;
 use crate::lsn_index::spans_of;
@@ -37,6 +37,8 @@ use crate::writer::DiskLog;
 pub struct LogOptions {
     /// Node that a new log is created for; an existing log keeps its own.
     pub node: NodeId,
+    /// The cluster of which the log's node is a member, if it is one of several; a log of anything else is refused then.
+    pub cluster: Option<ClusterIdentity>,
     /// Bytes of decoded epochs kept for readers.
     pub recent_bytes: usize,
     /// Entries are kept for this long even if nothing needs them, milliseconds of replicated time.
@@ -49,6 +51,7 @@ impl Default for LogOptions {
     fn default() -> Self {
         Self {
             node: NodeId(1),
+            cluster: None,
             recent_bytes: 32 * 1024 * 1024,
             retention_ms: 24 * 60 * 60 * 1000,
             retention_bytes: 8 * 1024 * 1024 * 1024,
@@ -112,6 +115,10 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         Some(identity) => (identity, false),
         None => (create(files, dir, options)?, true),
     };
+    if let Some(cluster) = options.cluster {
+        let refused = |reason| LogError::Io { reason: format!("{} cannot be used: {reason}", dir.display()) };
+        identity.check_member(options.node, cluster).map_err(refused)?;
+    }
     let found = verify(files, dir, &identity)?;
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = image_writer.load_newest();
@@ -190,7 +197,10 @@ fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Id
         );
         return Err(LogError::Io { reason });
     }
-    let identity = Identity::draw(disk, options.node)?;
+    let identity = match options.cluster {
+        Some(cluster) => Identity::of_member(options.node, cluster),
+        None => Identity::draw(disk, options.node)?,
+    };
     write_empty(files, dir, &identity)?;
     let group = GroupMark { group: identity.group, ..GroupMark::default() };
     mark_file::create(disk, dir, &Mark { groups: vec![group], ..Mark::default() })?;
@@ -277,6 +287,7 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         last_csn: Csn(0),
         first_record: 0,
         group_records: None,
+        first_of_epoch: 0,
     };
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
@@ -332,6 +343,8 @@ struct Replay<'a> {
     /// Sequence of the first record of a group, and the end of their chain.
     first_record: u64,
     group_records: Option<Tip>,
+    /// Of the last record that names the entries of an epoch: the sequence of the first of them; 0 if there are none.
+    first_of_epoch: u64,
 }
 
 impl Replay<'_> {
@@ -360,6 +373,9 @@ impl Replay<'_> {
         }
         self.group_records =
             Some(Tip { index: stored.index, chain: chain(stored.link, stored.index, &stored.payload) });
+        if let GroupRecord::Epoch { entries, .. } = &record {
+            self.first_of_epoch = entries.iter().copied().min().unwrap_or(stored.index);
+        }
         if self.index.groups.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
             return Err(damaged("its group had ended"));
         }
@@ -396,7 +412,12 @@ impl Replay<'_> {
     fn outcome(&mut self, stored: &Stored) -> Result<(), LogError> {
         let stored = outcomes::outcome_of(stored, self.dir)?;
         let outcome = &stored.outcome;
-        if self.tip.is_some() && stored.entry >= self.index.first_entry {
+        let is_whole = match self.tip {
+            Some(_) => stored.entry >= self.index.first_entry,
+            // The record that names its entries comes before it.
+            None => self.group_records.is_some() && self.first_of_epoch >= self.first_record,
+        };
+        if is_whole {
             self.index.lsns.push(outcome);
             let bytes = self.undecided.take(outcome.epoch);
             self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);

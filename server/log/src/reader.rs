@@ -117,7 +117,14 @@ impl LogReader {
         if let Some(epoch) = self.shared.recent.lock().get(epoch) {
             return Ok(Some(epoch));
         }
-        let Some(entry) = self.shared.index.read().runs.index_of(epoch) else { return Ok(None) };
+        let (entry, has_groups) = {
+            let index = self.shared.index.read();
+            (index.runs.index_of(epoch), index.groups.ids().next().is_some())
+        };
+        let Some(entry) = entry else {
+            let of_groups = if has_groups { self.epoch_of_groups(epoch)? } else { None };
+            return of_groups.map(|(input, outcome)| self.remember(input, outcome)).transpose();
+        };
         let Some(outcome) = outcomes::read(&self.shared.segments, epoch)? else { return Ok(None) };
         let Some(stored) = self.shared.segments.read(Kind::Entry, entry)? else {
             if epoch < self.shared.index.read().oldest {
@@ -129,12 +136,18 @@ impl LogReader {
         let outcome = outcome.outcome;
         let batches = if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] };
         let input = EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches };
+        self.remember(input, outcome).map(Some)
+    }
+
+    /// Checks that an outcome fits, and keeps the epoch for the next reader.
+    fn remember(&self, input: EpochInput, outcome: EpochOutcome) -> Result<Arc<(EpochInput, EpochOutcome)>, LogError> {
         if input.txn_count() != outcome.decisions.len() {
+            let epoch = input.epoch;
             return Err(self.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
         }
         let epoch = Arc::new((input, outcome));
         self.shared.recent.lock().put(Arc::clone(&epoch));
-        Ok(Some(epoch))
+        Ok(epoch)
     }
 
     /// Returns the epochs from `epoch` on, ascending, each with its outcome if that was recorded. Epochs that one entry

@@ -21,6 +21,7 @@ mod input;
 mod member;
 mod output;
 mod roles;
+mod sources;
 
 pub use frame::{FRAME_BYTES_MAX, Frame};
 pub use input::Input;

@@ -19,6 +19,7 @@ use crate::homecoming::Homecoming;
 use crate::input::Input;
 use crate::output::Output;
 use crate::roles::Roles;
+use crate::sources::Sources;
 
 /// What a member starts with, after its log was opened.
 pub struct MemberStart<W: Waiters, P, E, L> {
@@ -59,6 +60,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     fresh: FreshReads,
     /// Index of the last entry of each group that the replica has received.
     reached: BTreeMap<GroupId, u64>,
+    sources: Sources,
     /// Fresh reads to answer, and whether they are fresh.
     read: VecDeque<(u64, bool)>,
     /// Events for the replica.
@@ -88,6 +90,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             homecoming: Homecoming::default(),
             fresh: FreshReads::default(),
             reached: BTreeMap::new(),
+            sources: Sources::default(),
             read: VecDeque::new(),
             events: VecDeque::new(),
             now,
@@ -153,6 +156,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     #[must_use]
     pub fn replica(&self) -> &Replica<W, P, E> {
         &self.replica
+    }
+
+    /// Returns the replica, for what has no effects: memory that is used again.
+    pub fn replica_mut(&mut self) -> &mut Replica<W, P, E> {
+        &mut self.replica
     }
 
     /// Returns the last control entry that is agreed on here.
@@ -236,6 +244,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Effect::Append(batch) => self.propose(batch),
             Effect::AppendControl(_, entry) => self.controls.add(entry),
             Effect::TakeOver(group) => self.tell_raft(RaftInput::TakeOver(group)),
+            Effect::Decided(decided) => {
+                let entries = self.sources.take(&decided.input);
+                return Some(Output::Decided { decided, entries });
+            }
             effect => return Some(Output::Effect(effect)),
         }
         None
@@ -313,7 +325,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         } else {
             let keyer = self.keyer;
             let batch = decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key));
-            batch.map(|batch| Event::Entry(Arc::new(batch)))
+            batch.map(|batch| {
+                self.sources.agreed(&batch, id.index);
+                Event::Entry(Arc::new(batch))
+            })
         };
         match event {
             Ok(event) => self.events.push_back(event),

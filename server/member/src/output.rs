@@ -2,15 +2,22 @@
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState};
-use tribunal_replica::{Effect, Waiters};
+use tribunal_replica::{DecidedEpoch, Effect, Waiters};
 use tribunal_types::{Epoch, GroupId, NodeId};
 
 use crate::frame::Frame;
 
 /// What a member wants done, in this order.
 pub enum Output<W: Waiters> {
-    /// Of its replica; never a proposal or a takeover, which are the member's own affair.
+    /// Of its replica; never a proposal or a takeover, which are the member's own affair, nor a decided epoch.
     Effect(Effect<W>),
+    /// An epoch is decided: what [`Effect::Decided`] asks for. After a start, epochs come again whose outcome is in the log.
+    Decided {
+        /// The epoch.
+        decided: Box<DecidedEpoch<W>>,
+        /// Group and index of the entry that each of its batches is, in their order.
+        entries: Vec<(GroupId, u64)>,
+    },
     /// Write an entry of a group into the log.
     Append {
         /// The group.

@@ -6,16 +6,15 @@
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType};
-use tribunal_codec::{EntryId, Malformed, Reader};
+use tribunal_codec::{EntryId, Malformed, PROPOSED, Reader};
 
 use crate::settings::{MEMBERS_MAX, NODE_MAX};
 
-const PROPOSAL: u8 = 0;
 const MEMBERS: u8 = 1;
 
 /// Returns a proposal as raft-rs carries it.
 pub(crate) fn proposal(mut payload: Vec<u8>) -> Vec<u8> {
-    payload.push(PROPOSAL);
+    payload.push(PROPOSED);
     payload
 }
 
@@ -42,7 +41,7 @@ pub(crate) fn entry(id: EntryId, content: Bytes) -> Result<Entry, Malformed> {
     let mut entry = Entry::default();
     (entry.term, entry.index) = (id.term, id.index);
     match content.last() {
-        None | Some(&PROPOSAL) => entry.data = content,
+        None | Some(&PROPOSED) => entry.data = content,
         Some(&MEMBERS) => {
             entry.set_entry_type(EntryType::EntryConfChangeV2);
             entry.data = content.slice(..content.len() - 1);

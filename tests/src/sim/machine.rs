@@ -63,6 +63,8 @@ pub struct Process {
     pub member: SimMember,
     /// Writes its log.
     pub log: DiskLog,
+    /// Reads its log.
+    pub reader: LogReader,
     /// Number of the last sync that the member asked for, if it was not begun; and whether something waits for it.
     pub wanted: Option<(u64, bool)>,
     /// Number of the sync that is under way.
@@ -150,7 +152,8 @@ impl Machine {
         };
         let member = Member::new(start, now).map_err(|error| error.to_string())?;
         let versions = BTreeMap::new();
-        self.process = Some(Process { member, log: opened.writer, wanted: None, syncing: None, versions });
+        self.process =
+            Some(Process { member, log: opened.writer, reader: opened.reader, wanted: None, syncing: None, versions });
         Ok(())
     }
 

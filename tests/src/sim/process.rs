@@ -2,7 +2,8 @@
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_member::{Input, Output};
-use tribunal_replica::Effect;
+use tribunal_replica::{DecidedEpoch, Effect};
+use tribunal_types::{EpochInput, GroupId};
 
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
@@ -32,6 +33,7 @@ impl World {
         let time_us = self.time_us;
         match output {
             Output::Effect(effect) => self.effect(node, effect)?,
+            Output::Decided { decided, entries } => return self.epoch_decided(node, *decided, &entries),
             Output::Append { group, id, content } => {
                 let line =
                     format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
@@ -73,9 +75,34 @@ impl World {
         Ok(Ok(()))
     }
 
+    /// Writes an outcome, or compares it with the one that an earlier start of the process wrote.
+    fn epoch_decided(
+        &mut self,
+        node: u16,
+        decided: DecidedEpoch<Numbered>,
+        entries: &[(GroupId, u64)],
+    ) -> Result<Result<(), String>, String> {
+        let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
+        let (epoch, outcome) = (decided.outcome.epoch, &decided.outcome);
+        if process.log.has_outcome(epoch) {
+            let stored = process.reader.epoch(epoch).map_err(|error| format!("node {node}: {error}"))?;
+            let same = stored.is_some_and(|stored| {
+                let groups =
+                    |input: &EpochInput| input.batches.iter().map(|b| (b.group, b.proposal())).collect::<Vec<_>>();
+                stored.1 == *outcome && groups(&stored.0) == groups(&decided.input)
+            });
+            if !same {
+                return Err(format!("node {node} decides epoch {epoch} again, and otherwise than its log has it"));
+            }
+            self.report.outcomes_again += 1;
+        } else if let Err(error) = process.log.append_epoch(outcome, entries) {
+            return Ok(Err(error.to_string()));
+        }
+        self.decided(node, decided).map(Ok)
+    }
+
     fn effect(&mut self, node: u16, effect: Effect<Numbered>) -> Result<(), String> {
         match effect {
-            Effect::Decided(decided) => self.decided(node, *decided),
             Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer),
             Effect::ControlApplied(ControlEffect::StoreDeclared { store, .. }) => {
                 let member = self.member(node).ok_or("it runs")?;

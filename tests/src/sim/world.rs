@@ -74,6 +74,8 @@ pub struct Report {
     pub given_up: u64,
     /// Changes of configuration that were applied and answered.
     pub changes: u64,
+    /// Epochs that a process decided again after a start, and found in its log with the same outcome.
+    pub outcomes_again: u64,
     /// Epochs with items, and of these, epochs to which several nodes contributed.
     pub epochs: (usize, usize),
     /// Times that each fault happened.

@@ -1,0 +1,87 @@
+//! Epochs of a log that has Raft groups: which of their entries each one was decided from, and what it decided.
+//!
+//! The order of a group's entries does not tell which of them count: that is for the fold. So a record names, before each
+//! outcome, the records of the entries that went in, and the outcome names that record.
+
+use std::sync::Arc;
+
+use tribunal_codec::{GroupRecord, decode_batch, decode_group_record, proposed_in};
+use tribunal_types::{Batch, Epoch, EpochInput, EpochOutcome, GroupId};
+
+use crate::error::LogError;
+use crate::frame::Kind;
+use crate::outcomes;
+use crate::reader::LogReader;
+use crate::record::Stored;
+use crate::writer::DiskLog;
+
+impl DiskLog {
+    /// Appends what an epoch decided, and that it was decided from these entries: group and index of each, in the order of the
+    /// epoch's batches. Durable with the next sync; until then the epoch can be resolved again.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if an entry is not there, or if the epoch or a later one has an outcome;
+    /// [`LogError::DurabilityInDoubt`].
+    pub fn append_epoch(&mut self, outcome: &EpochOutcome, entries: &[(GroupId, u64)]) -> Result<(), LogError> {
+        let refuse = |reason: String| LogError::OutOfOrder { what: "the outcome", reason };
+        if self.has_outcome(outcome.epoch) {
+            return Err(refuse(format!("epoch {} or a later one has one", outcome.epoch)));
+        }
+        let sequences = {
+            let index = self.shared.index.read();
+            let sequence = |(group, at): &(GroupId, u64)| index.groups.get(*group)?.sequence(*at);
+            entries.iter().map(sequence).collect::<Option<Vec<_>>>()
+        };
+        let sequences = sequences.ok_or_else(|| refuse(format!("an entry of epoch {} is not there", outcome.epoch)))?;
+        self.append_record(&GroupRecord::Epoch { epoch: outcome.epoch, entries: sequences })?;
+        let payload = outcomes::payload_of(outcome);
+        let appended = self.segments.append(Kind::Outcome, outcome.epoch.0, self.group_records.index, &payload)?;
+        self.appended_bytes += appended.bytes;
+        let mut index = self.shared.index.write();
+        index.lsns.push(outcome);
+        // What the entries take was counted when they were written.
+        index.retention.push(outcome.epoch, outcome.epoch_time_ms, appended.bytes);
+        Ok(())
+    }
+}
+
+impl LogReader {
+    /// Returns what an epoch was decided from that is no entry of the log's own, and what it decided; `None` if it has no
+    /// outcome, or if some of it is truncated.
+    pub(crate) fn epoch_of_groups(&self, epoch: Epoch) -> Result<Option<(EpochInput, EpochOutcome)>, LogError> {
+        let segments = &self.shared.segments;
+        let Some(outcome) = outcomes::read(segments, epoch)? else { return Ok(None) };
+        let damaged = |reason: &str| LogError::damaged(&self.shared.dir, format!("epoch {epoch}: {reason}"));
+        // Truncated while we looked.
+        let Some(stored) = segments.read(Kind::Group, outcome.entry)? else { return Ok(None) };
+        let record = decode_group_record(&stored.payload).map_err(|error| damaged(&error.to_string()))?;
+        let GroupRecord::Epoch { epoch: named, entries } = record else {
+            return Err(damaged("its outcome names a record of something else"));
+        };
+        if named != epoch {
+            return Err(damaged("its outcome names the entries of another one"));
+        }
+        let mut batches = Vec::with_capacity(entries.len());
+        for sequence in entries {
+            let Some(stored) = segments.read(Kind::Group, sequence)? else { return Ok(None) };
+            batches.push(Arc::new(self.batch_in(&stored)?));
+        }
+        let outcome = outcome.outcome;
+        Ok(Some((EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches }, outcome)))
+    }
+
+    fn batch_in(&self, stored: &Stored) -> Result<Batch, LogError> {
+        let damaged = |reason: &dyn std::fmt::Display| {
+            LogError::damaged(&self.shared.dir, format!("record {} of a group: {reason}", stored.index))
+        };
+        let keyer = &self.shared.keyer;
+        match decode_group_record(&stored.payload).map_err(|error| damaged(&error))? {
+            GroupRecord::Entry { group, payload, .. } => {
+                let batch = proposed_in(payload).ok_or_else(|| damaged(&"it has no batch"))?;
+                let name = |namespace, store, key: &[u8]| keyer.row(namespace, store, key);
+                decode_batch(batch, group, &name).map_err(|error| damaged(&error))
+            }
+            _ => Err(damaged(&"it is no entry")),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Epochs of a log that has Raft groups: readers find what went in and what came out, before and after a start.
+
+mod fixture;
+
+use fixture::{Dir, options};
+use tribunal_codec::{EntryId, GroupState, PROPOSED, encode_batch};
+use tribunal_log::{ClusterIdentity, DiskLog, DurableLog, LogError, LogOptions, Opened};
+use tribunal_types::{
+    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, NamespaceId, NodeId, TxnId,
+};
+
+const GROUPS: [GroupId; 2] = [group(1), group(2)];
+
+const fn group(node: u16) -> GroupId {
+    GroupId { node: NodeId(node), incarnation: Incarnation(1) }
+}
+
+/// A batch with an item, so that it is in its epoch's input.
+fn batch(group: GroupId, epoch: u64) -> Batch {
+    let fences = vec![FenceItem { namespace: NamespaceId(1), id: TxnId([epoch as u8; 16]) }];
+    let (first, last) = (Epoch(epoch), Epoch(epoch));
+    Batch { group, first, last, stamp_us: epoch, fences, ..Batch::default() }
+}
+
+fn append(log: &mut DiskLog, group: GroupId, index: u64, batch: Option<&Batch>) {
+    let mut content = Vec::new();
+    if let Some(batch) = batch {
+        encode_batch(batch, &mut content);
+        content.push(PROPOSED);
+    }
+    log.append_group_entry(group, EntryId { term: 1, index }, &content).unwrap();
+}
+
+fn outcome(epoch: u64) -> EpochOutcome {
+    let digest = Digest(epoch);
+    EpochOutcome { epoch: Epoch(epoch), epoch_time_ms: epoch * 10, digest, ..EpochOutcome::default() }
+}
+
+/// Writes an empty entry for each group, then epochs 1 to 3: of both groups, of the second, of the first.
+fn fill(opened: &mut Opened) {
+    let log = &mut opened.writer;
+    GROUPS.iter().for_each(|group| append(log, *group, 1, None));
+    append(log, GROUPS[0], 2, Some(&batch(GROUPS[0], 1)));
+    append(log, GROUPS[1], 2, Some(&batch(GROUPS[1], 1)));
+    append(log, GROUPS[1], 3, Some(&batch(GROUPS[1], 2)));
+    log.append_epoch(&outcome(1), &[(GROUPS[0], 2), (GROUPS[1], 2)]).unwrap();
+    append(log, GROUPS[0], 3, Some(&batch(GROUPS[0], 3)));
+    log.append_epoch(&outcome(2), &[(GROUPS[1], 3)]).unwrap();
+    log.append_epoch(&outcome(3), &[(GROUPS[0], 3)]).unwrap();
+    log.sync().unwrap();
+}
+
+/// What an epoch was decided from (the groups and what they fenced), its time, and its outcome.
+type Read = (Vec<(GroupId, Vec<FenceItem>)>, u64, EpochOutcome);
+
+fn read(opened: &Opened, epoch: u64) -> Option<Read> {
+    let epoch = opened.reader.epoch(Epoch(epoch)).unwrap()?;
+    let batches = epoch.0.batches.iter().map(|batch| (batch.group, batch.fences.clone())).collect();
+    Some((batches, epoch.0.epoch_time_ms, epoch.1.clone()))
+}
+
+fn expected(epoch: u64, groups: &[GroupId]) -> Option<Read> {
+    let batches = groups.iter().map(|group| (*group, batch(*group, epoch).fences)).collect();
+    Some((batches, epoch * 10, outcome(epoch)))
+}
+
+#[test]
+fn an_epoch_is_read_with_the_entries_that_it_was_decided_from() {
+    let dir = Dir::new("group-epochs");
+    let mut opened = dir.open().unwrap();
+    fill(&mut opened);
+    for again in [false, true] {
+        let read = |epoch| read(&opened, epoch);
+        assert_eq!(read(1), expected(1, &GROUPS), "again: {again}");
+        assert_eq!(read(2), expected(2, &GROUPS[1..]));
+        assert_eq!(read(3), expected(3, &GROUPS[..1]));
+        assert_eq!(read(4), None);
+        assert!(opened.writer.has_outcome(Epoch(3)) && !opened.writer.has_outcome(Epoch(4)));
+        drop(opened);
+        opened = dir.open().unwrap();
+    }
+}
+
+#[test]
+fn an_epoch_stays_readable_when_its_entries_are_compacted() {
+    let dir = Dir::new("group-epochs-compacted");
+    let mut opened = dir.open().unwrap();
+    fill(&mut opened);
+    for group in GROUPS {
+        let compacted = EntryId { term: 1, index: 3 };
+        let state = GroupState { term: 1, commit: 3, compacted, ..GroupState::default() };
+        opened.writer.set_group_state(group, &state).unwrap();
+    }
+    opened.writer.sync().unwrap();
+    drop(opened);
+    let opened = dir.open().unwrap();
+    assert_eq!(read(&opened, 1), expected(1, &GROUPS));
+}
+
+#[test]
+fn an_outcome_comes_once_and_after_its_entries() {
+    let dir = Dir::new("group-epochs-order");
+    let mut opened = dir.open().unwrap();
+    fill(&mut opened);
+    let refused = |opened: &mut Opened, epoch, entries: &[(GroupId, u64)]| match opened
+        .writer
+        .append_epoch(&outcome(epoch), entries)
+    {
+        Err(LogError::OutOfOrder { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&mut opened, 3, &[(GROUPS[0], 3)]), "epoch 3 or a later one has one");
+    assert_eq!(refused(&mut opened, 4, &[(GROUPS[0], 4)]), "an entry of epoch 4 is not there");
+    assert_eq!(refused(&mut opened, 4, &[(group(9), 1)]), "an entry of epoch 4 is not there");
+}
+
+#[test]
+fn a_members_log_is_that_of_its_cluster_and_its_node() {
+    let dir = Dir::new("group-epochs-cluster");
+    let cluster = ClusterIdentity { id: LogId([7; 16]), incarnation: Incarnation(1), row_secret: [3; 16] };
+    let open = |node, cluster| {
+        let options = LogOptions { node: NodeId(node), cluster: Some(cluster), ..options() };
+        tribunal_log::open(&dir.0, &options)
+    };
+    let opened = open(2, cluster).unwrap();
+    assert_eq!((opened.recovered.group, opened.recovered.id), (group(2), cluster.id));
+    assert_eq!(opened.recovered.row_secret, cluster.row_secret);
+    drop(opened);
+    let refused = |node, cluster| match open(node, cluster) {
+        Err(LogError::Io { reason }) => reason,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it was opened"),
+    };
+    assert!(refused(3, cluster).contains("the log of node 2, and this is node 3"));
+    assert!(refused(2, ClusterIdentity { id: LogId([8; 16]), ..cluster }).contains("another cluster"));
+    assert!(refused(2, ClusterIdentity { row_secret: [4; 16], ..cluster }).contains("another cluster"));
+    open(2, cluster).map(drop).unwrap();
+}
