@@ -36,4 +36,4 @@ pub use identity::{Identity, IdentityFiles, IdentityPem, node_name};
 pub use intake::Received;
 pub use peers::{PeerEvents, Peers};
 pub use settings::{Lane, PeerSettings, SILENT_AFTER};
-pub use status::{LaneStatus, PeerStatus, PeersStatus, Refused};
+pub use status::{LaneStatus, PeerStatus, PeersStatus, Problem, Refused};

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tribunal_types::NodeId;
 use crate::peers::PeerEvents;
 use crate::send_queue::SendQueue;
 use crate::settings::Lane;
+use crate::status::Problem;
 
 /// One peer that is dialled.
 pub(crate) struct Link {
@@ -34,7 +36,7 @@ struct LaneState {
     /// Of the connection that the peer accepted.
     queue: Option<Arc<SendQueue>>,
     reported: bool,
-    problem: Option<String>,
+    last_problem: Option<Problem>,
 }
 
 /// What [`LaneStatus`](crate::LaneStatus) has of a link.
@@ -43,7 +45,7 @@ pub(crate) struct LinkStatus {
     pub sent_bytes: u64,
     pub queued_bytes: usize,
     pub dropped_count: u64,
-    pub problem: Option<String>,
+    pub last_problem: Option<Problem>,
 }
 
 impl Link {
@@ -81,7 +83,9 @@ impl Link {
 
     /// Notes that the peer accepted a connection.
     pub(crate) fn opened(&self, lane: Lane, queue: Arc<SendQueue>) {
-        *self.lane(lane).state.lock() = LaneState { queue: Some(queue), reported: false, problem: None };
+        let mut state = self.lane(lane).state.lock();
+        (state.queue, state.reported) = (Some(queue), false);
+        drop(state);
         if self.lanes.iter().all(|lane| lane.state.lock().queue.is_some()) && self.warned.lock().take().is_some() {
             tracing::info!("connected to node {} at {}", self.peer, self.address);
         }
@@ -96,7 +100,7 @@ impl Link {
         }
         drop(warned);
         let mut state = self.lane(lane).state.lock();
-        state.problem = Some(problem);
+        state.last_problem = Some(Problem { at: Instant::now(), reason: problem });
         let is_news = state.queue.take().is_some() && !std::mem::replace(&mut state.reported, true);
         drop(state);
         if is_news {
@@ -106,8 +110,8 @@ impl Link {
 
     /// Takes no further frames, and reports nothing.
     pub(crate) fn stopped(&self, lane: Lane) {
-        let problem = Some("this node has stopped".into());
-        *self.lane(lane).state.lock() = LaneState { queue: None, reported: true, problem };
+        let problem = Problem { at: Instant::now(), reason: "this node has stopped".into() };
+        *self.lane(lane).state.lock() = LaneState { queue: None, reported: true, last_problem: Some(problem) };
     }
 
     pub(crate) fn status(&self, lane: Lane) -> LinkStatus {
@@ -118,7 +122,7 @@ impl Link {
             sent_bytes: lane.sent_bytes.load(Ordering::Relaxed),
             queued_bytes: state.queue.as_ref().map_or(0, |queue| queue.bytes()),
             dropped_count: lane.dropped_count.load(Ordering::Relaxed),
-            problem: state.problem.clone(),
+            last_problem: state.last_problem.clone(),
         }
     }
 }
@@ -151,9 +155,12 @@ mod tests {
         assert!(send() && !send() && !send());
         assert_eq!(seen(), (2, 4));
         link.closed(Lane::Bulk, "cut".into(), &events);
-        assert_eq!((seen(), link.status(Lane::Bulk).problem.as_deref()), ((2, 4), Some("cut")));
+        assert_eq!(
+            (seen(), link.status(Lane::Bulk).last_problem.expect("there is one").reason),
+            ((2, 4), "cut".into())
+        );
         link.opened(Lane::Bulk, Arc::new(SendQueue::new(100)));
-        assert_eq!(link.status(Lane::Bulk).problem, None);
+        assert!(link.status(Lane::Bulk).connected);
         assert!(send());
         link.closed(Lane::Bulk, "cut".into(), &events);
         assert!(!send());

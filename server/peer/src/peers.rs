@@ -73,7 +73,7 @@ impl Peer {
             received_bytes: intake.received_bytes(),
             queued_bytes: link.queued_bytes,
             dropped_count: link.dropped_count,
-            problem: link.problem,
+            last_problem: link.last_problem,
         }
     }
 }

@@ -44,7 +44,7 @@ impl PeerStatus {
     /// Returns why nothing can be sent to it at present, in words.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
-        self.heartbeat.problem.as_deref().or(self.bulk.problem.as_deref())
+        self.heartbeat.problem().or(self.bulk.problem())
     }
 }
 
@@ -65,8 +65,25 @@ pub struct LaneStatus {
     pub queued_bytes: usize,
     /// Frames that were dropped, because the queue was full or there was no connection.
     pub dropped_count: u64,
-    /// Why there is no connection to the peer, in words; none while there is one.
-    pub problem: Option<String>,
+    /// Why there was no connection to the peer last, or is none now.
+    pub last_problem: Option<Problem>,
+}
+
+impl LaneStatus {
+    /// Returns why there is no connection to the peer at present, in words.
+    #[must_use]
+    pub fn problem(&self) -> Option<&str> {
+        self.last_problem.as_ref().filter(|_| !self.connected).map(|problem| problem.reason.as_str())
+    }
+}
+
+/// Why a connection to a peer ended or could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// When it was noticed last.
+    pub at: Instant,
+    /// In words that name both sides.
+    pub reason: String,
 }
 
 /// A connection from outside that was refused.

@@ -92,7 +92,7 @@ async fn a_peer_that_falls_silent_is_noticed_and_connected_again_when_it_talks()
     two.events.frames(1, Lane::Heartbeat, 1);
     is_silent.store(true, Ordering::Relaxed);
     wait(|| !one.lane(2, Lane::Heartbeat).connected, || "not noticed".into()).await;
-    let problem = one.lane(2, Lane::Heartbeat).problem.expect("a problem");
+    let problem = one.lane(2, Lane::Heartbeat).last_problem.expect("a problem").reason;
     assert!(problem.contains("it has been silent for 600ms"), "{problem}");
     assert!(one.events.unreachable().contains(&2));
     wait(|| !one.lane(2, Lane::Bulk).connected, || "not noticed on the bulk lane".into()).await;

@@ -183,7 +183,7 @@ async fn callers_that_do_nothing_keep_nobody_out() {
     let socket = timeout(DEADLINE, connect(scene.address(), 1, &scene.authority, Some(&valid), H2)).await;
     let answered = ask(socket.expect("in time").expect("TLS"), PATH, headers(2, "heartbeat")).await.expect("an answer");
     assert_eq!(answered.response.status(), StatusCode::OK);
-    scene.nodes[0].refused(&["not admitted"]).await;
+    scene.nodes[0].refused(&["too many callers"]).await;
     // One that has only shaken hands has no more time than the others, which are closed in the end.
     let mut silent = connect(scene.address(), 1, &scene.authority, Some(&valid), H2).await.expect("TLS");
     let mut rest = Vec::new();

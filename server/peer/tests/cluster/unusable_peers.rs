@@ -126,7 +126,10 @@ async fn a_peer_with_a_smaller_limit_says_why_it_ends_the_connection() {
     two.events.frames(1, Lane::Bulk, 1);
     one.send(2, Lane::Bulk, [1; 11]);
     crate::nodes::wait(|| !one.events.unreachable().is_empty(), || "not reported".into()).await;
-    // It is dialled again at once, so the words are those of the moment.
+    let reason = one.lane(2, Lane::Bulk).last_problem.expect("a problem").reason;
+    let words =
+        ["closed the connection of node 1", "node 2 takes frames of at most 10 bytes", "node 1 announces one of 11"];
+    assert!(words.iter().all(|word| reason.contains(word)), "{reason}");
     for _ in 0..3 {
         one.connected(2).await;
         one.send(2, Lane::Bulk, [2; 10]);
