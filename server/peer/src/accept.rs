@@ -215,7 +215,11 @@ impl Caller {
     fn answer(&self, request: Request<Incoming>) -> Response<ReasonBody> {
         self.is_answered.store(true, Ordering::Relaxed);
         let (head, body) = request.into_parts();
-        let answer = admit(&head, &self.certificate, &self.shared.settings).and_then(|who| self.accept(who, body));
+        let answer = {
+            let peers = self.shared.peers.read();
+            admit(&head, &self.certificate, &self.shared.settings, &peers)
+        };
+        let answer = answer.and_then(|who| self.accept(who, body));
         let (status, body) = match answer {
             Ok(body) => (StatusCode::OK, body),
             Err(Refusal { status, reason }) => {
@@ -231,15 +235,15 @@ impl Caller {
     fn accept(&self, who: Admitted, body: Incoming) -> Result<ReasonBody, Refusal> {
         let here = self.shared.settings.node;
         let refused = |reason| Refusal { status: StatusCode::CONFLICT, reason };
-        let Some(intake) = self.shared.intake(who.node, who.lane) else {
-            return Err(refused(format!("node {here} does not have node {} among its peers", who.node)));
-        };
         let Some(accepted) = self.accepted.lock().take() else {
             return Err(refused(format!("node {here} reads one request of node {} for each connection", who.node)));
         };
+        let Some(delivery) = self.shared.accept(who.node, who.lane) else {
+            return Err(refused(format!("node {here} no longer has node {} among its peers", who.node)));
+        };
         let (reason, later) = oneshot::channel();
         // If the connection ends right now, so does the delivery.
-        let _ = accepted.send(Accepted { who, delivery: intake.accept(), body, reason });
+        let _ = accepted.send(Accepted { who, delivery, body, reason });
         Ok(ReasonBody::later(later))
     }
 }
@@ -248,6 +252,9 @@ impl Caller {
 async fn read(shared: &Shared, body: &mut Incoming, delivery: &mut Delivery, who: Admitted) -> String {
     let (here, peer) = (shared.settings.node, who.node);
     let replaced = || {
+        if !shared.peers.read().contains_key(&peer) {
+            return format!("node {here} no longer has node {peer} among its peers");
+        }
         format!(
             "node {here} has a newer connection of node {peer}; if this repeats, two processes run as node {peer}: stop one of them"
         )

@@ -38,7 +38,12 @@ pub(crate) struct Refusal {
 }
 
 /// Checks a request of a caller with this certificate, which our authority signed.
-pub(crate) fn admit(head: &Parts, certificate: &CertificateDer<'_>, us: &PeerSettings) -> Result<Admitted, Refusal> {
+pub(crate) fn admit<P>(
+    head: &Parts,
+    certificate: &CertificateDer<'_>,
+    us: &PeerSettings,
+    peers: &BTreeMap<NodeId, P>,
+) -> Result<Admitted, Refusal> {
     let here = us.node;
     let refuse = |status, reason| Err(Refusal { status, reason });
     let own = || node_of(certificate).map_or_else(|| "a caller".to_owned(), |node| format!("node {node}"));
@@ -89,10 +94,10 @@ pub(crate) fn admit(head: &Parts, certificate: &CertificateDer<'_>, us: &PeerSet
         );
         return refuse(StatusCode::CONFLICT, reason);
     }
-    if !us.peers.contains_key(&node) {
+    if !peers.contains_key(&node) {
         let reason = format!(
             "node {here} does not have node {node} among its peers, which are {}; add it to the cluster first",
-            list(&us.peers),
+            list(peers),
         );
         return refuse(StatusCode::FORBIDDEN, reason);
     }
@@ -103,7 +108,7 @@ pub(crate) fn admit(head: &Parts, certificate: &CertificateDer<'_>, us: &PeerSet
     }
 }
 
-fn list(peers: &BTreeMap<NodeId, String>) -> String {
+fn list<P>(peers: &BTreeMap<NodeId, P>) -> String {
     if peers.is_empty() {
         return "none".into();
     }

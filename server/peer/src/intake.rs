@@ -67,6 +67,11 @@ impl Intake {
         Delivery { intake: Arc::clone(self), number, current }
     }
 
+    /// Lets no connection deliver.
+    pub(crate) fn close(&self) {
+        self.current.send_modify(|current| *current = Current { number: current.number + 1, open: false });
+    }
+
     pub(crate) fn is_accepted(&self) -> bool {
         self.current.borrow().open
     }
@@ -80,7 +85,7 @@ impl Intake {
     }
 }
 
-/// A connection's right to deliver, until a newer one takes it.
+/// A connection's right to deliver, until a newer one takes it or the peer is none any more.
 pub(crate) struct Delivery {
     intake: Arc<Intake>,
     number: u64,
@@ -88,7 +93,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Completes when a newer connection may deliver instead.
+    /// Completes when this connection may deliver no more.
     pub(crate) async fn replaced(&mut self) {
         let number = self.number;
         // The sender is in the intake that this holds.

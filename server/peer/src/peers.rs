@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,16 +15,17 @@ use tribunal_types::NodeId;
 use crate::accept;
 use crate::dial;
 use crate::identity::Identity;
-use crate::intake::{Intake, Received};
+use crate::intake::{Delivery, Intake, Received};
 use crate::link::Link;
 use crate::refusals::Refusals;
-use crate::settings::{Lane, PeerSettings};
+use crate::settings::{self, Lane, PeerSettings};
 use crate::status::{LaneStatus, PeerStatus, PeersStatus};
 
 /// How many times longer than on the heartbeat lane a peer may be silent on the bulk lane: what is in its way there is long.
 const BULK_SILENCE_FACTOR: u32 = 5;
 
-/// What happens to a node's connections. Called on threads of the runtime, which must not block: pass it on.
+/// What happens to a node's connections. Called on threads of the runtime, and with locks held: must not block, nor call
+/// [`Peers::set_peers`].
 pub trait PeerEvents: Send + Sync + 'static {
     /// A frame arrived.
     fn received(&self, frame: Received);
@@ -36,7 +37,9 @@ pub trait PeerEvents: Send + Sync + 'static {
 /// The connections of a node to its peers. They end when it is dropped.
 pub struct Peers {
     shared: Arc<Shared>,
+    runtime: Handle,
     stop: watch::Sender<bool>,
+    /// Locked while peers are added, too.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -46,11 +49,14 @@ pub(crate) struct Shared {
     pub identity: Identity,
     pub events: Arc<dyn PeerEvents>,
     pub refusals: Refusals,
-    peers: BTreeMap<NodeId, Peer>,
+    pub peers: RwLock<BTreeMap<NodeId, Peer>>,
 }
 
-struct Peer {
+/// A peer, for as long as it is one.
+pub(crate) struct Peer {
     link: Arc<Link>,
+    /// The link is dialled until this is dropped.
+    _dialling: watch::Sender<()>,
     heartbeats: Arc<Intake>,
     bulk: Arc<Intake>,
 }
@@ -79,8 +85,10 @@ impl Peer {
 }
 
 impl Shared {
-    pub(crate) fn intake(&self, peer: NodeId, lane: Lane) -> Option<&Arc<Intake>> {
-        self.peers.get(&peer).map(|peer| peer.intake(lane))
+    /// Lets a new connection of a node deliver, if it is a peer.
+    pub(crate) fn accept(&self, node: NodeId, lane: Lane) -> Option<Delivery> {
+        // Under the lock, so that nothing is accepted once a peer is removed.
+        self.peers.read().get(&node).map(|peer| peer.intake(lane).accept())
     }
 
     /// Returns how long a peer may be silent.
@@ -98,7 +106,7 @@ impl Peers {
     /// # Errors
     /// In words, if the settings cannot work, the identity is not that of the node, or the listener cannot be used.
     pub fn start(
-        settings: PeerSettings,
+        mut settings: PeerSettings,
         identity: Identity,
         listener: TcpListener,
         runtime: &Handle,
@@ -110,22 +118,56 @@ impl Peers {
         listener.set_nonblocking(true).map_err(unusable)?;
         let _context = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
-        let peers = settings.peers.iter().map(|(&node, address)| {
-            let intake = |lane| Arc::new(Intake::new(node, lane, settings.queue_bytes_max));
-            let link = Arc::new(Link::new(node, address.clone()));
-            (node, Peer { link, heartbeats: intake(Lane::Heartbeat), bulk: intake(Lane::Bulk) })
-        });
-        let peers = peers.collect();
-        let shared = Arc::new(Shared { settings, identity, events, refusals: Refusals::default(), peers });
+        let peers = std::mem::take(&mut settings.peers);
+        let (refusals, none) = (Refusals::default(), RwLock::default());
+        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none });
         let (stop, stopping) = watch::channel(false);
-        let mut tasks = vec![runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping.clone()))];
-        for peer in shared.peers.values() {
-            for lane in Lane::ALL {
-                let (shared, link, stopping) = (Arc::clone(&shared), Arc::clone(&peer.link), stopping.clone());
-                tasks.push(runtime.spawn(send_until_stopped(shared, link, lane, stopping)));
-            }
+        let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
+        let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
+        started.set_peers(peers)?;
+        Ok(started)
+    }
+
+    /// Replaces the peers. Connections of those that remain, at their addresses, continue; those of others end.
+    ///
+    /// # Errors
+    /// In words, if this node is among them; then nothing is changed.
+    pub fn set_peers(&self, peers: BTreeMap<NodeId, String>) -> Result<(), String> {
+        settings::check_peers(self.shared.settings.node, &peers)?;
+        let mut tasks = self.tasks.lock();
+        if *self.stop.borrow() {
+            return Ok(());
         }
-        Ok(Peers { shared, stop, tasks: Mutex::new(tasks) })
+        tasks.retain(|task| !task.is_finished());
+        let mut present = self.shared.peers.write();
+        let mut former = std::mem::take(&mut *present);
+        for (node, address) in peers {
+            let peer = match former.remove(&node) {
+                Some(peer) if peer.link.address == address => peer,
+                moved => self.dialled(node, address, moved, &mut tasks),
+            };
+            present.insert(node, peer);
+        }
+        for peer in former.values() {
+            Lane::ALL.into_iter().for_each(|lane| peer.intake(lane).close());
+        }
+        Ok(())
+    }
+
+    /// Begins to dial a peer. One that moved keeps the connections that it dialled itself.
+    fn dialled(&self, node: NodeId, address: String, moved: Option<Peer>, tasks: &mut Vec<JoinHandle<()>>) -> Peer {
+        let link = Arc::new(Link::new(node, address));
+        let (dialling, ended) = watch::channel(());
+        for lane in Lane::ALL {
+            let (shared, link, stop) = (Arc::clone(&self.shared), Arc::clone(&link), self.stop.subscribe());
+            tasks.push(self.runtime.spawn(send_until_stopped(shared, link, lane, stop, ended.clone())));
+        }
+        let intake = |lane| Arc::new(Intake::new(node, lane, self.shared.settings.queue_bytes_max));
+        let (heartbeats, bulk) = match moved {
+            Some(moved) => (moved.heartbeats, moved.bulk),
+            None => (intake(Lane::Heartbeat), intake(Lane::Bulk)),
+        };
+        Peer { link, _dialling: dialling, heartbeats, bulk }
     }
 
     /// Sends a frame to a peer, after those that were sent to it on this lane before. Never waits: if there is no connection or
@@ -136,13 +178,16 @@ impl Peers {
     pub fn send(&self, to: NodeId, lane: Lane, frame: Bytes) -> bool {
         let (len, max) = (frame.len(), self.shared.settings.frame_bytes_max);
         assert!(len <= max, "a frame of {len} bytes for node {to}: nodes take {max}");
-        self.shared.peers.get(&to).is_some_and(|peer| peer.link.send(lane, frame, &*self.shared.events))
+        // Recursive: may be called while a frame is delivered, which a thread that changes the peers may wait for.
+        let link = self.shared.peers.read_recursive().get(&to).map(|peer| Arc::clone(&peer.link));
+        link.is_some_and(|link| link.send(lane, frame, &*self.shared.events))
     }
 
     /// Returns what is known about all peers.
     #[must_use]
     pub fn status(&self) -> PeersStatus {
-        let peers = self.shared.peers.iter().map(|(&node, peer)| {
+        let peers = self.shared.peers.read();
+        let peers = peers.iter().map(|(&node, peer)| {
             let status = PeerStatus {
                 address: peer.link.address.clone(),
                 heartbeat: peer.lane_status(Lane::Heartbeat),
@@ -172,9 +217,17 @@ impl Drop for Peers {
     }
 }
 
-async fn send_until_stopped(shared: Arc<Shared>, link: Arc<Link>, lane: Lane, mut stop: watch::Receiver<bool>) {
+async fn send_until_stopped(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    lane: Lane,
+    mut stop: watch::Receiver<bool>,
+    mut dialling: watch::Receiver<()>,
+) {
     tokio::select! {
         _ = stop.wait_for(|stop| *stop) => {}
+        // Nothing is sent there: its end is all that there is to it.
+        _ = dialling.changed() => {}
         () = dial::keep_connected(&shared, &link, lane) => {}
     }
     link.stopped(lane);

@@ -64,9 +64,7 @@ impl PeerSettings {
                 self.cluster.escape_debug(),
             ));
         }
-        if self.peers.contains_key(&self.node) {
-            return Err(format!("node {0} is among its own peers; list the other nodes only", self.node));
-        }
+        check_peers(self.node, &self.peers)?;
         let needed = self.frame_bytes_max.saturating_add(FRAME_COST_BYTES);
         if self.queue_bytes_max < needed {
             let has = self.queue_bytes_max;
@@ -79,6 +77,14 @@ impl PeerSettings {
         }
         Ok(())
     }
+}
+
+/// Checks that a node is not its own peer.
+pub(crate) fn check_peers(node: NodeId, peers: &BTreeMap<NodeId, String>) -> Result<(), String> {
+    if peers.contains_key(&node) {
+        return Err(format!("node {node} is among its own peers; list the other nodes only"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,5 +4,6 @@ mod exchange;
 mod failures;
 mod intruder;
 mod intruders;
+mod members;
 mod nodes;
 mod unusable_peers;
