@@ -1,6 +1,7 @@
 //! Frames in a stream of bytes: each after its length, 4 bytes, most significant first.
 //!
-//! A length beyond the limit is refused before anything of the frame is read or allocated.
+//! A length beyond the limit is refused before anything of the frame is read or allocated. Each frame is copied into memory of
+//! its own: a small one that is retained must not retain the buffer of a socket.
 
 use bytes::{Bytes, BytesMut};
 
@@ -20,7 +21,7 @@ pub(crate) struct Deframer {
     length: [u8; LENGTH_BYTES],
     /// Bytes of `length` that are known.
     length_known: usize,
-    /// The bytes so far of a frame that did not arrive in one piece.
+    /// The bytes so far of the frame.
     started: BytesMut,
 }
 
@@ -50,10 +51,6 @@ impl Deframer {
         let length = usize::try_from(u32::from_be_bytes(self.length)).unwrap_or(usize::MAX);
         if length > self.frame_bytes_max {
             return Err(TooLong { announced: length });
-        }
-        if self.started.is_empty() && piece.len() >= length {
-            self.length_known = 0;
-            return Ok(Some(piece.split_to(length)));
         }
         if self.started.is_empty() {
             self.started.reserve(length);
