@@ -125,18 +125,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
         async { Ok::<_, Infallible>(response) }
     });
     let (scope, _guard) = TaskScope::new();
-    let mut running = std::pin::pin!(
-        http2::Builder::new(scope)
-            .timer(TokioTimer::new())
-            .keep_alive_interval(shared.silent_after(Lane::Bulk) / 2)
-            .keep_alive_timeout(shared.silent_after(Lane::Bulk) / 2)
-            .max_concurrent_streams(1)
-            .max_header_list_size(HEAD_BYTES_MAX)
-            .max_frame_size(HTTP_FRAME_BYTES_MAX)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .serve_connection(TokioIo::new(socket), service)
-    );
+    let mut running = std::pin::pin!(http(&shared, scope).serve_connection(TokioIo::new(socket), service));
     let mut accepted = tokio::select! {
         biased;
         accepted = &mut accepting => match accepted {
@@ -173,6 +162,21 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
         running.as_mut().graceful_shutdown();
         let _ = timeout(REASON_TIMEOUT, running).await;
     }
+}
+
+/// HTTP/2 for one request that lasts. Its lane is not known yet, so the pings are those of the bulk lane.
+fn http(shared: &Shared, scope: TaskScope) -> http2::Builder<TaskScope> {
+    let mut builder = http2::Builder::new(scope);
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(shared.silent_after(Lane::Bulk) / 2)
+        .keep_alive_timeout(shared.silent_after(Lane::Bulk) / 2)
+        .max_concurrent_streams(1)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_frame_size(HTTP_FRAME_BYTES_MAX)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    builder
 }
 
 /// Does the TLS handshake.

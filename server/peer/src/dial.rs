@@ -38,17 +38,29 @@ const REASON_BYTES_MAX: usize = 1 << 10;
 
 /// Keeps `link` connected on one lane; never returns.
 pub(crate) async fn keep_connected(shared: &Shared, link: &Link, lane: Lane) {
-    let mut pause = PAUSE_MIN;
+    let mut pauses = Pauses::default();
     loop {
         let mut opened = None;
         let problem = connection(shared, link, lane, &mut opened).await;
         link.closed(lane, problem, &*shared.events);
-        // A peer that accepts and closes is dialled no more often than one that refuses.
-        if opened.is_some_and(|at: Instant| at.elapsed() >= PAUSE_MAX) {
-            pause = PAUSE_MIN;
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        sleep(pauses.next(opened.map(|at: Instant| at.elapsed()))).await;
+    }
+}
+
+/// How long to wait until the next try.
+#[derive(Default)]
+struct Pauses {
+    before: Option<Duration>,
+}
+
+impl Pauses {
+    /// Returns the pause after a connection that lasted so long, or was not made. A peer that accepts and closes is dialled no
+    /// more often than one that refuses.
+    fn next(&mut self, lasted: Option<Duration>) -> Duration {
+        let before = self.before.filter(|_| lasted.is_none_or(|lasted| lasted < PAUSE_MAX));
+        let pause = before.map_or(PAUSE_MIN, |before| (before * 2).min(PAUSE_MAX));
+        self.before = Some(pause);
+        pause
     }
 }
 
@@ -116,7 +128,7 @@ async fn exchange(
         Err(error) => return Ended::Failed(in_words(&error)),
     };
     let queue = Arc::new(SendQueue::new(shared.settings.queue_bytes_max));
-    let request = match request(shared, lane, FrameBody::new(Arc::clone(&queue), link.sent_bytes(lane))) {
+    let request = match request(shared, link, lane, FrameBody::new(Arc::clone(&queue), link.sent_bytes(lane))) {
         Ok(request) => request,
         Err(error) => return Ended::Failed(error.to_string()),
     };
@@ -155,8 +167,13 @@ async fn exchange(
     Ended::Failed(failure.unwrap_or_else(|| in_words(&error)))
 }
 
-fn request(shared: &Shared, lane: Lane, body: FrameBody) -> Result<Request<FrameBody>, hyper::http::Error> {
-    Request::post(format!("https://{}{PATH}", node_name(shared.settings.node)))
+fn request(
+    shared: &Shared,
+    link: &Link,
+    lane: Lane,
+    body: FrameBody,
+) -> Result<Request<FrameBody>, hyper::http::Error> {
+    Request::post(format!("https://{}{PATH}", node_name(link.peer)))
         .header(VERSION_HEADER, VERSION)
         .header(CLUSTER_HEADER, &shared.settings.cluster)
         .header(NODE_HEADER, shared.settings.node.to_string())
@@ -172,19 +189,16 @@ async fn follow(
     queue: Arc<SendQueue>,
     opened: &mut Option<Instant>,
 ) -> Result<Ended, hyper::Error> {
-    let is_admitted = response.status() == StatusCode::OK;
     let status = response.status();
-    if is_admitted {
-        *opened = Some(Instant::now());
-        link.opened(lane, queue);
+    let reason = read_reason(response.into_body());
+    if status != StatusCode::OK {
+        let reason = timeout(HANDSHAKE_TIMEOUT, reason).await.unwrap_or_else(|_| Ok(String::new()))?;
+        return Ok(Ended::Refused(if reason.is_empty() { format!("HTTP status {status}") } else { reason }));
     }
-    let reason = read_reason(response.into_body()).await?;
-    Ok(match (is_admitted, reason.is_empty()) {
-        (true, false) => Ended::Closed(reason),
-        (true, true) => Ended::Failed("it ended the connection".into()),
-        (false, false) => Ended::Refused(reason),
-        (false, true) => Ended::Refused(format!("HTTP status {status}")),
-    })
+    *opened = Some(Instant::now());
+    link.opened(lane, queue);
+    let reason = reason.await?;
+    Ok(if reason.is_empty() { Ended::Failed("it ended the connection".into()) } else { Ended::Closed(reason) })
 }
 
 /// Reads a sentence to its end, in which nothing can be hidden from a person.
@@ -211,4 +225,20 @@ fn in_words(error: &hyper::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_until_a_connection_has_lasted() {
+        let mut pauses = Pauses::default();
+        let millis = |pause: Duration| pause.as_millis();
+        let short = Some(Duration::from_millis(999));
+        let grown = [None, short, None, None, short, None, None].map(|lasted| millis(pauses.next(lasted)));
+        assert_eq!(grown, [50, 100, 200, 400, 800, 1000, 1000]);
+        assert_eq!(millis(pauses.next(Some(PAUSE_MAX))), 50);
+        assert_eq!(millis(pauses.next(None)), 100);
+    }
 }

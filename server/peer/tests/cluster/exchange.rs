@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tribunal_peer::Lane;
 use tribunal_types::NodeId;
 
-use crate::nodes::{MIB, authority, cluster, wait};
+use crate::nodes::{MIB, authority, cluster, listener, settings, start, wait};
 
 /// A frame that tells which it is.
 fn numbered(number: usize, len: usize) -> Vec<u8> {
@@ -121,4 +121,12 @@ async fn a_node_that_does_not_process_fills_its_peers_queue_and_no_memory() {
     nodes[0].send(2, Lane::Bulk, *b"more");
     assert_eq!(nodes[1].events.frames(1, Lane::Bulk, queued + 1)[queued], *b"more");
     wait(|| nodes[0].lane(2, Lane::Bulk).queued_bytes == 0, || "the queue is not empty".into()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[should_panic(expected = "a frame of 12582913 bytes for node 2: nodes take 12582912")]
+async fn a_frame_that_no_node_takes_is_a_mistake_of_the_caller() {
+    let authority = authority();
+    let node = start(&authority, settings(1, &[]), listener().0);
+    node.peers.send(NodeId(2), Lane::Bulk, vec![0; 12 * MIB + 1].into());
 }

@@ -50,22 +50,24 @@ impl Scene {
 
     /// A caller with the certificate of `own` is refused, with words that it is told and the node's status has.
     async fn refused(&self, own: u16, path: &str, headers: Headers, status: StatusCode, words: &[&str]) {
+        let before = self.nodes[0].refused_count();
         let answered = self.ask_node_1(&certificate(&self.authority, own), path, headers).await;
         assert_eq!(answered.response.status(), status);
         let text = answered.text().await;
         assert!(words.iter().all(|word| text.contains(word)), "{words:?} expected: {text}");
-        self.nodes[0].refused(&[&text]).await;
+        self.nodes[0].refused(before, &[&text]).await;
         undisturbed(&self.nodes);
     }
 
     /// A caller without a certificate that could be that of a node does not get as far as a request.
     async fn no_request(&self, made: Option<&NodeCertificate>, protocols: &[&str], words: &[&str]) {
+        let before = self.nodes[0].refused_count();
         let answered = match connect(self.address(), 1, &self.authority, made, protocols).await {
             Ok(socket) => ask(socket, PATH, headers(2, "bulk")).await.is_ok(),
             Err(_) => false,
         };
         assert!(!answered);
-        self.nodes[0].refused(words).await;
+        self.nodes[0].refused(before, words).await;
         undisturbed(&self.nodes);
     }
 }
@@ -139,17 +141,20 @@ async fn callers_without_tls_are_refused() {
     let scene = Scene::new().await;
     let noise = (0..50_000_u32).map(|number| (number * number % 251) as u8).collect::<Vec<_>>();
     for plain in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &noise] {
+        let before = scene.nodes[0].refused_count();
         let mut socket = TcpStream::connect(scene.address()).await.expect("it listens");
         // The node may have closed the connection before all of it is written.
         let _ = socket.write_all(plain).await;
         let mut rest = Vec::new();
         let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("it is closed");
-        scene.nodes[0].refused(&["node 1 refuses a caller at 127.0.0.1", "does not talk TLS"]).await;
+        drop(socket);
+        scene.nodes[0].refused(before, &["node 1 refuses a caller at 127.0.0.1", "does not talk TLS"]).await;
         undisturbed(&scene.nodes);
     }
     // A caller that leaves at once.
+    let before = scene.nodes[0].refused_count();
     drop(TcpStream::connect(scene.address()).await.expect("it listens"));
-    scene.nodes[0].refused(&["it closed the connection"]).await;
+    scene.nodes[0].refused(before, &["it closed the connection"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,13 +165,12 @@ async fn a_caller_with_a_certificate_that_talks_no_http2_is_refused() {
     let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     preface.extend_from_slice(&noise);
     for garbage in [&b"POST /peer/v1/frames HTTP/1.1\r\nhost: a\r\n\r\n"[..], &noise, &preface] {
-        let before = scene.nodes[0].peers.status().refused_count;
+        let before = scene.nodes[0].refused_count();
         let mut socket = connect(scene.address(), 1, &scene.authority, Some(&valid), H2).await.expect("TLS");
         let _ = socket.write_all(garbage).await;
         let mut rest = Vec::new();
         let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("it is closed");
-        scene.nodes[0].refused(&["node 1 refuses a caller at 127.0.0.1"]).await;
-        assert_eq!(scene.nodes[0].peers.status().refused_count, before + 1);
+        scene.nodes[0].refused(before, &["node 1 refuses a caller at 127.0.0.1"]).await;
         undisturbed(&scene.nodes);
     }
 }
@@ -183,7 +187,7 @@ async fn callers_that_do_nothing_keep_nobody_out() {
     let socket = timeout(DEADLINE, connect(scene.address(), 1, &scene.authority, Some(&valid), H2)).await;
     let answered = ask(socket.expect("in time").expect("TLS"), PATH, headers(2, "heartbeat")).await.expect("an answer");
     assert_eq!(answered.response.status(), StatusCode::OK);
-    scene.nodes[0].refused(&["too many callers"]).await;
+    scene.nodes[0].refused(0, &["too many callers"]).await;
     // One that has only shaken hands has no more time than the others, which are closed in the end.
     let mut silent = connect(scene.address(), 1, &scene.authority, Some(&valid), H2).await.expect("TLS");
     let mut rest = Vec::new();

@@ -126,11 +126,15 @@ impl Node {
         wait(|| self.status(peer).problem().is_some_and(has), status).await;
     }
 
-    /// Waits until it has refused a caller with these words.
-    pub async fn refused(&self, words: &[&str]) {
+    pub fn refused_count(&self) -> u64 {
+        self.peers.status().refused_count
+    }
+
+    /// Waits until it has refused more than `before` callers, the last one with these words.
+    pub async fn refused(&self, before: u64, words: &[&str]) {
         let refused = || self.peers.status().refused.map(|refused| refused.reason).unwrap_or_default();
-        wait(|| words.iter().all(|word| refused().contains(word)), || format!("{words:?} expected: {}", refused()))
-            .await;
+        let has = || self.refused_count() > before && words.iter().all(|word| refused().contains(word));
+        wait(has, || format!("{words:?} expected: {}", refused())).await;
     }
 }
 

@@ -90,7 +90,7 @@ async fn a_node_that_is_refused_tells_what_its_peer_says() {
     let stranger = Authority::create("other").expect("made");
     let two = start(&stranger, settings(2, &[(1, nowhere)]), listener().0);
     check(&authority, two.address, &["not signed by our authority"]).await;
-    two.refused(&["node 2 refuses a caller", "our certificate is not signed by its authority"]).await;
+    two.refused(0, &["node 2 refuses a caller", "our certificate is not signed by its authority"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +110,7 @@ async fn a_node_whose_certificate_a_peer_does_not_accept_tells_so() {
     let problem = || one.status().peers[&NodeId(2)].problem().unwrap_or_default().to_owned();
     let says = "it says that our certificate is not signed by its authority";
     crate::nodes::wait(|| problem().contains(says), problem).await;
-    two.refused(&["node 2 refuses a caller", "its certificate is not signed by our authority"]).await;
+    two.refused(0, &["node 2 refuses a caller", "its certificate is not signed by our authority"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
