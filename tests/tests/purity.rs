@@ -101,11 +101,18 @@ fn the_service_boundary_is_protocol_agnostic() {
 #[test]
 fn the_crates_of_the_shell_are_independent() {
     let packages = dependencies();
-    let parts = ["tribunal-http", "tribunal-log", "tribunal-wasm", "tribunal-push"];
+    let parts = ["tribunal-http", "tribunal-log", "tribunal-wasm", "tribunal-push", "tribunal-peer"];
     for part in parts {
         let others = parts.iter().filter(|other| packages[part].contains(**other)).collect::<Vec<_>>();
         assert!(others.is_empty(), "{part} knows {others:?}");
     }
+}
+
+#[test]
+fn peers_carry_frames_that_they_know_nothing_of() {
+    let packages = dependencies();
+    let of_the_project = packages["tribunal-peer"].iter().filter(|name| name.starts_with("tribunal-"));
+    assert_eq!(of_the_project.collect::<Vec<_>>(), ["tribunal-types"]);
 }
 
 #[test]

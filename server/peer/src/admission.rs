@@ -1,0 +1,122 @@
+//! Whether a request is that of a peer, with a sentence if not. Every check names both sides.
+
+use std::collections::BTreeMap;
+
+use hyper::header::{HeaderMap, HeaderName};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tribunal_types::NodeId;
+
+use crate::identity::{is_of_node, node_name, node_of};
+use crate::settings::{Lane, PeerSettings};
+
+/// Where frames are posted to.
+pub(crate) const PATH: &str = "/peer/v1/frames";
+/// Version of what peers say to each other.
+pub(crate) const VERSION: &str = "1";
+pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("tribunal-peer-version");
+pub(crate) const CLUSTER_HEADER: HeaderName = HeaderName::from_static("tribunal-cluster");
+pub(crate) const NODE_HEADER: HeaderName = HeaderName::from_static("tribunal-node");
+pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
+
+/// Characters of a header that are repeated in a sentence.
+const QUOTED_CHARS_MAX: usize = 64;
+
+/// A peer that may send frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    pub node: NodeId,
+    pub lane: Lane,
+}
+
+/// Why a request is not one of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub status: StatusCode,
+    pub reason: String,
+}
+
+/// Checks a request of a caller with this certificate, which our authority signed.
+pub(crate) fn admit<P>(
+    head: &Parts,
+    certificate: &CertificateDer<'_>,
+    us: &PeerSettings,
+    peers: &BTreeMap<NodeId, P>,
+) -> Result<Admitted, Refusal> {
+    let here = us.node;
+    let refuse = |status, reason| Err(Refusal { status, reason });
+    let own = || node_of(certificate).map_or_else(|| "a caller".to_owned(), |node| format!("node {node}"));
+    if head.method != Method::POST || head.uri.path() != PATH {
+        let what = format!("{} {}", head.method, head.uri.path().chars().take(QUOTED_CHARS_MAX).collect::<String>());
+        let reason = format!("node {here} talks to peers here, by POST {PATH}, but {} asked for {what}", own());
+        return refuse(StatusCode::NOT_FOUND, reason);
+    }
+    let version = header(&head.headers, &VERSION_HEADER);
+    if version != VERSION {
+        let reason = format!(
+            "node {here} speaks version {VERSION} of the protocol between peers, but {} speaks version `{version}`; run the same \
+             release on both",
+            own(),
+        );
+        return refuse(StatusCode::BAD_REQUEST, reason);
+    }
+    let claimed = header(&head.headers, &NODE_HEADER);
+    let Some(node) = claimed.parse().ok().map(NodeId).filter(|node| claimed == node.to_string()) else {
+        let reason = format!("node {here} does not know which node calls: {} says `{claimed}`", own());
+        return refuse(StatusCode::BAD_REQUEST, reason);
+    };
+    let cluster = header(&head.headers, &CLUSTER_HEADER);
+    if cluster != us.cluster {
+        let reason = format!(
+            "node {here} belongs to the cluster `{}`, but node {node} to `{cluster}`; correct the name in the configuration of one \
+             of them, or the address",
+            us.cluster,
+        );
+        return refuse(StatusCode::CONFLICT, reason);
+    }
+    if !is_of_node(certificate, node) {
+        let name = node_name(node);
+        let reason = match node_of(certificate) {
+            Some(other) => {
+                format!("node {here} refuses node {other}, which says that it is node {node}; give it its own number")
+            }
+            None => format!(
+                "node {here} refuses node {node}: its certificate has no DNS name `{name}`; give it one that has"
+            ),
+        };
+        return refuse(StatusCode::FORBIDDEN, reason);
+    }
+    if node == here {
+        let reason = format!(
+            "node {here} is called by node {node}: two nodes have the same number, or node {node} has its own address among \
+             its peers'; no two nodes of a cluster can have one number"
+        );
+        return refuse(StatusCode::CONFLICT, reason);
+    }
+    if !peers.contains_key(&node) {
+        let reason = format!(
+            "node {here} does not have node {node} among its peers, which are {}; add it to the cluster first",
+            list(peers),
+        );
+        return refuse(StatusCode::FORBIDDEN, reason);
+    }
+    let lane = header(&head.headers, &LANE_HEADER);
+    match Lane::of_name(&lane) {
+        Some(lane) => Ok(Admitted { node, lane }),
+        None => refuse(StatusCode::BAD_REQUEST, format!("node {here} does not know the lane `{lane}` of node {node}")),
+    }
+}
+
+fn list<P>(peers: &BTreeMap<NodeId, P>) -> String {
+    if peers.is_empty() {
+        return "none".into();
+    }
+    peers.keys().map(NodeId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns a header as text that is safe to print; empty if it is missing.
+fn header(headers: &HeaderMap, name: &HeaderName) -> String {
+    let bytes = headers.get(name).map_or(&[][..], |value| value.as_bytes());
+    String::from_utf8_lossy(bytes).escape_debug().take(QUOTED_CHARS_MAX).collect()
+}

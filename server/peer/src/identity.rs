@@ -1,0 +1,157 @@
+//! Who a node is: its certificate and key, and the authority that its peers' certificates are signed by.
+//!
+//! Both directions of a connection are checked: TLS 1.3 only, no resumption, so that each connection checks the certificates.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use tribunal_types::NodeId;
+
+/// HTTP/2.
+const PROTOCOL: &[u8] = b"h2";
+
+/// Returns the DNS name that a node's certificate carries.
+#[must_use]
+pub fn node_name(node: NodeId) -> String {
+    format!("node-{node}.tribunal")
+}
+
+/// Returns whether a certificate carries a node's name.
+pub(crate) fn is_of_node(certificate: &CertificateDer<'_>, node: NodeId) -> bool {
+    let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
+    ServerName::try_from(node_name(node)).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
+}
+
+/// Returns the node whose certificate it is. Looks through all nodes: for words, not for each connection.
+pub(crate) fn node_of(certificate: &CertificateDer<'_>) -> Option<NodeId> {
+    (0..1 << 10).map(NodeId).find(|node| is_of_node(certificate, *node))
+}
+
+/// PEM texts of an [`Identity`].
+#[derive(Clone, Copy)]
+pub struct IdentityPem<'a> {
+    /// The node's certificate, then those between it and the authority, if there are any.
+    pub certificate: &'a [u8],
+    /// The certificate's private key.
+    pub key: &'a [u8],
+    /// Certificates of the authorities that sign the nodes' certificates: one, or two while they are exchanged.
+    pub authority: &'a [u8],
+}
+
+/// PEM files of an [`Identity`]; see [`IdentityPem`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityFiles {
+    /// The node's certificate.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority.
+    pub authority: PathBuf,
+}
+
+/// A node's certificate with its key, and the authority that it trusts.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    roots: Arc<RootCertStore>,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
+}
+
+impl Identity {
+    /// Makes an identity from PEM texts.
+    ///
+    /// # Errors
+    /// In words, if a text is not what it should be, or the key is not the certificate's.
+    pub fn from_pem(pem: IdentityPem<'_>) -> Result<Identity, String> {
+        let chain = certificates(pem.certificate).map_err(|error| format!("the certificate: {error}"))?;
+        let key = PrivateKeyDer::from_pem_slice(pem.key).map_err(|error| format!("the key: {error}"))?;
+        let authority = certificates(pem.authority).map_err(|error| format!("the authority: {error}"))?;
+        Identity::new(chain, key, authority)
+    }
+
+    /// Reads an identity from PEM files.
+    ///
+    /// # Errors
+    /// In words that name the file, as for [`Identity::from_pem`], and if one cannot be read.
+    pub fn from_files(files: &IdentityFiles) -> Result<Identity, String> {
+        let in_file = |file: &Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
+        let read = |file: &Path| std::fs::read(file).map_err(|error| in_file(file, &error));
+        let list = |file: &Path| certificates(&read(file)?).map_err(|error| in_file(file, &error));
+        let chain = list(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| in_file(&files.key, &error))?;
+        let authority = list(&files.authority)?;
+        let names = format!("`{}` with `{}`", files.certificate.display(), files.key.display());
+        Identity::new(chain, key, authority).map_err(|error| format!("{names}: {error}"))
+    }
+
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+        authority: Vec<CertificateDer<'static>>,
+    ) -> Result<Identity, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in authority {
+            roots.add(certificate).map_err(|error| format!("the authority cannot be used: {error}"))?;
+        }
+        let roots = Arc::new(roots);
+        let provider = Arc::new(default_provider());
+        let unusable = |error: Error| format!("the certificate cannot be used with its key: {error}");
+        let callers = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+            .build()
+            .map_err(|error| format!("the authority cannot be used: {error}"))?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(unusable)?
+            .with_client_cert_verifier(callers)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(unusable)?;
+        server.alpn_protocols = vec![PROTOCOL.to_vec()];
+        server.send_tls13_tickets = 0;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(unusable)?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key)
+            .map_err(unusable)?;
+        client.alpn_protocols = vec![PROTOCOL.to_vec()];
+        client.resumption = Resumption::disabled();
+        Ok(Identity { chain, roots, server: Arc::new(server), client: Arc::new(client) })
+    }
+
+    /// Checks that peers can recognize `node` by it. An expired certificate passes: that is noticed when it is used.
+    pub(crate) fn check(&self, node: NodeId) -> Result<(), String> {
+        let [leaf, others @ ..] = &*self.chain else { return Err("there is no certificate".into()) };
+        if !is_of_node(leaf, node) {
+            let name = node_name(node);
+            let other = node_of(leaf).map(|other| format!(" but that of node {other}")).unwrap_or_default();
+            return Err(format!("the certificate is not that of node {node}{other}: it has no DNS name `{name}`"));
+        }
+        let parsed = ParsedCertificate::try_from(leaf).map_err(|error| format!("the certificate: {error}"))?;
+        let algorithms = default_provider().signature_verification_algorithms.all;
+        match verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, others, UnixTime::now(), algorithms) {
+            Ok(()) => Ok(()),
+            Err(Error::InvalidCertificate(error)) if is_of_time(&error) => {
+                tracing::warn!("the certificate of node {node}, which this is: {error}; peers will refuse it");
+                Ok(())
+            }
+            Err(error) => Err(format!("the certificate of node {node} is not signed by the authority: {error}")),
+        }
+    }
+}
+
+fn is_of_time(error: &CertificateError) -> bool {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    matches!(error, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let list = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    if list.is_empty() { Err("there is no certificate in it".into()) } else { Ok(list) }
+}

@@ -1,0 +1,234 @@
+//! The way in and out: starts and stops the connections of a node, takes frames and tells what is known.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tribunal_types::NodeId;
+
+use crate::accept;
+use crate::dial;
+use crate::identity::Identity;
+use crate::intake::{Delivery, Intake, Received};
+use crate::link::Link;
+use crate::refusals::Refusals;
+use crate::settings::{self, Lane, PeerSettings};
+use crate::status::{LaneStatus, PeerStatus, PeersStatus};
+
+/// How many times longer than on the heartbeat lane a peer may be silent on the bulk lane: what is in its way there is long.
+const BULK_SILENCE_FACTOR: u32 = 5;
+
+/// What happens to a node's connections. Called on threads of the runtime, and with locks held: must not block, nor call
+/// [`Peers::set_peers`].
+pub trait PeerEvents: Send + Sync + 'static {
+    /// A frame arrived.
+    fn received(&self, frame: Received);
+
+    /// Frames to a peer were lost or dropped. Reported once; again only after further frames were taken for it.
+    fn unreachable(&self, peer: NodeId);
+}
+
+/// The connections of a node to its peers. They end when it is dropped.
+pub struct Peers {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    stop: watch::Sender<bool>,
+    /// Locked while peers are added, too.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the tasks of all connections use.
+pub(crate) struct Shared {
+    pub settings: PeerSettings,
+    pub identity: Identity,
+    pub events: Arc<dyn PeerEvents>,
+    pub refusals: Refusals,
+    pub peers: RwLock<BTreeMap<NodeId, Peer>>,
+}
+
+/// A peer, for as long as it is one.
+pub(crate) struct Peer {
+    link: Arc<Link>,
+    /// The link is dialled until this is dropped.
+    _dialling: watch::Sender<()>,
+    heartbeats: Arc<Intake>,
+    bulk: Arc<Intake>,
+}
+
+impl Peer {
+    fn intake(&self, lane: Lane) -> &Arc<Intake> {
+        match lane {
+            Lane::Heartbeat => &self.heartbeats,
+            Lane::Bulk => &self.bulk,
+        }
+    }
+
+    fn lane_status(&self, lane: Lane) -> LaneStatus {
+        let (link, intake) = (self.link.status(lane), self.intake(lane));
+        LaneStatus {
+            connected: link.connected,
+            accepted: intake.is_accepted(),
+            received_at: intake.received_at(),
+            sent_bytes: link.sent_bytes,
+            received_bytes: intake.received_bytes(),
+            queued_bytes: link.queued_bytes,
+            dropped_count: link.dropped_count,
+            last_problem: link.last_problem,
+        }
+    }
+}
+
+impl Shared {
+    /// Lets a new connection of a node deliver, if it is a peer.
+    pub(crate) fn accept(&self, node: NodeId, lane: Lane) -> Option<Delivery> {
+        // Under the lock, so that nothing is accepted once a peer is removed.
+        self.peers.read().get(&node).map(|peer| peer.intake(lane).accept())
+    }
+
+    /// Returns how long a peer may be silent.
+    pub(crate) fn silent_after(&self, lane: Lane) -> Duration {
+        match lane {
+            Lane::Heartbeat => self.settings.silent_after,
+            Lane::Bulk => self.settings.silent_after * BULK_SILENCE_FACTOR,
+        }
+    }
+}
+
+impl Peers {
+    /// Starts to dial the peers, and to accept their connections on `listener`, on a runtime with I/O and time.
+    ///
+    /// # Errors
+    /// In words, if the settings cannot work, the identity is not that of the node, or the listener cannot be used.
+    pub fn start(
+        mut settings: PeerSettings,
+        identity: Identity,
+        listener: TcpListener,
+        runtime: &Handle,
+        events: Arc<dyn PeerEvents>,
+    ) -> Result<Peers, String> {
+        settings.check()?;
+        identity.check(settings.node)?;
+        let unusable = |error: std::io::Error| format!("the listener for peers cannot be used: {error}");
+        listener.set_nonblocking(true).map_err(unusable)?;
+        let _context = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
+        let peers = std::mem::take(&mut settings.peers);
+        let (refusals, none) = (Refusals::default(), RwLock::default());
+        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none });
+        let (stop, stopping) = watch::channel(false);
+        let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
+        let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
+        started.set_peers(peers)?;
+        Ok(started)
+    }
+
+    /// Replaces the peers. Connections of those that remain, at their addresses, continue; those of others end.
+    ///
+    /// # Errors
+    /// In words, if this node is among them; then nothing is changed.
+    pub fn set_peers(&self, peers: BTreeMap<NodeId, String>) -> Result<(), String> {
+        settings::check_peers(self.shared.settings.node, &peers)?;
+        let mut tasks = self.tasks.lock();
+        if *self.stop.borrow() {
+            return Ok(());
+        }
+        tasks.retain(|task| !task.is_finished());
+        let mut present = self.shared.peers.write();
+        let mut former = std::mem::take(&mut *present);
+        for (node, address) in peers {
+            let peer = match former.remove(&node) {
+                Some(peer) if peer.link.address == address => peer,
+                moved => self.dialled(node, address, moved, &mut tasks),
+            };
+            present.insert(node, peer);
+        }
+        for peer in former.values() {
+            Lane::ALL.into_iter().for_each(|lane| peer.intake(lane).close());
+        }
+        Ok(())
+    }
+
+    /// Begins to dial a peer. One that moved keeps the connections that it dialled itself.
+    fn dialled(&self, node: NodeId, address: String, moved: Option<Peer>, tasks: &mut Vec<JoinHandle<()>>) -> Peer {
+        let link = Arc::new(Link::new(node, address));
+        let (dialling, ended) = watch::channel(());
+        for lane in Lane::ALL {
+            let (shared, link, stop) = (Arc::clone(&self.shared), Arc::clone(&link), self.stop.subscribe());
+            tasks.push(self.runtime.spawn(send_until_stopped(shared, link, lane, stop, ended.clone())));
+        }
+        let intake = |lane| Arc::new(Intake::new(node, lane, self.shared.settings.queue_bytes_max));
+        let (heartbeats, bulk) = match moved {
+            Some(moved) => (moved.heartbeats, moved.bulk),
+            None => (intake(Lane::Heartbeat), intake(Lane::Bulk)),
+        };
+        Peer { link, _dialling: dialling, heartbeats, bulk }
+    }
+
+    /// Sends a frame to a peer, after those that were sent to it on this lane before. Never waits: if there is no connection or
+    /// its queue is full, the frame is dropped and [`PeerEvents::unreachable`] called. Returns whether the frame was queued.
+    ///
+    /// # Panics
+    /// If the frame is longer than [`PeerSettings::frame_bytes_max`].
+    pub fn send(&self, to: NodeId, lane: Lane, frame: Bytes) -> bool {
+        let (len, max) = (frame.len(), self.shared.settings.frame_bytes_max);
+        assert!(len <= max, "a frame of {len} bytes for node {to}: nodes take {max}");
+        // Recursive: may be called while a frame is delivered, which a thread that changes the peers may wait for.
+        let link = self.shared.peers.read_recursive().get(&to).map(|peer| Arc::clone(&peer.link));
+        link.is_some_and(|link| link.send(lane, frame, &*self.shared.events))
+    }
+
+    /// Returns what is known about all peers.
+    #[must_use]
+    pub fn status(&self) -> PeersStatus {
+        let peers = self.shared.peers.read();
+        let peers = peers.iter().map(|(&node, peer)| {
+            let status = PeerStatus {
+                address: peer.link.address.clone(),
+                heartbeat: peer.lane_status(Lane::Heartbeat),
+                bulk: peer.lane_status(Lane::Bulk),
+            };
+            (node, status)
+        });
+        let peers = peers.collect();
+        let (refused_count, refused) = self.shared.refusals.read();
+        PeersStatus { peers, refused_count, refused }
+    }
+
+    /// Ends all connections and frees the listener's address. Nothing is received and nothing reported afterwards.
+    pub async fn stop(&self) {
+        let _ = self.stop.send(true);
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        for task in tasks {
+            // A task that panicked has told so.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        let _ = self.stop.send(true);
+    }
+}
+
+async fn send_until_stopped(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    lane: Lane,
+    mut stop: watch::Receiver<bool>,
+    mut dialling: watch::Receiver<()>,
+) {
+    tokio::select! {
+        _ = stop.wait_for(|stop| *stop) => {}
+        // Nothing is sent there: its end is all that there is to it.
+        _ = dialling.changed() => {}
+        () = dial::keep_connected(&shared, &link, lane) => {}
+    }
+    link.stopped(lane);
+}

@@ -1,0 +1,168 @@
+//! Frames that wait to be sent on one connection, and the request body that takes them from there.
+//!
+//! The queue is bounded in bytes. It ends with its connection: what waits then is lost, and the sender is told by its owner.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use hyper::body::{Body, Frame};
+use parking_lot::Mutex;
+
+use crate::deframer::LENGTH_BYTES;
+use crate::settings::FRAME_COST_BYTES;
+
+/// Frames up to this length are copied, so that many of them leave in one write.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+/// Bytes that are collected for one write.
+const PIECE_BYTES: usize = 128 << 10;
+
+/// Frames that wait.
+pub(crate) struct SendQueue {
+    waiting: Mutex<Waiting>,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    frames: VecDeque<Bytes>,
+    /// What the frames are charged.
+    bytes: usize,
+    /// Of the connection, while it has nothing to send.
+    waker: Option<Waker>,
+}
+
+impl SendQueue {
+    pub(crate) fn new(bytes_max: usize) -> SendQueue {
+        SendQueue { waiting: Mutex::default(), bytes_max }
+    }
+
+    /// Adds a frame; returns whether there was room for it.
+    pub(crate) fn push(&self, frame: Bytes) -> bool {
+        let mut waiting = self.waiting.lock();
+        let bytes = waiting.bytes + frame.len() + FRAME_COST_BYTES;
+        if bytes > self.bytes_max {
+            return false;
+        }
+        waiting.bytes = bytes;
+        waiting.frames.push_back(frame);
+        let waker = waiting.waker.take();
+        drop(waiting);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Returns what the frames that wait are charged, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.waiting.lock().bytes
+    }
+}
+
+/// The body of a request that never ends: the frames of a queue.
+pub(crate) struct FrameBody {
+    queue: Arc<SendQueue>,
+    /// Counts bytes of frames.
+    sent_bytes: Arc<AtomicU64>,
+    /// A long frame whose length was sent.
+    next: Option<Bytes>,
+}
+
+impl FrameBody {
+    pub(crate) fn new(queue: Arc<SendQueue>, sent_bytes: Arc<AtomicU64>) -> FrameBody {
+        FrameBody { queue, sent_bytes, next: None }
+    }
+
+    /// Takes what fits into one write. If it ends with the length of a long frame, that frame is `next`.
+    fn take_piece(&mut self, waiting: &mut Waiting) -> Bytes {
+        let mut piece = BytesMut::with_capacity(waiting.bytes.min(PIECE_BYTES));
+        while piece.len() + LENGTH_BYTES + COPIED_BYTES_MAX <= PIECE_BYTES {
+            let Some(frame) = waiting.frames.pop_front() else { break };
+            waiting.bytes -= frame.len() + FRAME_COST_BYTES;
+            self.sent_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+            // Settings limit a queue, and so a frame, to what a length can tell.
+            piece.put_u32(u32::try_from(frame.len()).unwrap_or(u32::MAX));
+            if frame.len() > COPIED_BYTES_MAX {
+                self.next = Some(frame);
+                break;
+            }
+            piece.put_slice(&frame);
+        }
+        piece.freeze()
+    }
+}
+
+impl Body for FrameBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let body = self.get_mut();
+        if let Some(frame) = body.next.take() {
+            return Poll::Ready(Some(Ok(Frame::data(frame))));
+        }
+        let queue = Arc::clone(&body.queue);
+        let mut waiting = queue.waiting.lock();
+        if waiting.frames.is_empty() {
+            waiting.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Ok(Frame::data(body.take_piece(&mut waiting)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deframer::Deframer;
+
+    fn pieces(body: &mut FrameBody) -> Vec<Bytes> {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut pieces = Vec::new();
+        while let Poll::Ready(piece) = Pin::new(&mut *body).poll_frame(&mut context) {
+            pieces.push(piece.expect("it never ends").expect("infallible").into_data().expect("no trailers"));
+        }
+        pieces
+    }
+
+    #[test]
+    fn small_frames_leave_in_one_write_and_long_ones_are_not_copied() {
+        let queue = Arc::new(SendQueue::new(1 << 20));
+        let sent = Arc::new(AtomicU64::new(0));
+        let mut body = FrameBody::new(Arc::clone(&queue), Arc::clone(&sent));
+        let long = Bytes::from(vec![9; 300_000]);
+        let mut frames = (0..100_u8).map(|number| Bytes::from(vec![number; 50])).collect::<Vec<_>>();
+        frames.push(long.clone());
+        frames.push(Bytes::new());
+        assert!(frames.iter().all(|frame| queue.push(frame.clone())));
+        let pieces = pieces(&mut body);
+        assert_eq!(pieces.len(), 3);
+        assert_eq!(pieces[1].as_ptr(), long.as_ptr());
+        assert_eq!(queue.bytes(), 0);
+        assert_eq!(sent.load(Ordering::Relaxed), 100 * 50 + 300_000);
+        let mut deframer = Deframer::new(1 << 20);
+        let mut received = Vec::new();
+        for mut piece in pieces {
+            while let Some(frame) = deframer.next(&mut piece).expect("short enough") {
+                received.push(frame);
+            }
+        }
+        assert_eq!(received, frames);
+    }
+
+    #[test]
+    fn a_full_queue_takes_nothing_until_something_was_sent() {
+        let queue = Arc::new(SendQueue::new(2 * (10 + FRAME_COST_BYTES)));
+        let frame = Bytes::from_static(&[0; 10]);
+        assert!(queue.push(frame.clone()) && queue.push(frame.clone()));
+        assert!(!queue.push(Bytes::new()));
+        let mut body = FrameBody::new(Arc::clone(&queue), Arc::default());
+        assert_eq!(pieces(&mut body).len(), 1);
+        assert!(queue.push(frame));
+    }
+}
