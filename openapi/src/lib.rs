@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod checksum;
+pub mod cluster;
 pub mod downgrade;
 pub mod examples;
 pub mod log;
@@ -20,6 +21,7 @@ pub mod txn;
 
 pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
 pub use checksum::RecordChecksum;
+pub use cluster::{ClusterInfo, ClusterNode};
 pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
@@ -39,7 +41,8 @@ pub use store::{
 pub use stream::{CommitEvent, CommitEventKind, CommitLines};
 pub use txn::{
     AbortReason, Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest,
-    Conflict, ConflictOp, ConflictStage, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,
+    Conflict, ConflictOp, ConflictStage, Consistency, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write,
+    WriteOp,
 };
 
 /// The OpenAPI 3.1 document, as checked in.

@@ -68,7 +68,11 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub session: Option<String>,
-    /// Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+    /// What the snapshots must include: `session` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub consistency: Option<Consistency>,
+    /// Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
     /// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
     /// `store_lagging` if a store lags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +90,18 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 256)]
     pub ranges: Option<Vec<RangeRead>>,
+}
+
+/// What the snapshots of a Begin must include.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// What the session token covers.
+    #[default]
+    Session,
+    /// Everything that was acknowledged to anybody, on any node of the cluster, before the request. Costs a round trip to a
+    /// majority of the nodes; on a node that runs alone, nothing.
+    Fresh,
 }
 
 /// A transaction that has begun.

@@ -178,6 +178,7 @@ impl Client {
         let request = BeginRequest {
             stores: (!first.stores.is_empty()).then(|| first.stores.clone()),
             isolation: Some(first.isolation),
+            consistency: None,
             session: first.session.clone().or_else(|| self.own_session(&first.stores)),
             wait_ms: first.wait_ms,
             ttl_ms: None,

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
-    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, IsolationLevel, KeyCreated, KeyInfo, KeyList,
-    KeyRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome,
-    TxnState,
+    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo,
+    KeyList, KeyRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList,
+    TxnOutcome, TxnState,
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
@@ -433,6 +433,14 @@ impl Client {
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, Error> {
         let list: StoreList = read(&self.ask(Method::GET, "/v1/stores", None::<&()>, 0).await?)?;
         Ok(list.stores)
+    }
+
+    /// Returns the nodes of the cluster, as the one that answers sees them.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster(&self) -> Result<ClusterInfo, Error> {
+        read(&self.ask(Method::GET, "/v1/cluster", None::<&()>, 0).await?)
     }
 
     /// Resumes a store's push, if it stopped or waits.

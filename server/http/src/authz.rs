@@ -47,7 +47,7 @@ fn need(method: &Method, pattern: &str) -> Need {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     match pattern {
         "/" | "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
-        "/metrics" => of_service(&[Role::Operator, Role::Metrics]),
+        "/metrics" | "/v1/cluster" => of_service(&[Role::Operator, Role::Metrics]),
         // A tenant's operator gets the figures of its tenant.
         "/v1/stats" => any(&[Role::Operator, Role::Metrics]),
         path if path.starts_with("/v1/txns") => any(&[Role::Engine]),

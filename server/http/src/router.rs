@@ -15,8 +15,8 @@ use crate::authz;
 use crate::openapi_security;
 use crate::response::problem::ProblemResponse;
 use crate::routes::{
-    batch_commit, begin, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats, store_push,
-    store_state, stores, txn_status, versions, webhooks,
+    batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
+    store_push, store_state, stores, txn_status, versions, webhooks,
 };
 use tribunal_service::Service;
 
@@ -106,6 +106,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(meta::ready))
         .routes(routes!(meta::version))
         .routes(routes!(stats::stats))
+        .routes(routes!(cluster::cluster))
 }
 
 /// Returns the OpenAPI 3.1 document of the routes as they are.

@@ -150,6 +150,14 @@ impl LogReader {
         Ok(epoch)
     }
 
+    /// Returns what an epoch decided; `None` if nothing is recorded, or if it is truncated.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn outcome(&self, epoch: Epoch) -> Result<Option<EpochOutcome>, LogError> {
+        Ok(outcomes::read(&self.shared.segments, epoch)?.map(|stored| stored.outcome))
+    }
+
     /// Returns the epochs from `epoch` on, ascending, each with its outcome if that was recorded. Epochs that one entry
     /// sealed empty come together, as the last of them.
     ///

@@ -120,6 +120,41 @@ pub struct Config {
     /// TLS of the REST API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
+    /// The other nodes, if this one does not run alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
+}
+
+/// The cluster that the node belongs to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// Name of the cluster: a node does not talk to one of another cluster.
+    pub name: String,
+    /// Number of this node.
+    pub node: u16,
+    /// Address and port for the other nodes.
+    pub listen: SocketAddr,
+    /// File with the secret that all nodes share, at least 32 characters.
+    pub secret_file: PathBuf,
+    /// PEM file with the certificate of this node, and those that lead to its root.
+    pub cert_file: PathBuf,
+    /// PEM file with its key.
+    pub key_file: PathBuf,
+    /// PEM file with the certificate of the authority that signs the nodes' certificates.
+    pub authority_file: PathBuf,
+    /// All nodes, this one included.
+    pub nodes: Vec<ClusterNode>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterNode {
+    /// Its number, 1 to 1023.
+    pub id: u16,
+    /// Where the others reach it: `host:port`.
+    pub address: String,
 }
 
 /// Who is let in.
@@ -286,6 +321,7 @@ impl Default for Config {
                 jwt: None,
             },
             tls: None,
+            cluster: None,
         }
     }
 }

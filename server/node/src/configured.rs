@@ -2,9 +2,11 @@
 //! start of a node, and every fault of it is found, before the data directory is touched.
 
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
+use tribunal_peer::{Identity, IdentityFiles};
 
 use crate::auth::jwt::JwtGate;
-use crate::config::Config;
+use crate::cluster::membership::Membership;
+use crate::config::{Cluster, Config};
 use crate::plugins::signatures::Signers;
 use crate::stores::tenant_egress::ConfiguredEgress;
 use crate::telemetry;
@@ -19,6 +21,8 @@ pub struct Configured {
     pub signers: Signers,
     /// Where stores may be, and how to log in there.
     pub egress: ConfiguredEgress,
+    /// The cluster that the node belongs to, and how it proves who it is.
+    pub cluster: Option<(Membership, Identity)>,
 }
 
 impl Configured {
@@ -49,7 +53,21 @@ impl Configured {
             Signers::default()
         });
         let egress = ConfiguredEgress::read(&config.push, &mut faults);
+        let cluster = config.cluster.as_ref().and_then(|cluster| read_cluster(cluster, &mut faults));
         faults.extend(telemetry::faults());
-        if faults.is_empty() { Ok(Configured { tls, jwt, signers, egress }) } else { Err(faults.join("\n")) }
+        if faults.is_empty() { Ok(Configured { tls, jwt, signers, egress, cluster }) } else { Err(faults.join("\n")) }
     }
+}
+
+/// Reads what `[cluster]` names; `None` with the reasons among the faults.
+fn read_cluster(cluster: &Cluster, faults: &mut Vec<String>) -> Option<(Membership, Identity)> {
+    let membership = Membership::read(cluster).map_err(|found| faults.extend(found)).ok();
+    let files = IdentityFiles {
+        certificate: cluster.cert_file.clone(),
+        key: cluster.key_file.clone(),
+        authority: cluster.authority_file.clone(),
+    };
+    let identity = Identity::from_files(&files);
+    let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
+    membership.zip(identity)
 }

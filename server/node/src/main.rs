@@ -1,6 +1,7 @@
 //! The `tribunal` binary: it parses the command line, runs one command, and on failure prints what to do.
 
 mod auth;
+mod cluster;
 mod commands;
 mod commit;
 mod config;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
@@ -16,35 +16,45 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::{Effect, ReplicatedState};
+use tribunal_core::row_key::RowKeyer;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
-use tribunal_log::HoldBack;
-use tribunal_replica::{Replica, ReplicaStart, Settings};
+use tribunal_log::{DiskLog, HoldBack, LogReader};
+use tribunal_member::Frame;
+use tribunal_peer::{Identity, Peers};
+use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
-    StoreId, StoreSpec, WriteKinds, limits,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, GroupId, NamespaceId, NodeId, PluginActivation,
+    PluginSlot, Skip, StoreId, StoreSpec, WriteKinds, limits,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
+use crate::cluster::links;
+use crate::cluster::membership::Membership;
+use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
+use crate::cluster::view::{Joined, View};
 use crate::commit::commit_queue::CommitQueue;
+use crate::commit::decider::Decider;
 use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::log_queue::{LogQueue, LogWriter};
 use crate::commit::log_thread;
 use crate::commit::message::{Ended, Message};
 use crate::commit::progress::Progress;
-use crate::commit::recovery::{Recovered, recover};
+use crate::commit::recovery::{recover, wanted_bounds};
 use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
+use crate::commit::shards::Workers;
 use crate::config::{Config, EpochLength};
 use crate::configured::Configured;
 use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
+use crate::plugins::policies::PolicySet;
 use crate::readers::consumer_state::{ConsumerState, Saver};
 use crate::readers::consumers::RecordTimes;
 use crate::readers::webhooks::Webhooks;
@@ -63,6 +73,10 @@ const EPOCH_CACHE_BYTES: usize = 96 << 20;
 
 /// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the first start of a cluster waits for a majority of its nodes.
+const FIRST_MAJORITY_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a node looks whether the cluster is configured.
+const CONFIGURATION_POLL: Duration = Duration::from_millis(20);
 /// How long a start waits for one store to be opened, which reads what its memory is made of.
 const STORE_START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long connections may take to end when the node stops.
@@ -95,8 +109,129 @@ impl std::fmt::Display for NodeError {
     }
 }
 
+/// A node whose log was read, and that has no threads yet.
+struct Ready {
+    log: DiskLog,
+    reader: LogReader,
+    keyer: RowKeyer,
+    /// The group that it leads when all is well.
+    group: GroupId,
+    replicated: ReplicatedState,
+    epoch_time_ms: u64,
+    /// Where the monotonic clock of what decides begins.
+    started: Instant,
+    activations: Vec<PluginActivation>,
+    bounds: Option<Bounds>,
+    deciding: Deciding,
+}
+
+/// What will decide.
+enum Deciding {
+    Alone(Box<ReplicaStart<PolicySet, Workers>>),
+    Member(Box<NodeMember>),
+}
+
+impl Deciding {
+    fn begin(self, now: Now) -> Decider {
+        match self {
+            Deciding::Alone(start) => Decider::Alone(Box::new(Replica::new(*start, now))),
+            Deciding::Member(member) => Decider::Member(member),
+        }
+    }
+}
+
+impl Ready {
+    fn alone(config: &Config, loader: Arc<PluginLoader>) -> Result<Ready, NodeError> {
+        let recovered = recover(config, loader).map_err(NodeError::Start)?;
+        let start = ReplicaStart {
+            group: recovered.group,
+            leads: true,
+            resolver: recovered.resolver,
+            epochs: recovered.epochs,
+            batcher: recovered.batcher,
+            visibility: recovered.visibility,
+            replicated: recovered.replicated,
+            control: recovered.control,
+            run: draw()?,
+            policies: recovered.policies,
+            executor: recovered.workers,
+            settings: settings_of(config),
+        };
+        Ok(Ready {
+            log: recovered.log,
+            reader: recovered.reader,
+            keyer: recovered.keyer,
+            group: recovered.group,
+            replicated: start.replicated.clone(),
+            epoch_time_ms: start.resolver.epoch_time_ms(),
+            started: Instant::now(),
+            activations: recovered.activations,
+            bounds: recovered.bounds,
+            deciding: Deciding::Alone(Box::new(start)),
+        })
+    }
+
+    fn member(config: &Config, membership: &Membership, loader: Arc<PluginLoader>) -> Result<Ready, NodeError> {
+        let drawn = Drawn { run: draw()?, seed: draw()? };
+        let recovered =
+            recover_member(config, membership, loader, settings_of(config), drawn).map_err(NodeError::Start)?;
+        let replica = recovered.member.replica();
+        let replicated = replica.replicated().clone();
+        // A node's configuration is for a cluster that has none; which node's, must not depend on who is faster.
+        let bounds = replicated.bounds().is_none().then(|| wanted_bounds(config, None));
+        Ok(Ready {
+            log: recovered.log,
+            reader: recovered.reader,
+            keyer: recovered.keyer,
+            group: Membership::group_of(membership.node),
+            epoch_time_ms: replica.resolver().epoch_time_ms(),
+            started: recovered.started,
+            activations: recovered.activations,
+            bounds,
+            replicated,
+            deciding: Deciding::Member(recovered.member),
+        })
+    }
+}
+
+/// Connects a member with the other nodes.
+fn join(
+    config: &Config,
+    (membership, identity): (Membership, Identity),
+    runtime: &tokio::runtime::Handle,
+    messages: &Sender<Message>,
+) -> Result<Joined, NodeError> {
+    let listen = config.cluster.as_ref().map_or(config.listen, |cluster| cluster.listen);
+    let listener = std::net::TcpListener::bind(listen).map_err(|error| {
+        NodeError::Start(format!("cannot listen on {listen} for the other nodes (`cluster.listen`): {error}"))
+    })?;
+    let peers = links::start(listener, &membership, identity, runtime, messages).map_err(NodeError::Start)?;
+    Ok(Joined { membership, peers })
+}
+
+fn quota_of(config: &Config) -> HoldBack {
+    HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
+}
+
+/// Returns when things are done on a node that runs alone.
+fn settings_of(config: &Config) -> Settings {
+    Settings {
+        epoch_length: match config.epoch {
+            EpochLength::Adaptive => None,
+            EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
+        },
+        image_every_bytes: config.log.image_every_bytes,
+        quota: quota_of(config).to_string(),
+        in_flight_max: 1,
+        batch_bytes_max: limits::BATCH_BYTES_MAX,
+        take_over_after: None,
+    }
+}
+
 /// What recovery found and a start still has to do.
 struct Found {
+    /// Whether another node gives the cluster its configuration.
+    waits: bool,
     activations: Vec<PluginActivation>,
     bounds: Option<Bounds>,
     declared: Vec<DeclaredStore>,
@@ -134,6 +269,8 @@ pub struct Node {
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
     telemetry: Option<Telemetry>,
+    /// The connections to the other nodes, if there are others.
+    peers: Option<Arc<Peers>>,
 }
 
 impl Node {
@@ -154,10 +291,13 @@ impl Node {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
-        let Configured { tls, jwt, signers, egress } = configured;
+        let Configured { tls, jwt, signers, egress, cluster } = configured;
         let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
-        let recovered = recover(config, Arc::clone(&loader)).map_err(NodeError::Start)?;
-        let (mut node, found) = Node::assemble(config, runtime, address, recovered, loader, (jwt, egress))?;
+        let ready = match &cluster {
+            None => Ready::alone(config, Arc::clone(&loader))?,
+            Some((membership, _)) => Ready::member(config, membership, Arc::clone(&loader))?,
+        };
+        let (mut node, found) = Node::assemble(config, runtime, address, ready, loader, (jwt, egress), cluster)?;
         if let Err(error) = node.settle(config, with_kv, found) {
             // What does not go on cannot be joined either; the process ends with the reason.
             std::mem::forget(node);
@@ -171,9 +311,10 @@ impl Node {
         config: &Config,
         runtime: Runtime,
         address: SocketAddr,
-        recovered: Recovered,
+        ready: Ready,
         loader: Arc<PluginLoader>,
         (jwt, egress): (Option<JwtGate>, ConfiguredEgress),
+        cluster: Option<(Membership, Identity)>,
     ) -> Result<(Node, Found), NodeError> {
         // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
         // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
@@ -186,19 +327,21 @@ impl Node {
             cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
             progress: Arc::new(Progress::new()),
             metrics: Arc::new(Metrics::new()),
+            view: Arc::new(View::default()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
-        let replicated = recovered.replicated;
-        let stores = Arc::new(Stores::new(recovered.keyer, replicated.stores().clone()));
+        let Ready { log, reader, keyer, group, replicated, epoch_time_ms, started, activations, bounds, mut deciding } =
+            ready;
+        let stores = Arc::new(Stores::new(keyer, replicated.stores().clone()));
         let declared: Vec<_> = replicated.stores().stores().cloned().collect();
         let slots = Arc::new(RwLock::new(replicated.slots().clone()));
-        let log_id = recovered.reader.id();
-        let records =
-            Records { cache: Arc::clone(&shared.cache), log: recovered.reader, progress: Arc::clone(&shared.progress) };
+        let log_id = reader.id();
+        let of_member = cluster.is_some().then(|| reader.clone());
+        let records = Records { cache: Arc::clone(&shared.cache), log: reader, progress: Arc::clone(&shared.progress) };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
-        let clock = Arc::new(EpochClock::start(recovered.resolver.epoch_time_ms()));
+        let clock = Arc::new(EpochClock::start(epoch_time_ms));
         let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
         let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
         let pushes = Arc::new(Pushes::new(
@@ -213,31 +356,16 @@ impl Node {
         let (readers, saver) = ConsumerState::open(&config.data).map_err(NodeError::Start)?;
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
-        let quota =
-            HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes };
-        let start = ReplicaStart {
-            group: recovered.group,
-            leads: true,
-            resolver: recovered.resolver,
-            epochs: recovered.epochs,
-            batcher: recovered.batcher,
-            visibility: recovered.visibility,
-            replicated,
-            control: recovered.control,
-            run: draw_run()?,
-            policies: recovered.policies.timed(telemetry.tracing().is_some()),
-            executor: recovered.workers,
-            settings: Settings {
-                epoch_length: match config.epoch {
-                    EpochLength::Adaptive => None,
-                    EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
-                },
-                image_every_bytes: config.log.image_every_bytes,
-                quota: quota.to_string(),
-                in_flight_max: 1,
-                batch_bytes_max: limits::BATCH_BYTES_MAX,
-                take_over_after: None,
-            },
+        let quota = quota_of(config);
+        if let Deciding::Alone(start) = &mut deciding {
+            start.policies.time_calls(telemetry.tracing().is_some());
+        }
+        let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
+        let joined = cluster.map(|cluster| join(config, cluster, runtime.handle(), &messages)).transpose()?;
+        let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
+        let send = match &peers {
+            None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
+            Some(peers) => links::sender(Arc::clone(peers)),
         };
         let state = SequencerState {
             clock: Arc::clone(&clock),
@@ -256,6 +384,7 @@ impl Node {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |store| pushes.status(store).last_error)
             },
+            send,
             // A queue of a few: a slot that finds no place comes again.
             on_faults: Box::new(move |slot| drop(slots_failing.try_send(slot))),
             on_slot: {
@@ -271,9 +400,14 @@ impl Node {
         // What bounds the queue of the log: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
         // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
         // more that such a store flushed before the image, the control changes above, one notice of a due mark.
-        let (log_queue, log_jobs) = LogQueue::new(LogWriter::new(recovered.log, cache, metrics));
-        let replica = |now| Replica::new(start, now);
-        let sequencer = Sequencer::new(replica, state, shared.clone(), log_queue.clone());
+        let writer = LogWriter::new(log, cache, metrics);
+        let writer = match of_member {
+            None => writer,
+            Some(reader) => writer.of_member(reader),
+        };
+        let (log_queue, log_jobs) = LogQueue::new(writer);
+        let decider = |now| deciding.begin(now);
+        let sequencer = Sequencer::new(decider, started, state, shared.clone(), log_queue.clone());
         // Only now, when progress is published, may storages be asked for their watermarks.
         declared.iter().for_each(|store| pushes.declare(store.clone()));
         let log_thread = {
@@ -318,7 +452,7 @@ impl Node {
             stores,
             records,
             pushes,
-            group: recovered.group,
+            group,
             epoch_length: config.epoch,
             tracing: telemetry.tracing(),
             stopping: Arc::new(AtomicBool::new(false)),
@@ -332,7 +466,14 @@ impl Node {
                 default_max: config.auth.tenant_rows_max,
                 by_namespace: config.auth.rows_max.clone(),
             },
-            plugins: Arc::new(PluginAdmin::new(loader, slots, messages.clone(), runtime.handle().clone())),
+            plugins: Arc::new(PluginAdmin::new(
+                loader,
+                slots,
+                messages.clone(),
+                runtime.handle().clone(),
+                joined.is_some(),
+            )),
+            joined,
             access,
         });
         let admin = Arc::clone(&service);
@@ -353,14 +494,19 @@ impl Node {
             http_stop: None,
             http_done: None,
             telemetry: None,
+            peers,
         };
         node.telemetry = Some(node.send_figures(telemetry)?);
-        let found = Found { activations: recovered.activations, bounds: recovered.bounds, declared };
+        let found = Found { waits, activations, bounds, declared };
         Ok((node, found))
     }
 
     /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
     fn settle(&self, config: &Config, with_kv: bool, found: Found) -> Result<(), NodeError> {
+        if found.waits {
+            self.wait_for_configuration(&found);
+            return self.start_readers(&found.declared);
+        }
         for activation in found.activations {
             let from = activation.from.max(self.service.shared.progress.last().next());
             self.control(ControlChange::ActivatePlugin(PluginActivation { from, ..activation }))?;
@@ -368,11 +514,7 @@ impl Node {
         if let Some(bounds) = found.bounds {
             self.control(ControlChange::SetBounds(bounds))?;
         }
-        for store in &found.declared {
-            self.store_started(store.spec.id, &store.spec.name)?;
-        }
-        self.runtime.block_on(self.service.embedded_reported());
-        self.service.start_webhooks();
+        self.start_readers(&found.declared)?;
         if with_kv {
             self.ensure_kv()?;
         }
@@ -384,6 +526,30 @@ impl Node {
             let file = config.data.join(OPERATOR_KEY_FILE);
             tracing::info!(file = %file.display(), "no operator had a valid key; a new one was written to this file");
         }
+        Ok(())
+    }
+
+    /// Waits until the node that gives a new cluster its configuration has done so: nothing may be decided before.
+    fn wait_for_configuration(&self, found: &Found) {
+        let is_named = |wanted: &PluginActivation| self.service.plugins.is_named(&wanted.choice.slot);
+        let mut told = false;
+        while !found.activations.iter().all(is_named) {
+            if !std::mem::replace(&mut told, true) {
+                tracing::info!(
+                    "waiting for the first start of the cluster: its node with the lowest number configures it"
+                );
+            }
+            std::thread::sleep(CONFIGURATION_POLL);
+        }
+    }
+
+    /// Starts what reads the log: stores' pushes, which are to be ready, and webhooks.
+    fn start_readers(&self, declared: &[DeclaredStore]) -> Result<(), NodeError> {
+        for store in declared {
+            self.store_started(store.spec.id, &store.spec.name)?;
+        }
+        self.runtime.block_on(self.service.embedded_reported());
+        self.service.start_webhooks();
         Ok(())
     }
 
@@ -453,9 +619,15 @@ impl Node {
     fn control(&self, change: ControlChange) -> Result<Effect, NodeError> {
         let (reply, applied) = oneshot::channel();
         let sent = self.messages.send(Message::Control(change, reply));
-        let applied = async { tokio::time::timeout(START_STEP_TIMEOUT, applied).await };
+        let timeout = if self.peers.is_some() { FIRST_MAJORITY_TIMEOUT } else { START_STEP_TIMEOUT };
+        let applied = async { tokio::time::timeout(timeout, applied).await };
         match sent.map(|()| self.runtime.block_on(applied)) {
             Ok(Ok(Ok(reply))) => reply.applied.map_err(|refusal| NodeError::Start(refusal.to_string())),
+            Ok(Err(_)) if self.peers.is_some() => Err(NodeError::Start(format!(
+                "the cluster was not configured within {} s: a majority of its nodes must run and reach each other; see the lines \
+                 before",
+                FIRST_MAJORITY_TIMEOUT.as_secs()
+            ))),
             Ok(Err(_)) => Err(NodeError::Start(format!(
                 "a change of the configuration was not written and applied within {} s: the disk, or a thread of the node, \
                  does not go on; see the lines before",
@@ -564,6 +736,9 @@ impl Node {
         if let Some(done) = self.http_done.take() {
             let _ = self.runtime.block_on(async { tokio::time::timeout(HTTP_STOP_TIMEOUT, done).await });
         }
+        if let Some(peers) = self.peers.take() {
+            self.runtime.block_on(peers.stop());
+        }
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
         self.service.access.write_uses();
@@ -640,7 +815,7 @@ fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: 
 }
 
 /// Draws a number that no other process has drawn.
-fn draw_run() -> Result<u64, NodeError> {
+fn draw() -> Result<u64, NodeError> {
     let mut run = [0; 8];
     let drawn = SystemRandom::new().fill(&mut run);
     drawn.map_err(|_| NodeError::Start("the operating system gives no random bytes".into()))?;

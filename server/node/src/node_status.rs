@@ -4,9 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use tribunal_service::{NodeApi, PushState, Readiness, Stats, TenantStats, VersionInfo};
+use tribunal_service::{ClusterView, NodeApi, PushState, Readiness, Stats, TenantStats, VersionInfo};
 use tribunal_types::{NamespaceId, StoreId};
 
+use crate::cluster::view::view_of;
 use crate::config::EpochLength;
 use crate::service::NodeService;
 use crate::telemetry::metrics::{NamespaceLabel, StoreLabel};
@@ -76,9 +77,19 @@ impl NodeApi for NodeService {
         }
         reasons.extend(self.push_problems(names_stores));
         let full = self.disk.full();
-        let ready = !starting && full.is_none();
+        let alone = self.joined.is_some() && !self.shared.view.takes_commits();
+        if alone {
+            reasons.push(
+                "the node does not reach a majority of the cluster's nodes, or does not lead its own log yet".into(),
+            );
+        }
+        let ready = !starting && full.is_none() && !alone;
         reasons.extend(full);
         Readiness { ready, reasons }
+    }
+
+    fn cluster(&self) -> ClusterView {
+        view_of(&self.shared.view, self.joined.as_ref(), self.group)
     }
 
     fn identity(&self) -> VersionInfo {

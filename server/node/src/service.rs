@@ -17,7 +17,7 @@ use tribunal_core::visibility::make_one_cut;
 use tribunal_replica::{Imported, KnownNow};
 use tribunal_service::{
     AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Lane, Phases, PushState, ReadAnswer, ReadQuery,
-    ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
+    ServiceError, ServiceFuture as Reply, Session, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
     Watermarks,
 };
 use tribunal_types::{
@@ -26,6 +26,7 @@ use tribunal_types::{
 };
 
 use crate::auth::access::Access;
+use crate::cluster::view::Joined;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_clock::EpochClock;
@@ -92,6 +93,8 @@ pub struct NodeService {
     pub clock: Arc<EpochClock>,
     /// State images under way.
     pub images: ImagePermits,
+    /// The other nodes, if there are others.
+    pub joined: Option<Joined>,
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
@@ -248,6 +251,20 @@ impl NodeService {
                 }
                 _ = ended.wait_for(|ended| *ended) => return Err(store),
             }
+        }
+    }
+
+    /// Returns the last epoch that includes everything that was acknowledged on any node before now.
+    async fn acknowledged(&self, until: Instant) -> Result<Epoch, ServiceError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Fresh(reply))?;
+        match timeout_at(until.into(), answer).await {
+            Ok(Ok(Some(epoch))) => Ok(epoch),
+            _ => Err(ServiceError::Unavailable {
+                detail: "this node does not reach a majority of the cluster's nodes, so it cannot tell what was acknowledged \
+                         elsewhere; ask another node, or begin without `consistency: fresh`"
+                    .into(),
+            }),
         }
     }
 
@@ -423,6 +440,16 @@ impl NodeService {
             pointer,
             detail,
         })?;
+        if self.joined.is_some() && spec.adaptor.is_some() && !spec.is_embedded() {
+            return Err(ServiceError::ClientMistake {
+                code: "adaptor_invalid",
+                pointer: "/adaptor".into(),
+                detail:
+                    "a cluster does not push to storages yet: declare a log-only store and pull its log, or use the \
+                         embedded adaptor `kv`"
+                        .into(),
+            });
+        }
         // Every adaptor moves its watermark in the storage's transaction.
         spec.transactional = true;
         // Most of what would be refused or change nothing needs no entry. What the entry does is decided when it is applied:
@@ -455,7 +482,11 @@ impl NodeService {
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
-        applied.await.map(|reply| reply.applied).map_err(|_| outcome_unknown())
+        // A node that is cut off from the others waits for a majority; the change may still be agreed on.
+        match tokio::time::timeout(DECISION_TIMEOUT, applied).await {
+            Ok(Ok(reply)) => Ok(reply.applied),
+            _ => Err(outcome_unknown()),
+        }
     }
 
     /// Returns a store's declaration.
@@ -523,7 +554,11 @@ impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
             let until = Instant::now() + Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
-            if let Some(session) = begin.session {
+            let mut session = begin.session;
+            if begin.fresh {
+                session = session.max(Some(Session(self.acknowledged(until).await?)));
+            }
+            if let Some(session) = session {
                 let visible = self.until_visible(&begin.stores, session.0, until).await;
                 visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
@@ -704,7 +739,9 @@ fn stopping() -> ServiceError {
 
 fn not_taken() -> ServiceError {
     ServiceError::Unavailable {
-        detail: "another entry took the place of the batch; nothing was taken in, send it again".into(),
+        detail: "nothing was taken in, because this node does not reach a majority of the cluster's nodes, or does not lead its \
+                 own log; send the request again, here or to another node"
+            .into(),
     }
 }
 

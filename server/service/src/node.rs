@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{Epoch, GroupId, NamespaceId};
+use tribunal_types::{Digest, Epoch, GroupId, NamespaceId, NodeId};
 
 /// Operations that inspect the node.
 pub trait NodeApi: Send + Sync {
@@ -24,6 +24,45 @@ pub trait NodeApi: Send + Sync {
 
     /// Returns the identity of the node.
     fn identity(&self) -> VersionInfo;
+
+    /// Returns the cluster as the node sees it.
+    fn cluster(&self) -> ClusterView;
+}
+
+/// A cluster as one of its nodes sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// Its name; none if the node runs alone.
+    pub name: Option<String>,
+    /// The node.
+    pub node: NodeId,
+    /// Whether the node takes transactions.
+    pub takes_commits: bool,
+    /// Last epoch that it has decided.
+    pub epoch: Epoch,
+    /// Digest of all outcomes up to that epoch.
+    pub digest: Digest,
+    /// The leader of the control log, if it is known.
+    pub control_leader: Option<NodeId>,
+    /// All nodes, ascending.
+    pub nodes: Vec<NodeView>,
+}
+
+/// A node as another one sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// Its number.
+    pub node: NodeId,
+    /// Where the others reach it.
+    pub address: Option<String>,
+    /// Whether both are connected.
+    pub connected: bool,
+    /// When something arrived from it last, milliseconds ago.
+    pub silent_ms: Option<u32>,
+    /// The leader of its group, if it is known.
+    pub led_by: Option<NodeId>,
+    /// Why there is no connection, for people.
+    pub problem: Option<String>,
 }
 
 /// Whether the node accepts transactions, and if not, why.

@@ -87,6 +87,8 @@ pub struct Begin {
     pub stores: Vec<StoreId>,
     /// Commits that must be visible in the snapshots.
     pub session: Option<Session>,
+    /// Everything that was acknowledged on any node before now must be visible in the snapshots, too.
+    pub fresh: bool,
     /// How long to wait for that, milliseconds.
     pub wait_ms: u64,
     /// Rows and ranges to read at the snapshots, of embedded stores among `stores`.

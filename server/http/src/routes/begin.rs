@@ -119,7 +119,7 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
 }
 
 /// Index of `read` among the fields.
-const READ: usize = 5;
+const READ: usize = 6;
 
 struct Body<'c> {
     catalog: &'c Catalog,
@@ -130,7 +130,7 @@ struct Body<'c> {
 
 impl<'de> Fields<'de> for Body<'_> {
     fn names(&self) -> &'static [&'static str] {
-        &["stores", "isolation", "session", "wait_ms", "ttl_ms", "read", "ranges"]
+        &["stores", "isolation", "session", "wait_ms", "ttl_ms", "consistency", "read", "ranges"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
@@ -167,6 +167,14 @@ impl<'de> Fields<'de> for Body<'_> {
                 let max = u32::try_from(WAIT_MS_MAX).unwrap_or(u32::MAX);
                 self.asked.begin.wait_ms = found.small(max, at, errors).map_or(0, u64::from);
             }
+            5 => match found.text(at, errors).as_deref() {
+                None | Some("session") => {}
+                Some("fresh") => self.asked.begin.fresh = true,
+                Some(other) => {
+                    let detail = format!("\"{}\" is not `session` or `fresh`", shown(other));
+                    errors.add(Code::UnknownValue, at, detail);
+                }
+            },
             _ => {
                 let max = u32::try_from(ID_WINDOW_MS).unwrap_or(u32::MAX);
                 let ttl_ms = found.small(max, at, errors).map(u64::from);

@@ -2,6 +2,7 @@
 
 pub mod batch_commit;
 pub mod begin;
+pub mod cluster;
 pub mod commit;
 pub mod commit_stream;
 pub mod consumers;

@@ -549,6 +549,11 @@ impl NodeApi for FakeNode {
         Readiness { ready: false, reasons: vec![reason.to_owned()] }
     }
 
+    fn cluster(&self) -> ClusterView {
+        let nodes = vec![NodeView { node: NodeId(7), connected: true, ..NodeView::default() }];
+        ClusterView { node: NodeId(7), takes_commits: true, nodes, ..ClusterView::default() }
+    }
+
     fn identity(&self) -> VersionInfo {
         VersionInfo { version: "0.1.0".into(), epoch_mode: "adaptive".into(), ..VersionInfo::default() }
     }

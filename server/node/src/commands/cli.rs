@@ -30,6 +30,9 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+    /// Run a cluster on this machine, or see how one is.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Run a demonstration on this machine.
     #[command(subcommand)]
     Demo(Demo),
@@ -98,6 +101,33 @@ pub struct Dev {
     /// Threads that serve connections; one per core if left out.
     #[arg(long)]
     pub threads: Option<usize>,
+}
+
+/// Clusters.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Run several open nodes on loopback that decide together, with an embedded store `kv`, for development.
+    Up(ClusterUp),
+    /// Show the nodes of a cluster: who is connected, who leads whose log, how far each has decided.
+    Status {
+        /// Any node.
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// Flags of `tribunal cluster up`.
+#[derive(Debug, Args)]
+pub struct ClusterUp {
+    /// Number of nodes of a new cluster; 3 if left out.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=9))]
+    pub nodes: Option<u16>,
+    /// Directory of the nodes' files. A cluster that is there goes on.
+    #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
+    pub data: PathBuf,
+    /// Port of the first node of a new cluster; the others take the following ones. 0 takes free ones.
+    #[arg(long, default_value_t = 7420)]
+    pub port: u16,
 }
 
 /// Demonstrations.

@@ -91,6 +91,20 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("tls", "TLS of the REST API."),
     ("tls.cert_file", "PEM file with the certificate chain."),
     ("tls.key_file", "PEM file with the private key."),
+    (
+        "cluster",
+        "The nodes that decide together. Each has a configuration of its own; the keys below but node, listen and the files are the same on all.",
+    ),
+    ("cluster.name", "Name of the cluster. Nodes of different clusters refuse each other."),
+    ("cluster.node", "Number of this node, 1 to 1023. A node whose data is lost gets a number that was never used."),
+    ("cluster.listen", "Address and port for the other nodes. Connections are mutually authenticated by TLS."),
+    ("cluster.secret_file", "File with a secret of at least 32 characters, the same on all nodes."),
+    ("cluster.cert_file", "PEM file with this node's certificate chain. It has the DNS name node-<number>.tribunal."),
+    ("cluster.key_file", "PEM file with its private key."),
+    ("cluster.authority_file", "PEM file with the certificate of the authority that signs the nodes' certificates."),
+    ("cluster.nodes", "All nodes, this one included."),
+    ("cluster.nodes.id", "Number of the node."),
+    ("cluster.nodes.address", "host:port at which the others reach it."),
 ];
 
 /// Tables that are absent by default, as they could be written.
@@ -104,6 +118,12 @@ const ABSENT: &[(&str, &str)] = &[
     ("auth.rows_max", "# [auth.rows_max]\n# shop = 50_000_000\n"),
     ("auth.jwt", "# [auth.jwt]\n# algorithm = \"EdDSA\"\n# audience = \"tribunal\"\n# key_file = \"issuer.pem\"\n"),
     ("tls", "# [tls]\n# cert_file = \"cert.pem\"\n# key_file = \"key.pem\"\n"),
+    (
+        "cluster",
+        "# [cluster]\n# name = \"orders\"\n# node = 1\n# listen = \"10.1.0.1:7421\"\n# secret_file = \"cluster.secret\"\n\
+         # cert_file = \"node-1.pem\"\n# key_file = \"node-1.key\"\n# authority_file = \"authority.pem\"\n\
+         # [[cluster.nodes]]\n# id = 1\n# address = \"10.1.0.1:7421\"\n",
+    ),
 ];
 
 /// Writes a configuration as TOML with an explanation of each key, and examples of what is absent.
@@ -206,7 +226,12 @@ mod tests {
         let uncommented: Vec<_> =
             examples.lines().map(|line| line.strip_prefix("# ").filter(|rest| is_toml(rest)).unwrap_or(line)).collect();
         let config = load(&format!("{head}{}", uncommented.join("\n")));
-        assert!(config.tls.is_some() && config.auth.jwt.is_some() && config.push.tenants.contains_key("shop"));
+        assert!(
+            config.tls.is_some()
+                && config.cluster.is_some()
+                && config.auth.jwt.is_some()
+                && config.push.tenants.contains_key("shop")
+        );
         assert_eq!((config.push.credentials.len(), config.uploads.signers.len()), (1, 1));
         let again = commented(&config).expect("TOML");
         assert!(!again.contains("# [tls]"), "what is present needs no example:\n{again}");

@@ -1,6 +1,8 @@
 //! One file a command.
 
 pub mod cli;
+mod cluster_status;
+mod cluster_up;
 mod config;
 mod config_help;
 mod consumer;
@@ -17,7 +19,9 @@ mod store;
 use clap::CommandFactory;
 
 use self::output::out;
-use crate::commands::cli::{Cli, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand};
+use crate::commands::cli::{
+    Cli, ClusterCommand, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand,
+};
 
 /// Prints what to do next, for a command line without a command.
 pub fn first_steps() {
@@ -37,6 +41,8 @@ pub fn first_steps() {
 pub fn run(command: Command) -> Result<(), String> {
     match command {
         Command::Dev(flags) => serve::dev(flags),
+        Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
+        Command::Cluster(ClusterCommand::Status { target }) => cluster_status::run(&target),
         Command::Serve { config } => serve::serve(&config),
         Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),
         Command::Log(LogCommand::Tail { target, store, after, follow, consumer }) => {

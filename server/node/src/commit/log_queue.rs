@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Mutex, MutexGuard};
-use tribunal_log::{DiskLog, DurableLog, LogError};
-use tribunal_types::Batch;
+use tribunal_log::{DiskLog, DurableLog, LogError, LogReader};
+use tribunal_types::{Batch, GroupId};
 
+use crate::cluster::recovery::append_or_compare;
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
-use crate::commit::log_thread::Job;
+use crate::commit::log_thread::{GroupWrite, Job};
 use crate::telemetry::metrics::Metrics;
 
 /// The log, with what follows every write.
@@ -28,6 +29,8 @@ pub struct LogWriter {
     pub mark_due_since: Option<Instant>,
     /// Durability is in doubt, or a write is under way: nothing else is written. So a panic amid a write counts as a failure.
     pub failed: bool,
+    /// Reads the log, if it is that of a cluster's member.
+    members: Option<LogReader>,
     last_sync: Duration,
 }
 
@@ -38,7 +41,15 @@ impl LogWriter {
     /// Starts with a log that was just opened.
     #[must_use]
     pub fn new(log: DiskLog, cache: Arc<EpochCache>, metrics: Arc<Metrics>) -> LogWriter {
-        LogWriter { log, cache, metrics, mark_due_since: None, failed: false, last_sync: Duration::ZERO }
+        let (mark_due_since, members, last_sync) = (None, None, Duration::ZERO);
+        LogWriter { log, cache, metrics, mark_due_since, failed: false, members, last_sync }
+    }
+
+    /// Says that the log is that of a cluster's member.
+    #[must_use]
+    pub fn of_member(mut self, reader: LogReader) -> LogWriter {
+        self.members = Some(reader);
+        self
     }
 
     /// Writes, and remembers whether that failed.
@@ -60,25 +71,60 @@ impl LogWriter {
         self.write(|this| {
             let start = Instant::now();
             this.log.append(batch)?;
-            let written = Instant::now();
-            this.log.sync()?;
-            let synced = Instant::now();
-            this.mark_due_since = Some(synced);
-            this.last_sync = synced - written;
-            this.metrics.append_seconds.observe((written - start).as_secs_f64());
-            this.metrics.sync_seconds.observe(this.last_sync.as_secs_f64());
-            this.metrics.set_log(this.log.stats());
+            this.metrics.append_seconds.observe(start.elapsed().as_secs_f64());
+            this.sync_now()
+        })
+    }
+
+    /// Appends records of Raft groups; durable with the next sync.
+    ///
+    /// # Errors
+    /// Durability is in doubt; or a record would break what the group was promised, which is a defect.
+    pub fn append_records(&mut self, records: Vec<GroupWrite>) -> Result<(), LogError> {
+        self.write(|this| {
+            let start = Instant::now();
+            for record in records {
+                match record {
+                    GroupWrite::Entry(group, id, content) => this.log.append_group_entry(group, id, &content)?,
+                    GroupWrite::State(group, state) => this.log.set_group_state(group, &state)?,
+                }
+            }
+            this.metrics.append_seconds.observe(start.elapsed().as_secs_f64());
             Ok(())
         })
     }
 
-    /// Notes what an epoch decided; durable with the next batch.
+    /// Makes everything durable that was appended.
     ///
     /// # Errors
     /// Durability is in doubt.
-    pub fn append_outcome(&mut self, epoch: &ResolvedEpoch) -> Result<(), LogError> {
-        self.write(|this| this.log.append_outcome(&epoch.outcome))?;
-        self.cache.logged(epoch.outcome.epoch);
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        self.write(LogWriter::sync_now)
+    }
+
+    fn sync_now(&mut self) -> Result<(), LogError> {
+        let start = Instant::now();
+        self.log.sync()?;
+        let synced = Instant::now();
+        self.mark_due_since = Some(synced);
+        self.last_sync = synced - start;
+        self.metrics.sync_seconds.observe(self.last_sync.as_secs_f64());
+        self.metrics.set_log(self.log.stats());
+        Ok(())
+    }
+
+    /// Notes what an epoch decided; durable with the next batch. Of an epoch of several groups, `entries` are the ones that it
+    /// was decided from; then it may be there from before the process started, and must be the same.
+    ///
+    /// # Errors
+    /// Durability is in doubt, or the epoch was decided otherwise.
+    pub fn append_outcome(&mut self, epoch: &ResolvedEpoch, entries: &[(GroupId, u64)]) -> Result<(), LogError> {
+        let outcome = &epoch.outcome;
+        self.write(|this| match &this.members {
+            None => this.log.append_outcome(outcome),
+            Some(reader) => append_or_compare(&mut this.log, reader, outcome, entries),
+        })?;
+        self.cache.logged(outcome.epoch);
         Ok(())
     }
 

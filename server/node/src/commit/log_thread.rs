@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use crossbeam_channel::{RecvTimeoutError, Sender};
-use tribunal_codec::GroupCursors;
+use tribunal_codec::{EntryId, GroupCursors, GroupState};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_replica::CapturedImage;
-use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, StoreId};
+use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, GroupId, StoreId};
 
 use crate::commit::epoch_cache::ResolvedEpoch;
 use crate::commit::image_columns::image_of;
@@ -23,8 +24,11 @@ use crate::commit::message::Message;
 pub enum Job {
     /// Append a sealed batch, make it durable, report it.
     Append(Arc<Batch>),
-    /// Note what an epoch decided; durable with the next batch.
-    Outcome(Arc<ResolvedEpoch>),
+    /// Note what an epoch decided; durable with the next batch. Of an epoch of several groups, the entries that it was decided
+    /// from: group and index.
+    Outcome(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>),
+    /// Append what Raft groups write; make it durable with all that waits then, and report that.
+    Groups(GroupWrites),
     /// Append a control entry, make it durable, report it.
     Control(ControlIndex, ControlEntry),
     /// Store a state image beside the log, then drop what is no longer needed.
@@ -52,6 +56,23 @@ pub enum Job {
     MarkIsDue,
     /// Finish and end.
     Stop,
+}
+
+/// What the Raft groups of a member write in one round.
+#[derive(Default)]
+pub struct GroupWrites {
+    /// Records, in order.
+    pub records: Vec<GroupWrite>,
+    /// Number of the sync that something waits for, if there is one.
+    pub sync: Option<u64>,
+}
+
+/// One record of a Raft group.
+pub enum GroupWrite {
+    /// An entry.
+    Entry(GroupId, EntryId, Bytes),
+    /// The group's state.
+    State(GroupId, GroupState),
 }
 
 /// What the log thread is tied to.
@@ -84,12 +105,47 @@ impl Drop for ReportPanic<'_> {
 /// How long the log stays quiet before its mark is brought up to date.
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
+/// Rounds of Raft groups that one sync may make durable; then those who wait come first.
+const ROUNDS_PER_SYNC_MAX: u32 = 64;
+
+/// A sync that rounds of Raft groups wait for. It is put off while more of them are in the queue: one sync carries all.
+#[derive(Default)]
+struct DueSync {
+    number: Option<u64>,
+    rounds: u32,
+}
+
+impl DueSync {
+    fn note(&mut self, number: Option<u64>) {
+        self.number = number.or(self.number);
+        self.rounds += 1;
+    }
+
+    fn take_if(&mut self, idle: bool) -> Option<u64> {
+        if idle || self.rounds >= ROUNDS_PER_SYNC_MAX {
+            self.rounds = 0;
+            self.number.take()
+        } else {
+            None
+        }
+    }
+}
+
 /// Runs the log thread until it is stopped or durability is in doubt.
 pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
     let _report = ReportPanic(&context.events);
     let mut image: Option<JoinHandle<()>> = None;
     let mut mark_is_due = false;
+    let mut due = DueSync::default();
     loop {
+        if let Some(number) = due.take_if(jobs.jobs.is_empty()) {
+            if let Err(error) = jobs.writer().sync() {
+                let _ = context.events.send(Message::LogFailed(error.to_string()));
+                return;
+            }
+            let _ = context.events.send(Message::Persisted(number));
+            mark_is_due = true;
+        }
         let job = match jobs.jobs.recv_timeout(if mark_is_due { IDLE_MARK_AFTER } else { Duration::from_secs(3600) }) {
             Ok(job) => Some(job),
             Err(RecvTimeoutError::Timeout) => None,
@@ -100,6 +156,9 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
             return;
         }
         let stops = matches!(job, Some(Job::Stop));
+        if let Some(Job::Groups(round)) = &job {
+            due.note(round.sync);
+        }
         let done = match job {
             None => writer.write(mark_if_quiet),
             Some(Job::Stop) => {
@@ -144,7 +203,8 @@ fn carry_out(
             writer.append(&batch)?;
             let _ = context.events.send(Message::Durable(batch));
         }
-        Job::Outcome(epoch) => writer.append_outcome(&epoch)?,
+        Job::Outcome(epoch, entries) => writer.append_outcome(&epoch, &entries)?,
+        Job::Groups(round) => writer.append_records(round.records)?,
         Job::Control(index, entry) => {
             writer.log.append_control(index, &entry)?;
             writer.log.sync()?;

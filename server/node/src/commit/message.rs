@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tribunal_member::Frame;
+use tribunal_peer::Received;
 use tribunal_replica::{ControlReply, KnownNow};
 use tribunal_types::{
-    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, NamespaceId, StoreId, TxnId, TxnRequest,
-    Verdict,
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, NamespaceId, NodeId, StoreId, TxnId,
+    TxnRequest, Verdict,
 };
 
 use crate::commit::replies::{Answer, ReplyHandle};
@@ -31,6 +33,8 @@ pub enum Message {
     Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// What is known of an id, as soon as that is a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// The last epoch that includes everything that was acknowledged on any node before now; `None` if no majority tells.
+    Fresh(oneshot::Sender<Option<Epoch>>),
     /// Versions of existing rows; answered once they are imported.
     Import(Vec<ImportedVersion>, ImportWaiter),
     /// A change of configuration; answered once its entry is durable and applied.
@@ -39,6 +43,12 @@ pub enum Message {
     Durable(Arc<Batch>),
     /// A control entry is durable.
     ControlDurable(ControlIndex, ControlEntry),
+    /// What the member wrote before its sync of this number is durable.
+    Persisted(u64),
+    /// Another node sent this.
+    Peer(Received, Box<Frame>),
+    /// What was sent to another node may be lost.
+    Unreachable(NodeId),
     /// The log failed: durability is in doubt.
     LogFailed(String),
     /// The push that this control entry started has reports.

@@ -2,6 +2,7 @@
 
 pub(crate) mod abort_report;
 pub mod commit_queue;
+pub mod decider;
 pub mod epoch_cache;
 pub mod epoch_clock;
 pub mod image_columns;

@@ -61,7 +61,7 @@ pub struct Recovered {
 }
 
 /// In force until the control log has others.
-const DEFAULT_BOUNDS: Bounds = Bounds {
+pub(crate) const DEFAULT_BOUNDS: Bounds = Bounds {
     window_bytes_max: limits::WINDOW_BYTES_MAX as u64,
     status_bytes_max: limits::STATUS_BYTES_MAX as u64,
     plugin_faults_max: limits::PLUGIN_FAULTS_MAX,
@@ -77,7 +77,7 @@ fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
 }
 
 /// Returns the bounds that the configuration requests. The number of partitions is the log's from its creation on.
-fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
+pub(crate) fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
     let partitions = in_force.map_or(config.shards, |bounds| bounds.partitions);
     if partitions != config.shards {
         tracing::info!(
@@ -95,7 +95,7 @@ fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
 }
 
 /// Returns the number of threads that share so many partitions on this machine.
-fn threads_for(partitions: u16) -> usize {
+pub(crate) fn threads_for(partitions: u16) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     usize::from(partitions).min(cores)
 }
@@ -118,6 +118,12 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     for warning in &found.warnings {
         tracing::warn!(warning, "opening the log");
+    }
+    if !reader.groups().is_empty() {
+        return Err(format!(
+            "{} belongs to a member of a cluster: start it with the `[cluster]` that it had, or use another data directory",
+            config.data.display()
+        ));
     }
     // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
     let unusable = |error: String| format!("the state image cannot be used: {error}");

@@ -7,25 +7,27 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use tribunal_replica::{Event, Now, Replica};
+use tribunal_member::Input;
+use tribunal_replica::{Event, Now};
 use tribunal_types::TxnRequest;
 
+use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
-use crate::commit::log_thread::Job;
+use crate::commit::log_thread::{GroupWrites, Job};
 use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
-use crate::commit::shards::Workers;
 use crate::commit::waiters::{Channels, Commit, ItemWaiter};
-use crate::plugins::policies::PolicySet;
 use inline_writes::InlineWrites;
+use member::FreshReads;
 
 mod effects;
 mod inline_writes;
+mod member;
 
 /// The sequencer's state.
 pub struct Sequencer {
-    replica: Replica<Channels, PolicySet, Workers>,
+    decider: Decider,
     state: SequencerState,
     shared: Shared,
     log: LogQueue,
@@ -36,6 +38,11 @@ pub struct Sequencer {
     /// The last question that was answered between commits, if any was.
     asked_at: Option<Instant>,
     inline: InlineWrites,
+    /// What the Raft groups have to write since the last input.
+    round: GroupWrites,
+    /// When a member was last told that time has passed.
+    ticked_at: Instant,
+    reads: FreshReads,
     /// Empty; its memory is used again.
     spare: Vec<Commit>,
 }
@@ -44,25 +51,31 @@ pub struct Sequencer {
 const GATHER: usize = 48;
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
+/// How long a member that stops waits for a majority to decide what is under way.
+const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the sequencer copies before it looks after its messages again.
 const IMAGE_SLICE: Duration = Duration::from_millis(1);
 
 impl Sequencer {
-    /// Prepares the sequencer and publishes its progress.
+    /// Prepares the sequencer and publishes its progress. The decider's monotonic clock began at `started`.
     #[must_use]
     pub fn new(
-        replica: impl FnOnce(Now) -> Replica<Channels, PolicySet, Workers>,
+        decider: impl FnOnce(Now) -> Decider,
+        started: Instant,
         state: SequencerState,
         shared: Shared,
         log: LogQueue,
     ) -> Sequencer {
-        let now = Now { monotonic: Duration::ZERO, unix_us: state.clock.now_us() };
+        let now = Now { monotonic: started.elapsed(), unix_us: state.clock.now_us() };
         let sequencer = Sequencer {
-            replica: replica(now),
+            decider: decider(now),
             state,
             shared,
             log,
-            started: Instant::now(),
+            started,
+            round: GroupWrites::default(),
+            ticked_at: started,
+            reads: FreshReads::default(),
             stopped: false,
             asked_at: None,
             inline: InlineWrites::default(),
@@ -78,15 +91,16 @@ impl Sequencer {
         loop {
             self.copy_image();
             // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
-            if self.state.intake.wake_at(if self.replica.gathers() { GATHER } else { 1 }) {
+            if self.state.intake.wake_at(if self.replica().gathers() { GATHER } else { 1 }) {
                 self.take_queued();
                 self.tick(messages);
+                self.tick_member();
                 if let Some(reason) = self.inline.failed.take() {
                     return self.fail(messages, reason);
                 }
                 continue;
             }
-            let first = match self.replica.wake_in(self.now()) {
+            let first = match self.wake_in() {
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(wait) => messages.recv_timeout(wait),
             };
@@ -109,6 +123,7 @@ impl Sequencer {
             }
             self.take_queued();
             self.tick(messages);
+            self.tick_member();
             if let Some(reason) = self.inline.failed.take() {
                 return self.fail(messages, reason);
             }
@@ -122,11 +137,21 @@ impl Sequencer {
     /// Brings an event to the replica, and carries out what follows.
     fn step(&mut self, event: Event<Channels>) {
         let now = self.now();
-        self.replica.step(event, now);
-        while let Some(effect) = self.replica.poll() {
-            self.carry_out(effect);
+        self.decider.step(event, now);
+        self.follow();
+    }
+
+    /// Carries out what follows from the last input.
+    fn follow(&mut self) {
+        while let Some(output) = self.decider.poll() {
+            self.carry_out(output);
         }
         self.write_outcomes();
+        self.write_round();
+    }
+
+    fn replica(&self) -> &NodeReplica {
+        self.decider.replica()
     }
 
     /// Takes in the commits that have gathered.
@@ -137,13 +162,13 @@ impl Sequencer {
             self.spare = commits;
         } else {
             self.step(Event::Commits(commits));
-            self.spare = self.replica.spare_commits();
+            self.spare = self.decider.replica_mut().spare_commits();
         }
     }
 
     fn copy_image(&mut self) {
         let begun = Instant::now();
-        while self.replica.takes_image() && begun.elapsed() < IMAGE_SLICE {
+        while self.replica().takes_image() && begun.elapsed() < IMAGE_SLICE {
             self.step(Event::CopyImage);
         }
     }
@@ -156,14 +181,14 @@ impl Sequencer {
             Message::Judge(txns, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(&txns);
-                let _ = reply.send(self.replica.judge(&txns));
+                let _ = reply.send(self.replica().judge(&txns));
             }
             Message::DryRun(txn, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(std::slice::from_ref(&*txn));
                 // Earlier requests first.
                 self.take_queued();
-                let verdict = self.replica.dry_run(&txn, self.now());
+                let verdict = self.replica().dry_run(&txn, self.now());
                 let _ = reply.send(verdict.map_err(without_epoch));
             }
             Message::Abort(namespace, id, handle) => {
@@ -177,7 +202,7 @@ impl Sequencer {
             Message::Status(namespace, id, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.take_queued();
-                let _ = reply.send(self.replica.known(namespace, id));
+                let _ = reply.send(self.replica().known(namespace, id));
             }
             Message::Watch(namespace, id, reply) => {
                 self.take_queued();
@@ -191,6 +216,10 @@ impl Sequencer {
                 self.step(Event::Entry(batch));
             }
             Message::ControlDurable(index, entry) => self.step(Event::ControlEntry(index, entry)),
+            Message::Persisted(number) => self.bring(Input::Persisted(number)),
+            Message::Peer(received, frame) => self.bring(Input::Frame { from: received.from, frame: *frame }),
+            Message::Unreachable(node) => self.bring(Input::Unreachable(node)),
+            Message::Fresh(reply) => self.read_fresh(reply),
             Message::PushReported(store, generation, reports) => {
                 self.step(Event::Pushed { store, generation, report: reports.take() });
             }
@@ -212,13 +241,22 @@ impl Sequencer {
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
         let last = self.state.intake.close();
         self.step(Event::Commits(last));
+        self.bring(Input::HandOver);
         self.step(Event::Stop);
+        let give_up_at = Instant::now() + MAJORITY_TIMEOUT;
         while !self.stopped {
-            match messages.recv() {
+            let wait = self.wake_in().unwrap_or(MAJORITY_TIMEOUT);
+            match messages.recv_timeout(wait) {
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
                 Ok(Message::Stop) => {}
                 Ok(message) => self.handle(message),
-                Err(_) => break,
+                Err(RecvTimeoutError::Timeout) => self.tick_member(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.decider.member().is_some() && Instant::now() >= give_up_at {
+                // What is under way may be decided by the others, or not; clients ask by its id.
+                self.step(Event::LogFailed);
+                break;
             }
             if let Some(reason) = self.inline.failed.take() {
                 return self.fail(messages, reason);

@@ -6,8 +6,10 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
-use tribunal_types::{PluginSlot, StoreId};
+use tribunal_member::Frame;
+use tribunal_types::{NodeId, PluginSlot, StoreId};
 
+use crate::cluster::view::View;
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
@@ -24,6 +26,8 @@ pub struct Shared {
     pub progress: Arc<Progress>,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// What is told of the cluster.
+    pub view: Arc<View>,
     /// Bytes of transactions that wait in the queue or in a batch.
     pub waiting_bytes: Arc<AtomicUsize>,
 }
@@ -48,6 +52,8 @@ pub struct SequencerState {
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
+    /// Sends a frame to another node; it may be lost. Must not wait for anything.
+    pub send: Box<dyn FnMut(NodeId, Frame) + Send>,
     /// Called with every slot whose plugin has failed too often in a row. Must not wait for anything.
     pub on_faults: Box<dyn FnMut(PluginSlot) + Send>,
 }

@@ -46,6 +46,8 @@ pub struct PluginAdmin {
     runtime: Handle,
     /// One change at a time: a check takes a core and memory, and two activations of a slot must not mix.
     changing: Arc<tokio::sync::Mutex<()>>,
+    /// Whether other nodes would need what is uploaded.
+    in_cluster: bool,
 }
 
 struct Parts {
@@ -78,8 +80,16 @@ impl PluginAdmin {
         slots: Arc<RwLock<Slots>>,
         messages: Sender<Message>,
         runtime: Handle,
+        in_cluster: bool,
     ) -> PluginAdmin {
-        PluginAdmin { parts: Arc::new(Parts { loader, slots, messages }), runtime, changing: Arc::default() }
+        let parts = Arc::new(Parts { loader, slots, messages });
+        PluginAdmin { parts, runtime, changing: Arc::default(), in_cluster }
+    }
+
+    /// Returns whether the control log names what fills a slot.
+    #[must_use]
+    pub fn is_named(&self, slot: &PluginSlot) -> bool {
+        self.parts.slots.read().slot(slot).is_some_and(|state| state.active().is_some())
     }
 
     /// Returns the counters of every slot.
@@ -128,6 +138,10 @@ impl PluginAdmin {
 
 impl PluginApi for PluginAdmin {
     fn upload(&self, upload: Upload) -> ServiceFuture<'_, Uploaded> {
+        if self.in_cluster {
+            let detail = "a cluster runs the built-in plugins only so far: its nodes do not share uploaded ones yet";
+            return Box::pin(std::future::ready(Err(mistake("plugin_refused", "", detail))));
+        }
         Box::pin(self.change(move |parts| parts.upload(&upload)))
     }
 

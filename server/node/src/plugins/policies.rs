@@ -196,10 +196,8 @@ impl PolicySet {
     }
 
     /// Says whether [`PolicySet::call_times`] is of interest.
-    #[must_use]
-    pub fn timed(mut self, timed: bool) -> PolicySet {
+    pub fn time_calls(&mut self, timed: bool) {
         self.timed = timed;
-        self
     }
 
     /// Returns when the plugins were called for the last epoch, if that is of interest.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tribunal_core::control::Effect as ControlEffect;
+use tribunal_member::Output;
 use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
-use tribunal_types::FilledBy;
+use tribunal_types::{FilledBy, GroupId};
 
 use super::inline_writes::Allowed;
 use super::{Sequencer, without_epoch};
@@ -15,14 +16,21 @@ use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 
 impl Sequencer {
-    pub(super) fn carry_out(&mut self, effect: Effect<Channels>) {
+    pub(super) fn carry_out(&mut self, output: Output<Channels>) {
+        match output {
+            Output::Effect(effect) => self.effect(effect),
+            Output::Decided { decided, entries } => self.decided(*decided, entries),
+            output => self.member_output(output),
+        }
+    }
+
+    fn effect(&mut self, effect: Effect<Channels>) {
         match effect {
             Effect::Append(batch) if self.inline.allowed == Allowed::Batch && self.inline.batch.is_none() => {
                 self.inline.batch = Some(batch);
             }
             Effect::Append(batch) => self.log.send(Job::Append(batch)),
             Effect::AppendControl(index, entry) => self.log.send(Job::Control(index, entry)),
-            Effect::Decided(decided) => self.decided(*decided),
             Effect::Answer(ItemWaiter { handle, bytes }, answer, spent) => {
                 self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 handle.answer(without_epoch(answer), spent);
@@ -32,7 +40,7 @@ impl Sequencer {
             Effect::ControlApplied(effect) => self.control_applied(&effect),
             // Its proposer may have gone away.
             Effect::ControlReply(reply, answer) => drop(reply.send(answer)),
-            Effect::SlotsChanged => *self.state.slots.write() = self.replica.replicated().slots().clone(),
+            Effect::SlotsChanged => *self.state.slots.write() = self.replica().replicated().slots().clone(),
             Effect::SlotFilled(slot) => (self.state.on_slot)(&slot),
             Effect::SlotFailing(slot) => (self.state.on_faults)(slot),
             Effect::Progress => {
@@ -45,18 +53,18 @@ impl Sequencer {
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
             Effect::Image { image, applied, last } => self.log.send(Job::Image { image, applied, last }),
-            // A single node has nobody to take a group over from.
-            Effect::TakeOver(_) => {}
+            // They come as outputs of their own, or as none.
+            Effect::Decided(_) | Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,
         }
     }
 
-    fn decided(&mut self, decided: DecidedEpoch<Channels>) {
+    fn decided(&mut self, decided: DecidedEpoch<Channels>, entries: Vec<(GroupId, u64)>) {
         let DecidedEpoch { input, outcome, heads, own } = decided;
         let now = self.started.elapsed();
         let (sealed_at, durable_at) = own.as_ref().map_or((now, now), |own| (own.sealed_at, own.durable_at));
         let (sealed_at, durable_at) = (self.started + sealed_at, self.started + durable_at);
-        let timing = Timing::resolved_now(sealed_at, durable_at, self.replica.policies().call_times());
+        let timing = Timing::resolved_now(sealed_at, durable_at, self.replica().policies().call_times());
         self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, heads, timing));
@@ -79,11 +87,11 @@ impl Sequencer {
         if self.inline.allowed == Allowed::Outcome {
             self.inline.outcomes.push(epoch);
         } else {
-            self.log.send(Job::Outcome(epoch));
+            self.log.send(Job::Outcome(epoch, entries));
         }
         self.shared.progress.wake();
         let batches = evicted.into_iter().filter_map(Arc::into_inner).flat_map(ResolvedEpoch::into_batches);
-        batches.for_each(|batch| self.replica.recycle(batch));
+        batches.for_each(|batch| self.decider.replica_mut().recycle(batch));
     }
 
     fn control_applied(&mut self, effect: &ControlEffect) {
@@ -94,19 +102,20 @@ impl Sequencer {
         }
         // First: a request that finds a store in a view asks for its progress.
         self.publish_stores();
-        (self.state.on_control)(self.replica.replicated(), effect);
+        (self.state.on_control)(self.decider.replica().replicated(), effect);
         self.shared.progress.wake();
     }
 
     pub(super) fn publish_stores(&self) {
-        self.shared.progress.set_stores(self.replica.stores());
-        self.shared.progress.set_rows(self.replica.rows());
+        self.shared.progress.set_stores(self.replica().stores());
+        self.shared.progress.set_rows(self.replica().rows());
     }
 
     pub(super) fn publish_epoch(&self) {
-        let resolver = self.replica.resolver();
-        let complete = self.replica.last_complete();
+        let resolver = self.replica().resolver();
+        let complete = self.replica().last_complete();
         self.shared.progress.set_epoch(complete, resolver.floor());
+        self.shared.view.decided(resolver.last(), resolver.digest());
         let stats = resolver.stats();
         let metrics = &self.shared.metrics;
         metrics.epoch.set(complete.0);

@@ -75,9 +75,9 @@ impl Sequencer {
     /// Notes what epochs decided, after everybody was told: here, or on the log thread if a job waits.
     pub(super) fn write_outcomes(&mut self) {
         for epoch in std::mem::take(&mut self.inline.outcomes) {
-            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch));
+            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &[]));
             match written {
-                None => self.log.send(Job::Outcome(epoch)),
+                None => self.log.send(Job::Outcome(epoch, Vec::new())),
                 Some(Ok(())) => {}
                 Some(Err(error)) => self.write_failed(&error),
             }

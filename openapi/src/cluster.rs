@@ -1,0 +1,58 @@
+//! The cluster that a node belongs to, as that node sees it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The cluster, as one of its nodes sees it. A node that runs alone has no name, and itself in the list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterInfo {
+    /// Name of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "orders")]
+    pub name: Option<String>,
+    /// The node that answers.
+    #[schema(minimum = 0, example = 1)]
+    pub node: u16,
+    /// Whether it takes transactions: a majority of the nodes answers it, and it leads its own log.
+    #[schema(example = true)]
+    pub takes_commits: bool,
+    /// Last epoch that it has decided.
+    #[schema(example = "8841")]
+    pub epoch: String,
+    /// Digest of all outcomes up to that epoch: nodes with the same epoch have the same.
+    #[schema(example = "9f86d081884c7d65")]
+    pub digest: String,
+    /// The node through which changes of configuration go, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub control_leader: Option<u16>,
+    /// All nodes, ascending.
+    pub nodes: Vec<ClusterNode>,
+}
+
+/// A node of a cluster, as another one sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterNode {
+    /// Its number.
+    #[schema(minimum = 0, example = 2)]
+    pub node: u16,
+    /// Where the other nodes reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "10.1.0.2:7421")]
+    pub address: Option<String>,
+    /// Whether the answering node is connected with it, both ways; true for itself.
+    #[schema(example = true)]
+    pub connected: bool,
+    /// When something arrived from it last, milliseconds ago.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 40)]
+    pub silent_ms: Option<u32>,
+    /// The node that leads its log: itself when all is well, another one while it is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub led_by: Option<u16>,
+    /// Why there is no connection, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "10.1.0.2:7421 refuses the connection")]
+    pub problem: Option<String>,
+}

@@ -1,0 +1,166 @@
+//! Which cluster a node belongs to: what the configuration says, checked and read.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+use tribunal_log::ClusterIdentity;
+use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
+
+use crate::config::Cluster;
+
+/// Characters of a cluster's secret, at least.
+const SECRET_CHARS_MIN: usize = 32;
+/// Highest number of a node: 10 bits, as in a CSN.
+const NODE_MAX: u16 = 1023;
+/// Incarnation of the groups that a cluster begins with.
+const FIRST: Incarnation = Incarnation(1);
+
+/// The cluster of a node.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Its name.
+    pub name: String,
+    /// This node.
+    pub node: NodeId,
+    /// What the logs of all nodes have in common.
+    pub identity: ClusterIdentity,
+    /// Where each node is, this one included: `host:port`.
+    pub nodes: BTreeMap<NodeId, String>,
+}
+
+impl Membership {
+    /// Checks what the configuration says of the cluster, and reads the secret.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn read(config: &Cluster) -> Result<Membership, Vec<String>> {
+        let mut faults = Vec::new();
+        let mut fault = |text: String| faults.push(format!("configuration: {text}"));
+        if config.name.is_empty() || config.name.len() > 64 || !config.name.chars().all(is_plain) {
+            fault("`cluster.name` is 1 to 64 letters, digits, `-`, `_` or `.`".into());
+        }
+        let mut nodes = BTreeMap::new();
+        for node in &config.nodes {
+            if !(1..=NODE_MAX).contains(&node.id) {
+                fault(format!("`cluster.nodes` has a node {}; numbers are 1 to {NODE_MAX}", node.id));
+            }
+            let port = node.address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+            if port.is_none_or(|port| port.parse::<u16>().is_err()) {
+                fault(format!("the address of node {} in `cluster.nodes` is not host:port: {}", node.id, node.address));
+            }
+            if nodes.insert(NodeId(node.id), node.address.clone()).is_some() {
+                fault(format!("`cluster.nodes` has node {} twice", node.id));
+            }
+        }
+        if !nodes.contains_key(&NodeId(config.node)) {
+            fault(format!("`cluster.node` is {}, but `cluster.nodes` has no such node", config.node));
+        }
+        let secret = std::fs::read_to_string(&config.secret_file).unwrap_or_else(|error| {
+            fault(format!("`cluster.secret_file`: cannot read {}: {error}", config.secret_file.display()));
+            "-".repeat(SECRET_CHARS_MIN)
+        });
+        let secret = secret.trim();
+        if secret.chars().count() < SECRET_CHARS_MIN {
+            fault(format!(
+                "{} has less than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good secret",
+                config.secret_file.display()
+            ));
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let identity = identity_of(&config.name, secret);
+        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, nodes })
+    }
+
+    /// Returns the group that a node leads when all is well.
+    #[must_use]
+    pub fn group_of(node: NodeId) -> GroupId {
+        GroupId { node, incarnation: FIRST }
+    }
+
+    /// Returns whether this node gives a new cluster its configuration: only one may, or it would depend on who is faster.
+    #[must_use]
+    pub fn seeds(&self) -> bool {
+        self.nodes.keys().next() == Some(&self.node)
+    }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
+/// Derives what all logs of a cluster have in common from what its nodes share.
+fn identity_of(name: &str, secret: &str) -> ClusterIdentity {
+    let derived = |purpose: &str| {
+        let parts = ["tribunal cluster", purpose, name, secret].map(|part| part.as_bytes());
+        let mut hash = Sha256::new();
+        parts.iter().for_each(|part| {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        });
+        let hash = hash.finalize();
+        let mut first = [0; 16];
+        first.copy_from_slice(&hash[..16]);
+        first
+    };
+    ClusterIdentity { id: LogId(derived("log")), incarnation: FIRST, row_secret: derived("rows") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::ClusterNode;
+
+    fn cluster(secret_file: PathBuf) -> Cluster {
+        let nodes = (1..=3).map(|id| ClusterNode { id, address: format!("10.1.0.{id}:7421") }).collect();
+        Cluster {
+            name: "orders".into(),
+            node: 2,
+            listen: "10.1.0.2:7421".parse().unwrap(),
+            secret_file,
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            authority_file: PathBuf::new(),
+            nodes,
+        }
+    }
+
+    #[test]
+    fn nodes_that_share_name_and_secret_share_an_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        std::fs::write(&one, "0123456789abcdef0123456789abcdef\n").unwrap();
+        std::fs::write(&two, "0123456789abcdef0123456789abcdeF").unwrap();
+        let identity = |file: &PathBuf, name: &str| {
+            Membership::read(&Cluster { name: name.into(), ..cluster(file.clone()) }).unwrap().identity
+        };
+        assert_eq!(identity(&one, "orders"), identity(&one, "orders"));
+        assert!(identity(&one, "orders") != identity(&two, "orders"));
+        assert!(identity(&one, "orders") != identity(&one, "other"));
+        let member = Membership::read(&cluster(one)).unwrap();
+        assert!(!member.seeds() && Membership { node: NodeId(1), ..member }.seeds());
+    }
+
+    #[test]
+    fn every_fault_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let short = dir.path().join("short");
+        std::fs::write(&short, "too short").unwrap();
+        let mut config = cluster(short);
+        config.name = "a b".into();
+        config.node = 9;
+        config.nodes.push(ClusterNode { id: 3, address: "somewhere".into() });
+        config.nodes.push(ClusterNode { id: 0, address: ":1".into() });
+        let faults = Membership::read(&config).unwrap_err().join("\n");
+        for expected in
+            ["`cluster.name`", "no such node", "node 3 twice", "not host:port: somewhere", "a node 0", "less than 32"]
+        {
+            assert!(faults.contains(expected), "{expected}: {faults}");
+        }
+        config.secret_file = dir.path().join("missing");
+        assert!(Membership::read(&config).unwrap_err().join("\n").contains("cannot read"));
+    }
+}

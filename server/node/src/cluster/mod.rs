@@ -1,0 +1,7 @@
+//! What a node that is a member of a cluster has beside one that runs alone.
+
+pub mod group_logs;
+pub mod links;
+pub mod membership;
+pub mod recovery;
+pub mod view;

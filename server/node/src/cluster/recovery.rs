@@ -1,0 +1,236 @@
+//! From the log of a cluster's member to a member that continues where its process stopped.
+//!
+//! Everything that is known here to be agreed on comes again through the member, as it came the first time; an epoch whose
+//! outcome the log has must be decided as it was. The rest comes from the other nodes, once they can be reached.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tribunal_core::batcher::Batcher;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
+use tribunal_core::visibility::Visibility;
+use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
+use tribunal_member::{GroupPoint, Input, Member, MemberStart, Members, Output, RaftSettings, StoredGroup};
+use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
+use tribunal_types::{ControlIndex, Csn, Epoch, EpochOutcome, GroupId, PluginActivation};
+
+use crate::cluster::group_logs::GroupLogs;
+use crate::cluster::membership::Membership;
+use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for};
+use crate::commit::shards::Workers;
+use crate::commit::waiters::Channels;
+use crate::config::Config;
+use crate::plugins::plugin_loader::PluginLoader;
+use crate::plugins::policies::PolicySet;
+
+/// A member of a cluster as this process runs it.
+pub type NodeMember = Member<Channels, PolicySet, Workers, GroupLogs>;
+
+/// Time between two ticks.
+pub const TICK: Duration = Duration::from_millis(30);
+/// Ticks without a leader after which an election may begin.
+const ELECTION_TICKS: u16 = 10;
+/// Ticks between two heartbeats.
+const HEARTBEAT_TICKS: u16 = 2;
+/// How long others wait for a group whose leader is alive and brings nothing.
+const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
+/// Own batches on their way to a majority at a time.
+const IN_FLIGHT_MAX: usize = 4;
+/// Bytes of a batch, unless it is a single transaction.
+const BATCH_BYTES_MAX: usize = 1024 * 1024;
+
+/// A member before its threads start.
+pub struct RecoveredMember {
+    /// Writes the log.
+    pub log: DiskLog,
+    /// Reads it.
+    pub reader: LogReader,
+    /// Hashes row keys.
+    pub keyer: RowKeyer,
+    /// The member.
+    pub member: Box<NodeMember>,
+    /// Where its monotonic clock begins.
+    pub started: Instant,
+    /// Plugins that the configuration names, for a cluster that has none yet.
+    pub activations: Vec<PluginActivation>,
+}
+
+/// What the process draws at its start: no two starts have the same.
+#[derive(Clone, Copy)]
+pub struct Drawn {
+    /// Names its changes of configuration.
+    pub run: u64,
+    /// Seed of its elections.
+    pub seed: u64,
+}
+
+/// Opens the log in `config.data` and brings a member up to what it contains.
+///
+/// # Errors
+/// In words: what is wrong and what to do about it.
+pub fn recover_member(
+    config: &Config,
+    membership: &Membership,
+    loader: Arc<PluginLoader>,
+    settings: Settings,
+    drawn: Drawn,
+) -> Result<RecoveredMember, String> {
+    let started = Instant::now();
+    let options = LogOptions {
+        node: membership.node,
+        cluster: Some(membership.identity),
+        retention_ms: config.log.retention_hours * 3_600_000,
+        retention_bytes: config.log.retention_bytes,
+        ..LogOptions::default()
+    };
+    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
+    let (log, reader, found) = (opened.writer, opened.reader, opened.recovered);
+    found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
+    let mut policies = PolicySet::new(config, loader)?;
+    let activations = policies.go_live(ReplicatedState::default().slots())?;
+    let keyer = RowKeyer::new(found.row_secret);
+    let groups: Vec<GroupId> = membership.nodes.keys().map(|node| Membership::group_of(*node)).collect();
+    let first = Members::first(membership.nodes.keys().copied());
+    let stored = |group: GroupId| StoredGroup {
+        group,
+        state: reader.group_state(group),
+        applied: GroupPoint { members: first.clone(), ..GroupPoint::default() },
+    };
+    let own = Membership::group_of(membership.node);
+    let settings = Settings {
+        // An image does not yet tell how far it has read the groups.
+        image_every_bytes: u64::MAX,
+        in_flight_max: IN_FLIGHT_MAX,
+        batch_bytes_max: BATCH_BYTES_MAX,
+        take_over_after: Some(TAKE_OVER_AFTER),
+        ..settings
+    };
+    let replica = ReplicaStart {
+        group: own,
+        leads: false,
+        resolver: Resolver::new(ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() }),
+        epochs: Epochs::new(&groups, Epoch(1), 0),
+        batcher: Batcher::new(own, Csn::new(0, own.node)),
+        visibility: Visibility::new(Epoch(0)),
+        replicated: ReplicatedState::default(),
+        control: ControlIndex(0),
+        run: drawn.run,
+        policies,
+        executor: Workers::start(threads_for(config.shards))?,
+        settings,
+    };
+    let now = Now::default();
+    let start = MemberStart {
+        node: membership.node,
+        group: own,
+        replica: Replica::new(replica, now),
+        control: ControlIndex(0),
+        keyer,
+        log: GroupLogs(reader.clone()),
+        raft: RaftSettings { election_ticks: ELECTION_TICKS, heartbeat_ticks: HEARTBEAT_TICKS, seed: drawn.seed },
+        groups: [GroupId::CONTROL].into_iter().chain(groups).map(stored).collect(),
+    };
+    let member = Member::new(start, now).map_err(|error| error.to_string())?;
+    let mut replay = Replay { member, log, reader, epochs: 0 };
+    replay.run()?;
+    let Replay { member, log, reader, epochs } = replay;
+    tracing::info!(
+        epoch = member.replica().last_complete().0,
+        replayed = epochs,
+        rows = member.replica().resolver().stats().rows,
+        ms = started.elapsed().as_millis() as u64,
+        "recovered"
+    );
+    // Who was named by the control log counts; what nobody named is for the first start of the cluster.
+    let slots = member.replica().replicated().slots();
+    let is_named =
+        |wanted: &PluginActivation| slots.slot(&wanted.choice.slot).is_some_and(|slot| slot.active().is_some());
+    let activations = activations.into_iter().filter(|wanted| !is_named(wanted)).collect();
+    Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), started, activations })
+}
+
+struct Replay {
+    member: NodeMember,
+    log: DiskLog,
+    reader: LogReader,
+    /// Decided epochs.
+    epochs: u64,
+}
+
+impl Replay {
+    /// Brings the member what is known here to be agreed on, until there is no more.
+    fn run(&mut self) -> Result<(), String> {
+        loop {
+            let mut synced = None;
+            while let Some(output) = self.member.poll() {
+                synced = self.carry_out(output)?.or(synced);
+            }
+            let Some(number) = synced else { return Ok(()) };
+            self.log.sync().map_err(|error| error.to_string())?;
+            // A member refuses nothing of its own log.
+            self.member.step(Input::Persisted(number), Now::default()).map_err(|refused| refused.to_string())?;
+        }
+    }
+
+    /// Returns the number of a sync that is asked for.
+    fn carry_out(&mut self, output: Output<Channels>) -> Result<Option<u64>, String> {
+        let failed = |error: LogError| error.to_string();
+        match output {
+            Output::Append { group, id, content } => {
+                self.log.append_group_entry(group, id, &content).map_err(failed)?
+            }
+            Output::SetState { group, state } => self.log.set_group_state(group, &state).map_err(failed)?,
+            Output::Sync { number, .. } => return Ok(Some(number)),
+            Output::Decided { decided, entries } => {
+                self.epochs += 1;
+                append_or_compare(&mut self.log, &self.reader, &decided.outcome, &entries).map_err(failed)?;
+            }
+            Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
+            Output::NeedsImage { group, .. } => {
+                return Err(cannot_go_on(group, "entries that it needs are no longer there"));
+            }
+            // Nobody is connected, and nobody waits.
+            Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
+        }
+        Ok(None)
+    }
+}
+
+/// Writes an outcome, unless the log has it from before the process started: then it must be the same.
+///
+/// # Errors
+/// If it is not, or if durability is in doubt.
+pub fn append_or_compare(
+    log: &mut DiskLog,
+    reader: &LogReader,
+    outcome: &EpochOutcome,
+    entries: &[(GroupId, u64)],
+) -> Result<(), LogError> {
+    if !log.has_outcome(outcome.epoch) {
+        return log.append_epoch(outcome, entries);
+    }
+    match reader.outcome(outcome.epoch)? {
+        Some(stored) if stored.digest != outcome.digest => {
+            let reason = format!(
+                "epoch {} was decided otherwise before this start (digest {:?}, now {:?}): the node's state has diverged. Start it \
+                 with the version that wrote the log; if that does not help, give it an empty data directory and a \
+                 number that was never used",
+                outcome.epoch, stored.digest, outcome.digest
+            );
+            Err(LogError::Io { reason })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that a group's log cannot be followed.
+#[must_use]
+pub fn cannot_go_on(group: GroupId, reason: &str) -> String {
+    if group == GroupId::CONTROL {
+        return format!("the control log cannot be followed: {reason}");
+    }
+    format!("the log of node {} cannot be followed: {reason}", group.node)
+}

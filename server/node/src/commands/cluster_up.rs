@@ -1,0 +1,344 @@
+//! `tribunal cluster up`: runs a cluster on this machine; makes its files first.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tribunal_api::StoreDeclaration;
+use tribunal_client::Client;
+use tribunal_peer::Authority;
+use tribunal_types::NodeId;
+
+use crate::commands::cli::{ClusterUp, program};
+use crate::commands::output::out;
+use crate::commands::store::block_on;
+use crate::config::{Cluster, ClusterNode, Config};
+
+/// Name of the clusters that are run on one machine.
+const LOCAL: &str = "local";
+/// How long the nodes may take to listen.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the nodes may take to stop.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long a node that ended stays away.
+const RESTART_AFTER: Duration = Duration::from_secs(2);
+/// How often the nodes are looked after.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A node of a cluster on this machine.
+struct LocalNode {
+    id: u16,
+    dir: PathBuf,
+    url: String,
+    process: Option<Child>,
+    /// When it ended, if it is not running.
+    ended: Option<Instant>,
+}
+
+/// Runs a cluster on loopback until it is stopped.
+///
+/// # Errors
+/// If files cannot be written, a node does not start, or the cluster is not configured.
+pub fn run(flags: &ClusterUp) -> Result<(), String> {
+    if !flags.data.join(SECRET_FILE).exists() {
+        create(flags)?;
+    }
+    let mut nodes = read_nodes(&flags.data)?;
+    if flags.nodes.is_some_and(|wanted| usize::from(wanted) != nodes.len()) {
+        return Err(format!(
+            "{} has a cluster of {} nodes; leave --nodes out, or use another directory with --data",
+            flags.data.display(),
+            nodes.len()
+        ));
+    }
+    let stop = stop_signal()?;
+    let started = start_all(&mut nodes).and_then(|()| declare_kv(&nodes));
+    let ran = started.map(|()| {
+        tell(&nodes);
+        watch(&mut nodes, &stop);
+    });
+    stop_all(&mut nodes);
+    ran
+}
+
+const SECRET_FILE: &str = "cluster.secret";
+const AUTHORITY_FILE: &str = "authority.pem";
+const CONFIG_FILE: &str = "tribunal.toml";
+
+/// Makes the files of a new cluster.
+fn create(flags: &ClusterUp) -> Result<(), String> {
+    let count = flags.nodes.unwrap_or(3);
+    let authority = Authority::create(LOCAL)?;
+    // Both stay taken until all are known, so that no port is given twice.
+    let taken = (1..=count).map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
+    let mut apis = Vec::new();
+    for ix in 0..count {
+        let port = if flags.port == 0 { 0 } else { flags.port.checked_add(ix).ok_or("--port is too large")? };
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port));
+        apis.push(listener.map_err(|error| {
+            format!("cannot listen on 127.0.0.1:{port}: {error}; choose other ports with --port (0 takes free ones)")
+        })?);
+    }
+    let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
+    let peers = taken.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+    let nodes = (1..).zip(&peers).map(|(id, peer)| ClusterNode { id, address: peer.to_string() }).collect::<Vec<_>>();
+    fs::create_dir_all(&flags.data).map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
+    let root = fs::canonicalize(&flags.data).map_err(|error| format!("{}: {error}", flags.data.display()))?;
+    write_file(&root.join(AUTHORITY_FILE), authority.certificate_pem(), 0o644)?;
+    write_file(&root.join("authority.key"), &authority.key_pem(), 0o600)?;
+    for ((id, peer), api) in (1..).zip(&peers).zip(&apis) {
+        let dir = root.join(format!("node-{id}"));
+        fs::create_dir_all(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        let certificate = authority.node_certificate(NodeId(id), &["127.0.0.1".to_owned()])?;
+        write_file(&dir.join("node.pem"), &certificate.certificate_pem, 0o644)?;
+        write_file(&dir.join("node.key"), &certificate.key_pem, 0o600)?;
+        let config = Config {
+            listen: address(api)?,
+            data: dir.join("data"),
+            cluster: Some(Cluster {
+                name: LOCAL.to_owned(),
+                node: id,
+                listen: *peer,
+                secret_file: root.join(SECRET_FILE),
+                cert_file: dir.join("node.pem"),
+                key_file: dir.join("node.key"),
+                authority_file: root.join(AUTHORITY_FILE),
+                nodes: nodes.clone(),
+            }),
+            ..Config::default()
+        };
+        let text = toml::to_string(&config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+        write_file(&dir.join(CONFIG_FILE), &text, 0o644)?;
+    }
+    // Last: with it, the cluster is whole.
+    write_file(&root.join(SECRET_FILE), &draw_secret()?, 0o600)
+}
+
+fn free_port() -> Result<TcpListener, String> {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    TcpListener::bind(any).map_err(|error| format!("no free port on loopback: {error}"))
+}
+
+fn draw_secret() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the operating system gives no random bytes".to_owned())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+}
+
+fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), String> {
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Finds the nodes of a cluster that was made before.
+fn read_nodes(data: &Path) -> Result<Vec<LocalNode>, String> {
+    let mut nodes = BTreeMap::new();
+    for id in 1.. {
+        let dir = data.join(format!("node-{id}"));
+        let file = dir.join(CONFIG_FILE);
+        if !file.exists() {
+            break;
+        }
+        let config = Config::read(Some(&file))?;
+        let url = format!("http://{}", config.listen);
+        nodes.insert(id, LocalNode { id, dir, url, process: None, ended: None });
+    }
+    if nodes.is_empty() {
+        return Err(format!(
+            "{} has no node-1/{CONFIG_FILE}; remove the directory to make a new cluster",
+            data.display()
+        ));
+    }
+    Ok(nodes.into_values().collect())
+}
+
+impl LocalNode {
+    /// Starts the process; returns its output, which says when it listens.
+    fn start(&mut self) -> Result<ChildStdout, String> {
+        let failed = |error: std::io::Error| format!("cannot start node {}: {error}", self.id);
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log_file()).map_err(failed)?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = Command::new(program);
+        command.arg("serve").arg("--config").arg(self.dir.join(CONFIG_FILE));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        // Ctrl-C in a terminal reaches all processes of it: they are stopped one by one instead.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut process = command.spawn().map_err(failed)?;
+        let output = process.stdout.take().ok_or_else(|| format!("node {} has no output", self.id))?;
+        self.process = Some(process);
+        self.ended = None;
+        Ok(output)
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.dir.join("log.txt")
+    }
+
+    /// Notes whether the process has ended; returns how, the first time.
+    fn look(&mut self) -> Option<String> {
+        let status = self.process.as_mut()?.try_wait().ok().flatten()?;
+        self.process = None;
+        self.ended = Some(Instant::now());
+        Some(status.to_string())
+    }
+}
+
+/// Starts all nodes and waits until all of them listen.
+fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
+    let outputs = nodes.iter_mut().map(LocalNode::start).collect::<Result<Vec<_>, _>>()?;
+    let (told, listening) = std::sync::mpsc::channel();
+    for (id, output) in (1_u16..).zip(outputs) {
+        let told = told.clone();
+        std::thread::spawn(move || {
+            // Read to its end, or the node could not write.
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if line.contains("listens on") {
+                    let _ = told.send(id);
+                }
+            }
+        });
+    }
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut missing = nodes.len();
+    while missing > 0 {
+        if listening.recv_timeout(POLL).is_ok() {
+            missing -= 1;
+        }
+        for node in &mut *nodes {
+            if let Some(status) = node.look() {
+                return Err(format!("node {} did not start ({status}): {}", node.id, last_line(&node.log_file())));
+            }
+        }
+        if Instant::now() >= deadline {
+            let logs = nodes[0].log_file();
+            let seconds = START_TIMEOUT.as_secs();
+            return Err(format!(
+                "the nodes did not start within {seconds} s; see {} and those beside it",
+                logs.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn last_line(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().next_back().map_or_else(|| format!("see {}", file.display()), str::to_owned)
+}
+
+/// Declares the embedded store `kv`, as `tribunal dev` does.
+fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
+    let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
+    block_on(async move {
+        Client::new(&nodes[0].url)?.declare_store("kv", &declaration).await?;
+        // Each node follows the configuration by itself, a moment later.
+        for node in nodes {
+            let client = Client::new(&node.url)?;
+            while !client.stores().await?.iter().any(|store| store.store == "kv") {
+                tokio::time::sleep(POLL).await;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn tell(nodes: &[LocalNode]) {
+    out!("tribunal runs a cluster of {} nodes, with the embedded store `kv`:\n", nodes.len());
+    for node in nodes {
+        let pid = node.process.as_ref().map_or(0, Child::id);
+        out!("  node {}  {}  process {pid}, log {}", node.id, node.url, node.log_file().display());
+    }
+    let pid = nodes.last().and_then(|node| node.process.as_ref()).map_or(0, Child::id);
+    out!("\nEvery node takes transactions. Kill one, and nothing that was acknowledged is lost: kill -9 {pid}");
+    out!(
+        "It is started again after {} s. State: {} cluster status --url {}",
+        RESTART_AFTER.as_secs(),
+        program(),
+        nodes[0].url
+    );
+    out!("Ctrl-C stops all.");
+}
+
+/// Restarts nodes that end, until it is told to stop.
+fn watch(nodes: &mut [LocalNode], stop: &std::sync::mpsc::Receiver<()>) {
+    while stop.recv_timeout(POLL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        for node in &mut *nodes {
+            if let Some(status) = node.look() {
+                out!("node {} ended ({status})", node.id);
+            }
+            if node.ended.is_some_and(|ended| ended.elapsed() >= RESTART_AFTER) {
+                restart(node);
+            }
+        }
+    }
+}
+
+fn restart(node: &mut LocalNode) {
+    match node.start() {
+        Ok(output) => {
+            let id = node.id;
+            std::thread::spawn(move || {
+                for line in BufReader::new(output).lines().map_while(Result::ok) {
+                    if line.contains("listens on") {
+                        out!("node {id} is back");
+                    }
+                }
+            });
+        }
+        Err(error) => {
+            out!("{error}");
+            node.ended = Some(Instant::now());
+        }
+    }
+}
+
+fn stop_all(nodes: &mut [LocalNode]) {
+    for process in nodes.iter().filter_map(|node| node.process.as_ref()) {
+        if let Some(pid) = rustix::process::Pid::from_raw(process.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    for node in nodes {
+        let Some(process) = &mut node.process else { continue };
+        while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(POLL);
+        }
+        // What has ended cannot be killed, and must be waited for.
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+}
+
+/// Returns a channel that is told of SIGINT and SIGTERM.
+fn stop_signal() -> Result<std::sync::mpsc::Receiver<()>, String> {
+    let (told, stop) = std::sync::mpsc::channel();
+    let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let (mut interrupt, mut terminate) = {
+        use tokio::signal::unix::{SignalKind, signal};
+        let _entered = runtime.enter();
+        (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if told.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+    });
+    Ok(stop)
+}

@@ -1,0 +1,69 @@
+//! What decides: the replica of a node that runs alone, or a member of a cluster. The sequencer treats them alike.
+
+use tribunal_member::{Input, Output};
+use tribunal_replica::{Effect, Event, Now, Replica};
+
+use crate::cluster::recovery::NodeMember;
+use crate::commit::shards::Workers;
+use crate::commit::waiters::Channels;
+use crate::plugins::policies::PolicySet;
+
+/// The replica of this node.
+pub type NodeReplica = Replica<Channels, PolicySet, Workers>;
+
+/// What decides.
+pub enum Decider {
+    /// A replica whose proposals the log takes as they are.
+    Alone(Box<NodeReplica>),
+    /// A member whose proposals a majority agrees on.
+    Member(Box<NodeMember>),
+}
+
+impl Decider {
+    /// Returns the replica.
+    #[must_use]
+    pub fn replica(&self) -> &NodeReplica {
+        match self {
+            Decider::Alone(replica) => replica,
+            Decider::Member(member) => member.replica(),
+        }
+    }
+
+    /// Returns the replica, for what has no effects.
+    pub fn replica_mut(&mut self) -> &mut NodeReplica {
+        match self {
+            Decider::Alone(replica) => replica,
+            Decider::Member(member) => member.replica_mut(),
+        }
+    }
+
+    /// Returns the member, if the node is one.
+    pub fn member(&mut self) -> Option<&mut NodeMember> {
+        match self {
+            Decider::Alone(_) => None,
+            Decider::Member(member) => Some(member),
+        }
+    }
+
+    /// Brings an event to the replica. What follows comes from [`Decider::poll`].
+    pub fn step(&mut self, event: Event<Channels>, now: Now) {
+        match self {
+            Decider::Alone(replica) => replica.step(event, now),
+            Decider::Member(member) => {
+                let refused = member.step(Input::Replica(event), now);
+                debug_assert!(refused.is_ok(), "only what peers send is refused");
+            }
+        }
+    }
+
+    /// Returns the next thing to do.
+    pub fn poll(&mut self) -> Option<Output<Channels>> {
+        match self {
+            Decider::Alone(replica) => replica.poll().map(|effect| match effect {
+                Effect::Decided(decided) => Output::Decided { decided, entries: Vec::new() },
+                effect => Output::Effect(effect),
+            }),
+            Decider::Member(member) => member.poll(),
+        }
+    }
+}

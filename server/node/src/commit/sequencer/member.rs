@@ -1,0 +1,98 @@
+//! What a member of a cluster needs beside a replica: ticks, frames of its peers, records of its groups, fresh reads.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tribunal_member::{Input, Output};
+use tribunal_types::Epoch;
+
+use super::Sequencer;
+use crate::cluster::recovery::{TICK, cannot_go_on};
+use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::waiters::Channels;
+
+/// Fresh reads that wait for the other nodes.
+#[derive(Default)]
+pub(super) struct FreshReads {
+    last: u64,
+    waiting: BTreeMap<u64, oneshot::Sender<Option<Epoch>>>,
+}
+
+impl Sequencer {
+    /// Brings an input to the member, if the node is one, and carries out what follows.
+    pub(super) fn bring(&mut self, input: Input<Channels>) {
+        let now = self.now();
+        let Some(member) = self.decider.member() else { return };
+        if let Err(refused) = member.step(input, now) {
+            tracing::debug!(%refused, "a frame was refused");
+        }
+        self.follow();
+    }
+
+    /// Returns how long nothing is due.
+    pub(super) fn wake_in(&mut self) -> Option<Duration> {
+        let replica = self.decider.replica().wake_in(self.now());
+        if self.decider.member().is_none() {
+            return replica;
+        }
+        let tick = TICK.saturating_sub(self.ticked_at.elapsed());
+        Some(replica.map_or(tick, |replica| replica.min(tick)))
+    }
+
+    /// Tells the member that time has passed, if it has. Ticks that were missed are not made up for: a node that was paused would depose
+    /// everybody.
+    pub(super) fn tick_member(&mut self) {
+        if self.ticked_at.elapsed() >= TICK {
+            self.ticked_at = Instant::now();
+            self.bring(Input::Tick);
+            if let Some(member) = self.decider.member() {
+                self.shared.view.follow(member);
+            }
+        }
+    }
+
+    /// Answers with the last epoch that includes what was acknowledged anywhere before now.
+    pub(super) fn read_fresh(&mut self, reply: oneshot::Sender<Option<Epoch>>) {
+        if self.decider.member().is_none() {
+            let _ = reply.send(Some(self.replica().last_complete()));
+            return;
+        }
+        self.reads.last += 1;
+        let read = self.reads.last;
+        self.reads.waiting.insert(read, reply);
+        self.bring(Input::Fresh(read));
+    }
+
+    pub(super) fn member_output(&mut self, output: Output<Channels>) {
+        match output {
+            Output::Append { group, id, content } => self.round.records.push(GroupWrite::Entry(group, id, content)),
+            Output::SetState { group, state } => self.round.records.push(GroupWrite::State(group, state)),
+            Output::Sync { number, urgent: true } => self.round.sync = Some(number),
+            // The next one carries it.
+            Output::Sync { urgent: false, .. } => {}
+            Output::Send { to, frame } => (self.state.send)(to, frame),
+            Output::Fresh { read, epoch } => {
+                let reply = self.reads.waiting.remove(&read);
+                if let Some(reply) = reply {
+                    let _ = reply.send(epoch);
+                }
+            }
+            Output::NeedsImage { group, .. } => {
+                let reason = cannot_go_on(group, "entries that it needs are no longer there");
+                self.inline.failed.get_or_insert(reason);
+            }
+            Output::Failed { group, reason } => {
+                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
+            }
+            Output::Effect(_) | Output::Decided { .. } => unreachable!("not the member's own"),
+        }
+    }
+
+    /// Hands the log thread what the groups write, in one piece.
+    pub(super) fn write_round(&mut self) {
+        if !self.round.records.is_empty() || self.round.sync.is_some() {
+            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
+        }
+    }
+}
