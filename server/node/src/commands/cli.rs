@@ -108,6 +108,8 @@ pub struct Dev {
 pub enum ClusterCommand {
     /// Run several open nodes on loopback that decide together, with an embedded store `kv`, for development.
     Up(ClusterUp),
+    /// Write the certificates, the secret and the configurations of a cluster on machines of its own.
+    Certificates(ClusterCertificates),
     /// Show the nodes of a cluster: who is connected, who leads whose log, how far each has decided.
     Status {
         /// Any node.
@@ -125,9 +127,48 @@ pub struct ClusterUp {
     /// Directory of the nodes' files. A cluster that is there goes on.
     #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
     pub data: PathBuf,
-    /// Port of the first node of a new cluster; the others take the following ones. 0 takes free ones.
+    /// Port of the first node of a new cluster. The others take the following ones, and between themselves those from 10 after
+    /// it on. 0 takes free ones.
     #[arg(long, default_value_t = 7420)]
     pub port: u16,
+}
+
+/// Flags of `tribunal cluster certificates`.
+#[derive(Debug, Args)]
+pub struct ClusterCertificates {
+    /// Name of the cluster.
+    #[arg(long)]
+    pub name: String,
+    /// Number and host (name or IP address) of a node, such as 1=10.1.0.1; once for each node.
+    #[arg(long, required = true, value_name = "NUMBER=HOST", value_parser = NodeAt::from_flag)]
+    pub node: Vec<NodeAt>,
+    /// Directory of the files.
+    #[arg(long, default_value = "cluster-files", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Port of the API on each node.
+    #[arg(long, default_value_t = 7420)]
+    pub port: u16,
+    /// Port for the other nodes on each node.
+    #[arg(long, default_value_t = 7421)]
+    pub peer_port: u16,
+}
+
+/// A node and where it is.
+#[derive(Clone, Debug)]
+pub struct NodeAt {
+    /// Its number.
+    pub id: u16,
+    /// Host name or IP address.
+    pub host: String,
+}
+
+impl NodeAt {
+    fn from_flag(text: &str) -> Result<NodeAt, String> {
+        let parts = text.split_once('=').filter(|(_, host)| !host.is_empty());
+        let parsed = parts.and_then(|(id, host)| Some((id.parse().ok().filter(|id| (1..=1023).contains(id))?, host)));
+        let (id, host) = parsed.ok_or("a node is NUMBER=HOST, with a number from 1 to 1023, such as 1=10.1.0.1")?;
+        Ok(NodeAt { id, host: host.to_owned() })
+    }
 }
 
 /// Demonstrations.

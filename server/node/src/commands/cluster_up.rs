@@ -2,26 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ring::rand::{SecureRandom, SystemRandom};
 use tribunal_api::StoreDeclaration;
 use tribunal_client::Client;
-use tribunal_peer::Authority;
-use tribunal_types::NodeId;
 
 use crate::commands::cli::{ClusterUp, program};
+use crate::commands::cluster_files::{self, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
-use crate::config::{Cluster, ClusterNode, Config};
+use crate::config::Config;
 
 /// Name of the clusters that are run on one machine.
 const LOCAL: &str = "local";
+/// The ports for other nodes begin so far after those of the API.
+const PEER_PORTS: u16 = 10;
 /// How long the nodes may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the nodes may take to stop.
@@ -67,74 +66,32 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
     ran
 }
 
-const SECRET_FILE: &str = "cluster.secret";
-const AUTHORITY_FILE: &str = "authority.pem";
 const CONFIG_FILE: &str = "tribunal.toml";
 
 /// Makes the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
     let count = flags.nodes.unwrap_or(3);
-    let authority = Authority::create(LOCAL)?;
-    // Both stay taken until all are known, so that no port is given twice.
-    let taken = (1..=count).map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
-    let mut apis = Vec::new();
-    for ix in 0..count {
-        let port = if flags.port == 0 { 0 } else { flags.port.checked_add(ix).ok_or("--port is too large")? };
-        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port));
-        apis.push(listener.map_err(|error| {
-            format!("cannot listen on 127.0.0.1:{port}: {error}; choose other ports with --port (0 takes free ones)")
-        })?);
-    }
-    let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
-    let peers = taken.iter().map(address).collect::<Result<Vec<_>, _>>()?;
-    let nodes = (1..).zip(&peers).map(|(id, peer)| ClusterNode { id, address: peer.to_string() }).collect::<Vec<_>>();
+    // All stay taken until all are known, so that no port is given twice.
+    let apis = (0..count).map(|ix| take_port(flags.port, ix)).collect::<Result<Vec<_>, _>>()?;
+    let peers = (0..count).map(|ix| take_port(flags.port, PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&flags.data).map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
     let root = fs::canonicalize(&flags.data).map_err(|error| format!("{}: {error}", flags.data.display()))?;
-    write_file(&root.join(AUTHORITY_FILE), authority.certificate_pem(), 0o644)?;
-    write_file(&root.join("authority.key"), &authority.key_pem(), 0o600)?;
-    for ((id, peer), api) in (1..).zip(&peers).zip(&apis) {
-        let dir = root.join(format!("node-{id}"));
-        fs::create_dir_all(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-        let certificate = authority.node_certificate(NodeId(id), &["127.0.0.1".to_owned()])?;
-        write_file(&dir.join("node.pem"), &certificate.certificate_pem, 0o644)?;
-        write_file(&dir.join("node.key"), &certificate.key_pem, 0o600)?;
-        let config = Config {
-            listen: address(api)?,
-            data: dir.join("data"),
-            cluster: Some(Cluster {
-                name: LOCAL.to_owned(),
-                node: id,
-                listen: *peer,
-                secret_file: root.join(SECRET_FILE),
-                cert_file: dir.join("node.pem"),
-                key_file: dir.join("node.key"),
-                authority_file: root.join(AUTHORITY_FILE),
-                nodes: nodes.clone(),
-            }),
-            ..Config::default()
-        };
-        let text = toml::to_string(&config).map_err(|error| format!("cannot write the configuration: {error}"))?;
-        write_file(&dir.join(CONFIG_FILE), &text, 0o644)?;
+    let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
+    let mut nodes = Vec::new();
+    for ((id, api), peer) in (1..).zip(&apis).zip(&peers) {
+        let (api, listen, dir) = (address(api)?, address(peer)?, root.join(format!("node-{id}")));
+        let (host, data) = (listen.ip().to_string(), dir.join("data"));
+        nodes.push(NodeFiles { id, address: listen.to_string(), listen, host, api, data, dir });
     }
-    // Last: with it, the cluster is whole.
-    write_file(&root.join(SECRET_FILE), &draw_secret()?, 0o600)
+    cluster_files::create(&root, LOCAL, &nodes, false)
 }
 
-fn free_port() -> Result<TcpListener, String> {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    TcpListener::bind(any).map_err(|error| format!("no free port on loopback: {error}"))
-}
-
-fn draw_secret() -> Result<String, String> {
-    let mut bytes = [0; 32];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| "the operating system gives no random bytes".to_owned())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
-}
-
-fn write_file(path: &Path, content: &str, mode: u32) -> Result<(), String> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+/// Takes the port at `offset` from the first one, or any if that is 0.
+fn take_port(first: u16, offset: u16) -> Result<TcpListener, String> {
+    let port = if first == 0 { 0 } else { first.checked_add(offset).ok_or("--port is too large")? };
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
+        format!("cannot listen on 127.0.0.1:{port}: {error}; choose other ports with --port (0 takes free ones)")
+    })
 }
 
 /// Finds the nodes of a cluster that was made before.

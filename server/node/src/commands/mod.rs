@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod cli;
+mod cluster_files;
 mod cluster_status;
 mod cluster_up;
 mod config;
@@ -42,6 +43,7 @@ pub fn run(command: Command) -> Result<(), String> {
     match command {
         Command::Dev(flags) => serve::dev(flags),
         Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
+        Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
         Command::Cluster(ClusterCommand::Status { target }) => cluster_status::run(&target),
         Command::Serve { config } => serve::serve(&config),
         Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),

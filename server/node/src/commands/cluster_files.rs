@@ -1,0 +1,145 @@
+//! The files of a cluster: its authority, its secret, and of each node a certificate, a key and a configuration.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tribunal_peer::{Authority, NodeCertificate};
+use tribunal_types::NodeId;
+
+use crate::commands::cli::{ClusterCertificates, NodeAt, program};
+use crate::commands::output::out;
+use crate::config::{Cluster, ClusterNode, Config};
+
+/// The secret that all nodes share. It is written last: with it, the files are whole.
+pub const SECRET_FILE: &str = "cluster.secret";
+const AUTHORITY_FILE: &str = "authority.pem";
+const AUTHORITY_KEY_FILE: &str = "authority.key";
+
+/// Only for the owner of the process.
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+/// One node of new files.
+pub struct NodeFiles {
+    /// Its number.
+    pub id: u16,
+    /// Where the others reach it.
+    pub address: String,
+    /// Where it listens for them.
+    pub listen: SocketAddr,
+    /// Host name or IP address in its certificate.
+    pub host: String,
+    /// Address of its API.
+    pub api: SocketAddr,
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Directory of its own files.
+    pub dir: PathBuf,
+}
+
+/// Writes the files of a cluster into `root`, which exists. Callers of its API need a key if `needs_keys`.
+///
+/// # Errors
+/// In words, if something cannot be made or written.
+pub fn create(root: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) -> Result<(), String> {
+    let authority = authority_in(root, name)?;
+    let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
+    for node in nodes {
+        fs::create_dir_all(&node.dir).map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
+        let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
+        write(&node.dir.join("node.pem"), &certificate.certificate_pem, PUBLIC)?;
+        write(&node.dir.join("node.key"), &certificate.key_pem, PRIVATE)?;
+        let mut config = Config {
+            listen: node.api,
+            data: node.data.clone(),
+            cluster: Some(Cluster {
+                name: name.to_owned(),
+                node: node.id,
+                listen: node.listen,
+                secret_file: root.join(SECRET_FILE),
+                cert_file: node.dir.join("node.pem"),
+                key_file: node.dir.join("node.key"),
+                authority_file: root.join(AUTHORITY_FILE),
+                nodes: all.clone(),
+            }),
+            ..Config::default()
+        };
+        config.auth.required = needs_keys;
+        let text = toml::to_string(&config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+        write(&node.dir.join("tribunal.toml"), &text, PUBLIC)?;
+    }
+    write(&root.join(SECRET_FILE), &draw_secret()?, PRIVATE)
+}
+
+/// Restores the authority that an earlier attempt wrote, or makes one.
+fn authority_in(root: &Path, name: &str) -> Result<Authority, String> {
+    let (certificate, key) = (root.join(AUTHORITY_FILE), root.join(AUTHORITY_KEY_FILE));
+    if let (Ok(certificate_pem), Ok(key_pem)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
+        return Authority::restore(name, &NodeCertificate { certificate_pem, key_pem });
+    }
+    let authority = Authority::create(name)?;
+    write(&certificate, authority.certificate_pem(), PUBLIC)?;
+    write(&key, &authority.key_pem(), PRIVATE)?;
+    Ok(authority)
+}
+
+/// `tribunal cluster certificates`: writes the files of a cluster on machines of its own.
+///
+/// # Errors
+/// If the directory holds a cluster, or something cannot be written.
+pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
+    let root = &flags.out;
+    if root.join(SECRET_FILE).exists() {
+        return Err(format!("{} holds the files of a cluster; choose another directory with --out", root.display()));
+    }
+    fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
+    let nodes: Vec<NodeFiles> = flags.node.iter().map(|at| of_machine(at, flags)).collect();
+    create(root, &flags.name, &nodes, true)?;
+    for node in &nodes {
+        out!(
+            "node {}: {} (copy it to {} with {SECRET_FILE} and {AUTHORITY_FILE})",
+            node.id,
+            node.dir.display(),
+            node.host
+        );
+    }
+    out!(
+        "\nKeep {} away from the nodes: it signs certificates of this cluster.",
+        root.join(AUTHORITY_KEY_FILE).display()
+    );
+    out!("Review node-*/tribunal.toml, then on each machine: {} serve --config node-N/tribunal.toml", program());
+    Ok(())
+}
+
+fn of_machine(at: &NodeAt, flags: &ClusterCertificates) -> NodeFiles {
+    let unspecified = std::net::Ipv4Addr::UNSPECIFIED;
+    NodeFiles {
+        id: at.id,
+        address: if at.host.contains(':') {
+            format!("[{}]:{}", at.host, flags.peer_port)
+        } else {
+            format!("{}:{}", at.host, flags.peer_port)
+        },
+        listen: SocketAddr::from((unspecified, flags.peer_port)),
+        host: at.host.clone(),
+        api: SocketAddr::from((unspecified, flags.port)),
+        data: PathBuf::from("tribunal-data"),
+        dir: flags.out.join(format!("node-{}", at.id)),
+    }
+}
+
+fn draw_secret() -> Result<String, String> {
+    let mut bytes = [0; 32];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| "the operating system gives no random bytes".to_owned())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+}
+
+fn write(path: &Path, content: &str, mode: u32) -> Result<(), String> {
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}

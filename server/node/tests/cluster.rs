@@ -1,0 +1,279 @@
+//! Clusters of real processes on loopback: every node takes transactions, and nothing that was acknowledged is lost.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::cluster::Cluster;
+use support::{Node, eventually, new_id};
+
+fn insert(key: &str) -> Value {
+    json!({"writes": [{"op": "insert", "store": "kv", "key": format!("{key}/L"), "value": 1},
+                      {"op": "insert", "store": "kv", "key": format!("{key}/R"), "value": 1}]})
+}
+
+/// Posts a commit until there is a verdict, at one node after the other, always under the same id.
+fn until_decided(nodes: &[&Node], id: &str, body: &Value) -> Value {
+    let mut turn = 0;
+    eventually("a verdict", || {
+        turn += 1;
+        let answer = nodes[turn % nodes.len()].try_post(&format!("/v1/txns/{id}/commit"), body).ok()?;
+        (answer.status == 200).then_some(answer.body)
+    })
+}
+
+/// What clients were told: the verdict of each id, by the key that it inserts.
+type Told = Mutex<BTreeMap<String, (String, Option<Value>)>>;
+
+/// Commits at one node until it is told to stop.
+fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let (id, key) = (new_id(), format!("{name}-{n}"));
+        let answer = node.try_post(&format!("/v1/txns/{id}/commit"), &insert(&key)).ok();
+        let verdict = answer.filter(|answer| answer.status == 200).map(|answer| answer.body);
+        if verdict.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        told.lock().unwrap().insert(key, (id, verdict));
+    }
+}
+
+/// Checks on every node that its log is that of all, that what was acknowledged is there, and that ids tell the rest.
+fn check(cluster: &Cluster, told: &Told) -> usize {
+    cluster.settled();
+    let told = told.lock().unwrap();
+    let logs: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
+    assert!(logs.iter().all(|log| *log == logs[0]), "all nodes have the same log");
+    let mut keys = BTreeMap::new();
+    for (lsn, record) in (1..).zip(&logs[0]) {
+        assert_eq!(record["lsn"], lsn.to_string(), "the log is dense");
+        let writes = record["writes"].as_array().expect("writes");
+        assert_eq!(writes.len(), 2, "both rows or none: {record}");
+        let key = writes[0]["key"].as_str().expect("a key").trim_end_matches("/L").to_owned();
+        assert!(keys.insert(key, record).is_none(), "committed twice: {record}");
+    }
+    for (key, (id, verdict)) in told.iter() {
+        match verdict {
+            Some(verdict) => {
+                let record = keys.get(key).unwrap_or_else(|| panic!("acknowledged {key} is lost"));
+                assert_eq!(record["version"], verdict["version"]);
+            }
+            None => {
+                for node in cluster.running() {
+                    let status = node.get(&format!("/v1/txns/{id}?fence=true")).body;
+                    assert_eq!(status["status"] == "committed", keys.contains_key(key), "{status}");
+                }
+            }
+        }
+    }
+    told.values().filter(|(_, verdict)| verdict.is_some()).count()
+}
+
+#[test]
+fn every_node_takes_transactions_and_all_decide_the_same() {
+    let cluster = Cluster::start(3);
+    for id in cluster.ids() {
+        cluster.node(id).put_row(&format!("from/{id}"), i64::from(id));
+    }
+    for id in cluster.ids() {
+        // What was acknowledged elsewhere is visible here at once, if that is asked for.
+        let begun = cluster.node(id).post("/v1/txns", &json!({"consistency": "fresh", "stores": ["kv"]}));
+        assert_eq!(begun.status, 201, "{}", begun.body);
+        for other in cluster.ids() {
+            let row = cluster.node(id).get(&format!("/v1/stores/kv/rows/from/{other}"));
+            assert_eq!(row.body["value"], other, "{}", row.body);
+        }
+    }
+    // Two nodes insert the same rows at the same time: one of them wins.
+    for round in 0..20 {
+        let key = format!("contended/{round}");
+        let verdicts: Vec<Value> = std::thread::scope(|scope| {
+            let commits: Vec<_> = [1, 2]
+                .map(|id| {
+                    scope.spawn({
+                        let (cluster, key) = (&cluster, &key);
+                        move || cluster.node(id).commit(&insert(key)).body
+                    })
+                })
+                .into();
+            commits.into_iter().map(|commit| commit.join().unwrap()).collect()
+        });
+        let won = verdicts.iter().filter(|verdict| verdict["status"] == "committed").count();
+        assert_eq!(won, 1, "{verdicts:?}");
+    }
+    // An id has one verdict, wherever it is asked for or sent again.
+    let (id, body) = (new_id(), insert("once"));
+    let first = cluster.node(1).post(&format!("/v1/txns/{id}/commit"), &body).body;
+    for node in cluster.running() {
+        let again = node.post(&format!("/v1/txns/{id}/commit"), &body).body;
+        assert_eq!((&again["version"], &again["status"]), (&first["version"], &json!("committed")), "{again}");
+    }
+    cluster.settled();
+    let logs: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
+    assert!(logs[0].len() >= 24 && logs.iter().all(|log| *log == logs[0]));
+}
+
+#[test]
+fn kill_9_of_a_node_under_load_loses_nothing() {
+    let mut cluster = Cluster::start(3);
+    let told = Told::default();
+    for round in 0..4_u16 {
+        let victim = 1 + round % 3;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (id, worker) in (1..=3_u16).flat_map(|id| [(id, 0), (id, 1)]) {
+                let (node, told, stop) = (cluster.node(id), &told, &stop);
+                scope.spawn(move || load(node, &format!("{round}-{id}-{worker}"), told, stop));
+            }
+            std::thread::sleep(Duration::from_millis(200 + u64::from(round) * 70));
+            cluster.node(victim).signal("KILL");
+            let before = told.lock().unwrap().len();
+            // The others take over what it led, and decide without it.
+            eventually("the others to go on", || {
+                let told = told.lock().unwrap();
+                let since = told
+                    .iter()
+                    .filter(|(key, (_, verdict))| verdict.is_some() && !key.starts_with(&format!("{round}-{victim}-")));
+                (since.count() > 0 && told.len() > before + 50).then_some(())
+            });
+            stop.store(true, Ordering::Relaxed);
+        });
+        cluster.take(victim).kill();
+        cluster.start_node(victim);
+        cluster.ready();
+        check(&cluster, &told);
+    }
+    let acknowledged = check(&cluster, &told);
+    println!("{acknowledged} acknowledged commits, none lost");
+    assert!(acknowledged > 100);
+}
+
+#[test]
+fn a_minority_decides_nothing_and_says_so() {
+    let mut cluster = Cluster::start(3);
+    cluster.node(1).put_row("before", 1);
+    cluster.settled();
+    cluster.take(2).kill();
+    cluster.take(3).kill();
+    let left = cluster.node(1);
+    eventually("the node to notice that it is alone", || (left.get("/readyz").status == 503).then_some(()));
+    let reasons = left.get("/readyz").body["reasons"].to_string();
+    assert!(reasons.contains("majority"), "{reasons}");
+    let refused = left.commit(&insert("alone"));
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("majority"), "{}", refused.body);
+    let fresh = left.post("/v1/txns", &json!({"stores": ["kv"], "consistency": "fresh", "wait_ms": 300}));
+    assert_eq!(fresh.status, 503, "{}", fresh.body);
+    assert_eq!(left.get("/v1/stores/kv/rows/before").body["value"], 1, "its storage stays readable");
+    let status = left.get("/v1/cluster").body;
+    assert_eq!((&status["takes_commits"], &status["nodes"][1]["connected"]), (&json!(false), &json!(false)));
+    assert!(status["nodes"][1]["problem"].is_string(), "{status}");
+    cluster.start_all();
+    cluster.ready();
+    cluster.node(1).put_row("after", 2);
+    cluster.settled();
+}
+
+#[test]
+fn a_node_that_hangs_is_not_waited_for_and_catches_up() {
+    let cluster = Cluster::start(3);
+    cluster.node(1).put_row("first", 1);
+    cluster.node(3).signal("STOP");
+    let others = [cluster.node(1), cluster.node(2)];
+    let begun = Instant::now();
+    for n in 0..50 {
+        until_decided(&others, &new_id(), &insert(&format!("without/{n}")));
+    }
+    println!("50 commits without the node that hangs took {} ms", begun.elapsed().as_millis());
+    cluster.node(3).signal("CONT");
+    cluster.ready();
+    cluster.settled();
+    cluster.node(3).put_row("last", 1);
+    cluster.settled();
+}
+
+#[test]
+fn a_restart_of_all_nodes_continues() {
+    let mut cluster = Cluster::start(3);
+    for n in 0..100_u16 {
+        cluster.node(1 + n % 3).put_row(&format!("row/{n}"), i64::from(n));
+    }
+    let before = cluster.settled();
+    let logs = cluster.node(1).log_of("kv");
+    for id in cluster.ids() {
+        assert!(cluster.take(id).stop().success());
+    }
+    cluster.start_all();
+    cluster.ready();
+    let after = cluster.settled();
+    assert!(after[0].as_str().unwrap().parse::<u64>() >= before[0].as_str().unwrap().parse::<u64>());
+    assert!(cluster.running().all(|node| node.log_of("kv") == logs));
+    cluster.node(2).put_row("row/7", 1);
+    cluster.settled();
+}
+
+#[test]
+fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
+    let mut cluster = Cluster::start(3);
+    cluster.node(1).put_row("row", 1);
+    cluster.settled();
+    for id in cluster.ids() {
+        cluster.take(id).kill();
+    }
+    let refused = |command: Command| Node::spawn(command).err().expect("it must not start");
+    let file = |id: u16| cluster.node_dir(id).join("tribunal.toml");
+    let config = std::fs::read_to_string(file(1)).unwrap();
+    let with = |from: &str, to: &str| {
+        assert!(config.contains(from), "{from}");
+        std::fs::write(file(1), config.replacen(from, to, 1)).unwrap();
+        refused(cluster.command(1))
+    };
+    // The directory of another node, the certificate of another node, another secret, another name.
+    let other_data = with("node-1/data", "node-2/data");
+    assert!(other_data.contains("the log of node 2, and this is node 1"), "{other_data}");
+    let other_certificate = with("node-1/node.pem", "node-2/node.pem");
+    assert!(other_certificate.contains("node.key") || other_certificate.contains("key"), "{other_certificate}");
+    let other_name = with("name = \"test\"", "name = \"else\"");
+    assert!(other_name.contains("another cluster"), "{other_name}");
+    let unknown = with("node = 1\n", "node = 9\n");
+    assert!(unknown.contains("no such node"), "{unknown}");
+    std::fs::write(cluster.dir().join("secret"), "another secret, of as many characters").unwrap();
+    std::fs::write(file(1), &config).unwrap();
+    assert!(refused(cluster.command(1)).contains("another cluster"));
+    std::fs::write(cluster.dir().join("secret"), "short").unwrap();
+    assert!(refused(cluster.command(1)).contains("less than 32 characters"));
+    // Nor does its log serve a node that runs alone, or a salvage.
+    let data = cluster.node_dir(1).join("data");
+    let alone = Node::try_start(&data, &[]).err().expect("it must not start");
+    assert!(alone.contains("a member of a cluster"), "{alone}");
+    let salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["log", "salvage", "--accept-loss", "--data"])
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert!(!salvage.status.success(), "a member is not salvaged");
+}
+
+#[test]
+fn what_a_cluster_cannot_do_yet_is_refused_with_a_reason() {
+    let cluster = Cluster::start(1);
+    let node = cluster.node(1);
+    let store = json!({"adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:1"}});
+    let refused = node.put("/v1/stores/pushed", &store);
+    assert_eq!((refused.status, refused.body["code"].as_str()), (422, Some("adaptor_invalid")), "{}", refused.body);
+    let refused = node.put_wasm("/v1/admin/plugins/mine", b"\0asm");
+    assert_eq!((refused.status, refused.body["code"].as_str()), (422, Some("plugin_refused")), "{}", refused.body);
+    // A log-only store works, and so does a cluster of one node.
+    assert_eq!(node.put("/v1/stores/pulled", &json!({})).status, 201);
+    let write = json!({"op": "insert", "store": "pulled", "key": "a", "value": 1});
+    assert_eq!(node.commit(&json!({"writes": [write]})).body["status"], "committed");
+    assert_eq!(node.log_of("pulled").len(), 1);
+}

@@ -1,0 +1,144 @@
+//! Real processes that are the nodes of one cluster on loopback.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use serde_json::{Value, json};
+use tribunal_peer::Authority;
+use tribunal_types::NodeId;
+
+use super::{Node, eventually};
+
+/// A cluster. Its nodes are killed when it is dropped.
+pub struct Cluster {
+    dir: tempfile::TempDir,
+    /// Each node, while it runs.
+    nodes: Vec<Option<Node>>,
+}
+
+/// Returns a port that is free, below those that the system gives to others.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let offset = (std::process::id() as u16).wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 12_000 + offset % 18_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Cluster {
+    /// Writes the files of `count` nodes; starts none.
+    pub fn prepare(count: u16) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::create("test").expect("an authority");
+        std::fs::write(dir.path().join("authority.pem"), authority.certificate_pem()).expect("written");
+        std::fs::write(dir.path().join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
+        let ports: Vec<u16> = (0..count).map(|_| free_port()).collect();
+        let mut nodes = String::new();
+        for (id, port) in (1..).zip(&ports) {
+            let _ = write!(nodes, "[[cluster.nodes]]\nid = {id}\naddress = \"127.0.0.1:{port}\"\n");
+        }
+        for (id, port) in (1..).zip(&ports) {
+            let node = dir.path().join(format!("node-{id}"));
+            std::fs::create_dir(&node).expect("a directory");
+            let certificate = authority.node_certificate(NodeId(id), &[]).expect("a certificate");
+            std::fs::write(node.join("node.pem"), certificate.certificate_pem).expect("written");
+            std::fs::write(node.join("node.key"), certificate.key_pem).expect("written");
+            let (root, own) = (dir.path().display(), node.display());
+            let config = format!(
+                "listen = \"127.0.0.1:0\"\ndata = \"{own}/data\"\n[cluster]\nname = \"test\"\nnode = {id}\nlisten = \"127.0.0.1:{port}\"\n\
+                 secret_file = \"{root}/secret\"\ncert_file = \"{own}/node.pem\"\nkey_file = \"{own}/node.key\"\n\
+                 authority_file = \"{root}/authority.pem\"\n{nodes}"
+            );
+            std::fs::write(node.join("tribunal.toml"), config).expect("written");
+        }
+        Cluster { dir, nodes: (0..count).map(|_| None).collect() }
+    }
+
+    /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
+    pub fn start(count: u16) -> Cluster {
+        let mut cluster = Cluster::prepare(count);
+        cluster.start_all();
+        let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+        assert_eq!(declared.status, 201, "{}", declared.body);
+        cluster.ready();
+        cluster
+    }
+
+    /// Starts all nodes that do not run. Those of a new cluster wait for each other.
+    pub fn start_all(&mut self) {
+        let missing: Vec<u16> = self.ids().filter(|id| self.nodes[usize::from(id - 1)].is_none()).collect();
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let starts: Vec<_> = missing.iter().map(|id| scope.spawn(|| Node::spawn(self.command(*id)))).collect();
+            starts.into_iter().map(|start| start.join().expect("no panic")).collect()
+        });
+        for (id, node) in missing.into_iter().zip(started) {
+            self.nodes[usize::from(id - 1)] = Some(node.unwrap_or_else(|stderr| panic!("node {id}: {stderr}")));
+        }
+    }
+
+    /// Starts one node, although others may not run.
+    pub fn start_node(&mut self, id: u16) {
+        let node = Node::spawn(self.command(id)).unwrap_or_else(|stderr| panic!("node {id}: {stderr}"));
+        self.nodes[usize::from(id - 1)] = Some(node);
+    }
+
+    /// Returns the command that runs a node.
+    pub fn command(&self, id: u16) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.arg("serve").arg("--config").arg(self.node_dir(id).join("tribunal.toml"));
+        command
+    }
+
+    pub fn node_dir(&self, id: u16) -> PathBuf {
+        self.dir.path().join(format!("node-{id}"))
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = u16> + use<> {
+        1..=self.nodes.len() as u16
+    }
+
+    pub fn node(&self, id: u16) -> &Node {
+        self.nodes[usize::from(id - 1)].as_ref().expect("it runs")
+    }
+
+    /// Takes a node out, to kill or to stop it.
+    pub fn take(&mut self, id: u16) -> Node {
+        self.nodes[usize::from(id - 1)].take().expect("it runs")
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().flatten()
+    }
+
+    /// Waits until all nodes that run take transactions and know the store `kv`.
+    pub fn ready(&self) {
+        for node in self.running() {
+            eventually("a node to be ready", || {
+                let ready = node.get("/readyz").status == 200 && node.get("/v1/stores/kv").status == 200;
+                ready.then_some(())
+            });
+        }
+    }
+
+    /// Waits until all nodes that run have decided the same, and returns that.
+    pub fn settled(&self) -> Value {
+        eventually("all nodes to decide the same", || {
+            let mut states = self.running().map(|node| {
+                let info = node.get("/v1/cluster").body;
+                json!([info["epoch"], info["digest"]])
+            });
+            let first = states.next()?;
+            states.all(|state| state == first).then_some(first)
+        })
+    }
+}
