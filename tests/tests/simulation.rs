@@ -53,6 +53,8 @@ fn many_seeds_keep_all_promises() {
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
     assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
+    let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
+    assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
 
 #[test]

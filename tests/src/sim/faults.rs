@@ -30,7 +30,7 @@ pub enum Fault {
     /// A clock jumps, by up to ten seconds.
     ClockJump,
     /// A machine's ticks come too fast or too slow.
-    ClockDrift,
+    WrongPace,
     /// A process hands its leaderships over.
     HandOver,
 }
@@ -50,7 +50,7 @@ impl Fault {
         Fault::Bridge,
         Fault::BadLinks,
         Fault::ClockJump,
-        Fault::ClockDrift,
+        Fault::WrongPace,
         Fault::HandOver,
     ];
 

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{ControlChange, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
-use crate::cluster::tracked;
+use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
 use crate::sim::machine::{Machine, SimMember, TICK_US};
@@ -76,6 +76,8 @@ pub struct Report {
     pub changes: u64,
     /// Epochs that a process decided again after a start, and found in its log with the same outcome.
     pub outcomes_again: u64,
+    /// Changes that were agreed on again, after they had been sent twice.
+    pub repeats: u64,
     /// Epochs with items, and of these, epochs to which several nodes contributed.
     pub epochs: (usize, usize),
     /// Times that each fault happened.
@@ -131,7 +133,7 @@ pub(super) struct World {
     pub(super) slow_disks: bool,
     /// When an entry was last written.
     pub(super) appended_us: u64,
-    changes: u64,
+    pub(super) changes: Changes,
 }
 
 /// Plays a run.
@@ -176,7 +178,7 @@ impl World {
             cut_off: BTreeMap::new(),
             slow_disks: false,
             appended_us: 0,
-            changes: 0,
+            changes: Changes::default(),
             random,
         };
         for node in 1..=machines {
@@ -326,13 +328,9 @@ impl World {
         }
         // Often two at once.
         for _ in 0..self.random.between(1, 2) {
-            self.changes += 1;
-            let change = match self.random.between(0, 2) {
-                0 => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
-                _ => ControlChange::DeclareStore(tracked(0, &format!("s{}", self.changes % 20))),
-            };
-            let changes = self.changes;
-            self.step(node, Input::Replica(Event::Control(change, changes)))?;
+            let start = self.machine(node).starts;
+            let (number, change) = self.changes.draw(node, start, &mut self.random);
+            self.step(node, Input::Replica(Event::Control(change, number)))?;
         }
         Ok(())
     }
@@ -367,7 +365,7 @@ impl World {
             }
             Fault::BadLinks => self.network.quality = Quality { lost: 150, twice: 150, jitter_us: 40_000 },
             Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
-            Fault::ClockDrift => self.machine(node).pace = pace,
+            Fault::WrongPace => self.machine(node).pace = pace,
             Fault::HandOver if self.machine(node).paused_until > self.time_us => {}
             Fault::HandOver => return self.step(node, Input::HandOver),
         }
@@ -382,7 +380,7 @@ impl World {
             Fault::Blackout => return (1..=self.machines.len() as u16).try_for_each(|node| self.start(node)),
             Fault::SlowDisks => self.slow_disks = false,
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
-            Fault::ClockDrift => self.machine(node).pace = 1000,
+            Fault::WrongPace => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
                 self.network.repair();
                 self.network.quality = Quality::default();
@@ -433,6 +431,7 @@ impl World {
             }
         }
         self.invariant_all_are_answered()?;
+        self.invariant_changes_are_applied_once()?;
         let epochs = self.member(1).ok_or("it runs")?.replica().last_complete().0;
         if epochs > self.witness.epochs() as u64 * EPOCHS_PER_DECIDED_MAX {
             return Err(format!("{epochs} epochs for {} with items", self.witness.epochs()));
@@ -451,10 +450,22 @@ impl World {
     /// A process that is still alive has answered all that it was asked.
     fn invariant_all_are_answered(&self) -> Result<(), String> {
         let alive = |&(node, start): &(u16, u64)| self.machines[usize::from(node) - 1].starts == start;
-        match self.waiters.iter().find(|(_, process)| alive(process)) {
-            Some((attempt, (node, _))) => Err(format!("node {node} never answers attempt {attempt}")),
+        if let Some((attempt, (node, _))) = self.waiters.iter().find(|(_, process)| alive(process)) {
+            return Err(format!("node {node} never answers attempt {attempt}"));
+        }
+        match self.changes.unanswered(|node, start| alive(&(node, start))) {
+            Some((change, node)) => Err(format!("node {node} never answers change {change}")),
             None => Ok(()),
         }
+    }
+
+    /// All machines are in one state by now, so one of them shows it.
+    fn invariant_changes_are_applied_once(&mut self) -> Result<(), String> {
+        let process = self.machines[0].process.as_ref().ok_or("it runs")?;
+        let (log, state) = (&process.reader, process.member.replica().replicated());
+        let repeats = self.changes.invariant_changes_are_applied_once(log, state)?;
+        self.report.repeats = repeats;
+        Ok(())
     }
 
     /// A process answers once.
