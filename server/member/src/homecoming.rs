@@ -1,7 +1,8 @@
 //! When a group that was taken over goes back to the node whose group it is.
 //!
-//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. One
-//! whose disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as long as the one before.
+//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it.
+//! One whose disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as
+//! long as the one before.
 
 use std::collections::BTreeMap;
 

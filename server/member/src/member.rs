@@ -254,10 +254,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     fn propose(&mut self, batch: Arc<Batch>) {
+        // What belongs to a term that has not begun would be taken for lost when it begins.
+        if !self.roles.leads(batch.group) {
+            return self.events.push_back(Event::NotProposed(batch));
+        }
         let mut payload = Vec::new();
         encode_batch(&batch, &mut payload);
-        // What belongs to a term that has not begun would be taken for lost when it begins.
-        if !self.roles.leads(batch.group) || self.raft.propose(batch.group, payload).is_err() {
+        if self.raft.propose(batch.group, payload).is_err() {
             self.events.push_back(Event::NotProposed(batch));
         } else if planted(Bug::AckBeforeMajority) {
             self.events.push_back(Event::Entry(batch));
