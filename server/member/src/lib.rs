@@ -21,6 +21,7 @@ mod homecoming;
 mod input;
 mod member;
 mod output;
+mod own_entries;
 mod roles;
 mod sources;
 

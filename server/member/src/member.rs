@@ -18,6 +18,7 @@ use crate::fresh_reads::FreshReads;
 use crate::homecoming::Homecoming;
 use crate::input::Input;
 use crate::output::Output;
+use crate::own_entries::OwnEntries;
 use crate::roles::Roles;
 use crate::sources::Sources;
 
@@ -31,7 +32,7 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub replica: Replica<W, P, E>,
     /// Last control entry that the replica's state includes.
     pub control: ControlIndex,
-    /// Names rows: the same on all members.
+    /// Names rows: the same on all members, and for what their clients send.
     pub keyer: RowKeyer,
     /// Reads the groups' logs.
     pub log: L,
@@ -58,6 +59,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     roles: Roles,
     homecoming: Homecoming,
     fresh: FreshReads,
+    own: OwnEntries,
     /// Index of the last entry of each group that the replica has received.
     reached: BTreeMap<GroupId, u64>,
     sources: Sources,
@@ -89,6 +91,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             roles: Roles::new(node),
             homecoming: Homecoming::default(),
             fresh: FreshReads::default(),
+            own: OwnEntries::default(),
             reached: BTreeMap::new(),
             sources: Sources::default(),
             read: VecDeque::new(),
@@ -260,11 +263,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
         let mut payload = Vec::new();
         encode_batch(&batch, &mut payload);
-        if self.raft.propose(batch.group, payload).is_err() {
-            self.events.push_back(Event::NotProposed(batch));
-        } else if planted(Bug::AckBeforeMajority) {
-            self.events.push_back(Event::Entry(batch));
+        let Ok(id) = self.raft.propose(batch.group, payload) else {
+            return self.events.push_back(Event::NotProposed(batch));
+        };
+        if planted(Bug::AckBeforeMajority) {
+            self.events.push_back(Event::Entry(Arc::clone(&batch)));
         }
+        self.own.proposed(id, batch);
     }
 
     /// Proposes the next change of configuration, or returns what sends it to the leader.
@@ -295,6 +300,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
             RaftOutput::TermBegun { group, id, leading } => {
                 self.reached(group, id);
+                self.own.term_begun(group, id.term);
                 self.term_begun(group, id.term, leading);
             }
             RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
@@ -325,6 +331,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.reached(group, id);
         let event = if group == GroupId::CONTROL {
             decode_control(payload).map(|entry| self.control_entry(entry))
+        } else if let Some(batch) = self.own.committed(group, id) {
+            Ok(Event::Entry(batch))
         } else {
             let keyer = self.keyer;
             let batch = decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key));
