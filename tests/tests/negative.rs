@@ -238,8 +238,9 @@ fn control_histories_until_caught() -> Option<u32> {
 
 /// Returns after how many seeds a simulated cluster notices whatever is planted.
 fn seeds_until_caught() -> Option<u64> {
-    (1..=SEEDS_MAX)
-        .find(|&seed| is_caught(|| play(Run { seed, trace: false, planted: None }).map(drop).map_err(|wrong| wrong.0)))
+    (1..=SEEDS_MAX).find(|&seed| {
+        is_caught(|| play(Run { seed, trace: false, planted: None, only: None }).map(drop).map_err(|wrong| wrong.0))
+    })
 }
 
 #[test]

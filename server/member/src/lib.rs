@@ -17,11 +17,13 @@
 mod control_proposals;
 mod frame;
 mod fresh_reads;
+mod handing_over;
 mod homecoming;
 mod input;
 mod member;
 mod output;
 mod own_entries;
+mod presence;
 mod roles;
 mod sources;
 

@@ -59,7 +59,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String
 fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
     let mut broken = 0;
     for seed in runs.from..runs.from + runs.count {
-        match play(Run { seed, trace: runs.trace, planted: None }) {
+        match play(Run { seed, trace: runs.trace, planted: None, only: None }) {
             Ok((report, trace)) => {
                 print_trace(&trace, out)?;
                 writeln!(out, "seed {seed}: {report:?}")?;

@@ -31,8 +31,8 @@ pub enum Fault {
     ClockJump,
     /// A machine's ticks come too fast or too slow.
     WrongPace,
-    /// A process hands its leaderships over.
-    HandOver,
+    /// A process is stopped as planned: it hands its leaderships over, and ends.
+    PlannedStop,
 }
 
 impl Fault {
@@ -51,7 +51,7 @@ impl Fault {
         Fault::BadLinks,
         Fault::ClockJump,
         Fault::WrongPace,
-        Fault::HandOver,
+        Fault::PlannedStop,
     ];
 
     /// Returns whether it ends by a repair of the network.

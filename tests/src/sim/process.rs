@@ -114,6 +114,7 @@ impl World {
                 self.report.changes += 1;
                 self.changes.invariant_a_change_is_answered_once(node, change, reply)
             }
+            Effect::Stopped => self.stopped(node),
             _ => Ok(()),
         }
     }

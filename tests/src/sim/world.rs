@@ -32,6 +32,12 @@ const START_AGAIN_US: u64 = 300_000;
 const DECIDED_MIN: u64 = 250;
 /// When clients stop in any case, microseconds.
 const CLIENTS_STOP_US: u64 = 20_000_000;
+/// How long a process that is about to stop has to hand its leaderships over, microseconds.
+const HANDING_OVER_US: u64 = 600_000;
+/// How long a process that stops may wait for what is under way, microseconds.
+const STOPPING_US: u64 = 300_000;
+/// Time between two faults if there is one kind only, microseconds: enough for groups to go home.
+const APART_US: u64 = 3_000_000;
 /// Clients.
 const CLIENTS: usize = 5;
 /// Epochs for each one with items, at most: nodes with little to do seal ahead by the time, not by what others have sealed.
@@ -55,6 +61,8 @@ pub struct Run {
     pub trace: bool,
     /// The bug.
     pub planted: Option<Planted>,
+    /// No other faults than this one, and one after the other.
+    pub only: Option<Fault>,
 }
 
 /// What a run has seen.
@@ -80,6 +88,10 @@ pub struct Report {
     pub repeats: u64,
     /// Epochs with items, and of these, epochs to which several nodes contributed.
     pub epochs: (usize, usize),
+    /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
+    pub stops: (u64, u64),
+    /// Attempts that had no answer in time, although the process that was asked still runs.
+    pub unanswered: u64,
     /// Times that each fault happened.
     pub faults: BTreeMap<Fault, u64>,
     /// Longest time from an attempt to its verdict, microseconds.
@@ -102,6 +114,7 @@ pub(super) enum Happening {
     ReadFresh,
     Fault(Planned),
     Repair(Fault, u16),
+    Stop { node: u16, start: u64, now: bool },
 }
 
 /// The world.
@@ -195,7 +208,15 @@ impl World {
         for client in 0..CLIENTS {
             world.later(800_000, Happening::ClientActs { client, asked: 1 });
         }
-        for planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
+        let mut free_us = 0;
+        for mut planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
+            if let Some(only) = run.only {
+                planned.fault = only;
+                if planned.at_us < free_us {
+                    continue;
+                }
+                free_us = planned.at_us + planned.lasts_us + APART_US;
+            }
             world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
         }
         world.later(900_000, Happening::Change);
@@ -246,7 +267,10 @@ impl World {
 
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         let at = match happening {
-            Happening::Tick { node, .. } | Happening::Synced { node, .. } | Happening::AckedEarly { node, .. } => node,
+            Happening::Tick { node, .. }
+            | Happening::Synced { node, .. }
+            | Happening::AckedEarly { node, .. }
+            | Happening::Stop { node, .. } => node,
             Happening::Frame { to, .. } => to,
             _ => 0,
         };
@@ -270,6 +294,7 @@ impl World {
             Happening::ReadFresh => self.read_fresh(),
             Happening::Fault(planned) => self.fault(planned),
             Happening::Repair(fault, node) => self.repair(fault, node),
+            Happening::Stop { node, start, now } => self.stop(node, start, now),
         }
     }
 
@@ -366,11 +391,48 @@ impl World {
             Fault::BadLinks => self.network.quality = Quality { lost: 150, twice: 150, jitter_us: 40_000 },
             Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
             Fault::WrongPace => self.machine(node).pace = pace,
-            Fault::HandOver if self.machine(node).paused_until > self.time_us => {}
-            Fault::HandOver => return self.step(node, Input::HandOver),
+            Fault::PlannedStop if self.machine(node).paused_until > self.time_us => {}
+            Fault::PlannedStop => {
+                let start = self.machine(node).starts;
+                self.later(HANDING_OVER_US, Happening::Stop { node, start, now: false });
+                self.later(HANDING_OVER_US + STOPPING_US, Happening::Stop { node, start, now: true });
+                return self.step(node, Input::HandOver);
+            }
         }
         self.later(lasts_us, Happening::Repair(fault, node));
         Ok(())
+    }
+
+    /// A process that has handed its leaderships over stops; if it has not in time, it must not wait any longer.
+    fn stop(&mut self, node: u16, start: u64, now: bool) -> Result<(), String> {
+        let machine = self.machine(node);
+        if machine.starts != start || machine.process.is_none() {
+            return Ok(());
+        }
+        self.report.stops.1 += u64::from(now);
+        self.step(node, Input::Replica(if now { Event::StopNow } else { Event::Stop }))?;
+        if now && self.machine(node).process.is_some() {
+            return Err(format!("node {node} does not stop although it must not wait"));
+        }
+        Ok(())
+    }
+
+    /// A process has ended, as it was told to; it starts again after a while.
+    ///
+    /// # Errors
+    /// If somebody waits for its answer.
+    pub(super) fn stopped(&mut self, node: u16) -> Result<(), String> {
+        let machine = self.machine(node);
+        let process = (node, machine.starts);
+        machine.kill();
+        self.report.stops.0 += 1;
+        self.trace.note(self.time_us, format_args!("node {node} has stopped"));
+        let wait_us = self.random.between(100_000, 1_500_000);
+        self.later(wait_us, Happening::Start { node });
+        match self.waiters.iter().find(|(_, asked)| **asked == process) {
+            Some((attempt, _)) => Err(format!("node {node} stops and never answers attempt {attempt}")),
+            None => Ok(()),
+        }
     }
 
     fn repair(&mut self, fault: Fault, node: u16) -> Result<(), String> {
