@@ -6,8 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::control::{Applied, Effect, Moment, ReplicatedState};
 use tribunal_types::{
-    ApiKey, Bounds, ControlChange, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId, GroupJoin,
-    Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot, Skip, StoreId, StoreSpec,
+    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId,
+    GroupJoin, Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
+    StoreId, StoreSpec,
 };
 
 /// A step of a history. What it names, it names as a person would: proposers know no more.
@@ -35,6 +36,8 @@ pub enum Step {
     Admit(u8),
     /// Lets a node's group join, in this incarnation.
     Join(u8, u8),
+    /// An earlier entry arrives again: its proposer has sent it twice.
+    Repeat(u8),
     /// Seals so many epochs, of which the last writes to a store.
     Seal(u64, u8),
 }
@@ -86,6 +89,7 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..5_u8).prop_map(Step::RevokeKey),
         1 => (0..3_u8).prop_map(Step::Admit),
         1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
+        3 => any::<u8>().prop_map(Step::Repeat),
         3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
     ];
     vec(step, 1..40)
@@ -102,9 +106,9 @@ struct Follower {
 }
 
 impl Follower {
-    fn apply(&mut self, index: ControlIndex, change: &ControlChange) -> Applied {
+    fn apply(&mut self, index: ControlIndex, entry: &ControlEntry) -> Applied {
         let has_records = |store: StoreId| self.written.contains(&store);
-        self.state.apply(index, change, Moment { next: self.sealed.next(), has_records: &has_records })
+        self.state.apply(index, entry, Moment { next: self.sealed.next(), has_records: &has_records })
     }
 
     fn seal(&mut self, epochs: u64, name: u8) {
@@ -121,7 +125,7 @@ impl Follower {
         let store = |name: u8| self.state.stores().named(NamespaceId(0), &store_name(name));
         let known = |name: u8| store(name).map_or(StoreId(0), |store| store.spec.id);
         Some(match step.clone() {
-            Step::Seal(..) => return None,
+            Step::Seal(..) | Step::Repeat(_) => return None,
             Step::Declare(DeclareStep { name, config, existence, knows }) => ControlChange::DeclareStore(StoreSpec {
                 id: if knows { known(name) } else { StoreId(0) },
                 name: store_name(name),
@@ -194,7 +198,8 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Notes that `name`, a thing of this kind, has this number. A number belongs to one name, and a name has one number.
+    /// Notes that `name`, a thing of this kind, has this number. A number belongs to one name, and a name has one
+    /// number.
     fn note(&mut self, kind: &'static str, name: String, number: u64) -> Result<(), String> {
         match self.by_name.get(&name) {
             Some(known) if *known != number => Err(format!("{name} was {known} and is {number} now")),
@@ -228,7 +233,7 @@ impl Numbers {
 }
 
 /// One entry with the epochs that were sealed before it.
-type Written = (Vec<(u64, u8)>, ControlIndex, ControlChange);
+type Written = (Vec<(u64, u8)>, ControlIndex, ControlEntry);
 
 /// Plays a history and checks its fold.
 ///
@@ -244,26 +249,48 @@ pub fn check(history: &[Step]) -> Result<(), String> {
             seals.push((epochs, name));
             continue;
         }
-        let Some(change) = node.change(step) else { continue };
         let index = ControlIndex(node.state.index().0 + 1);
-        let applied = node.apply(index, &change);
+        if let Step::Repeat(at) = *step {
+            let Some(entry) = log.get(usize::from(at) % log.len().max(1)).map(|written| written.2.clone()) else {
+                continue;
+            };
+            repeat(&mut node, index, &entry)?;
+            log.push((std::mem::take(&mut seals), index, entry));
+            images.push(node.clone());
+            continue;
+        }
+        let Some(change) = node.change(step) else { continue };
+        // Of three proposers.
+        let proposal = ProposalId { run: index.0 % 3, number: index.0 };
+        let entry = ControlEntry { proposal, change };
+        let applied = node.apply(index, &entry);
         if let Ok(effect) = &applied {
             numbers.note_effect(&node.state, effect).map_err(|wrong| format!("entry {}: {wrong}", index.0))?;
         }
-        // A proposal that was written twice is applied once.
-        if !matches!(change, ControlChange::ActivatePlugin(_)) {
+        // Two proposers who want the same get it once.
+        if !matches!(entry.change, ControlChange::ActivatePlugin(_)) {
             let mut twice = node.clone();
-            let _ = twice.apply(ControlIndex(index.0 + 1), &change);
+            let _ = twice.apply(ControlIndex(index.0 + 1), &entry.change.clone().into());
             let again = ReplicatedState::restore(with_index(&twice.state, index));
             if again != node.state {
                 return Err(format!("entry {} is applied twice", index.0));
             }
         }
-        log.push((std::mem::take(&mut seals), index, change));
+        log.push((std::mem::take(&mut seals), index, entry));
         images.push(node.clone());
     }
     // The last seals follow no entry.
     images.iter().enumerate().try_for_each(|(at, image)| continued(image, &log[at..], &seals, &node, at))
+}
+
+/// Applies an entry again, whatever came in between: nothing changes.
+fn repeat(node: &mut Follower, index: ControlIndex, entry: &ControlEntry) -> Result<(), String> {
+    let before = node.state.clone();
+    let applied = node.apply(index, entry);
+    if applied != Ok(Effect::Repeated) || with_index(&node.state, before.index()) != before.image() {
+        return Err(format!("entry {} is a repeat, and does {applied:?}", index.0));
+    }
+    Ok(())
 }
 
 fn with_index(state: &ReplicatedState, index: ControlIndex) -> tribunal_types::ControlImage {
@@ -279,9 +306,9 @@ fn continued(
     at: usize,
 ) -> Result<(), String> {
     let mut node = Follower { state: ReplicatedState::restore(image.state.image()), ..image.clone() };
-    for (seals, index, change) in rest {
+    for (seals, index, entry) in rest {
         seals.iter().for_each(|(epochs, name)| node.seal(*epochs, *name));
-        let _ = node.apply(*index, change);
+        let _ = node.apply(*index, entry);
     }
     last.iter().for_each(|(epochs, name)| node.seal(*epochs, *name));
     let same = node.state == expected.state && node.state.image() == expected.state.image();

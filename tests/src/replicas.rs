@@ -595,7 +595,8 @@ impl Cluster {
         Err("the cluster does not come to rest".into())
     }
 
-    /// Ends every node amid a commit: odd ones finish what is under way, even ones lose their log.
+    /// Ends every node amid a commit: odd ones finish what is under way, the second loses its log, and the fourth is told not to
+    /// wait any longer.
     fn end(&mut self) -> Result<(), String> {
         for node in 1..=NODES {
             if !self.member(node).replica.epochs().has(group(node)) {
@@ -605,11 +606,18 @@ impl Cluster {
             self.commit(node, &txn)?;
         }
         for node in 1..=NODES {
-            self.step(node, if node % 2 == 1 { Event::Stop } else { Event::LogFailed })?;
+            self.step(node, if node == 2 { Event::LogFailed } else { Event::Stop })?;
+            if node == 4 {
+                self.step(node, Event::StopNow)?;
+                self.step(node, Event::StopNow)?;
+                if !self.member(node).stopped {
+                    return Err("node 4 waits although it must not".into());
+                }
+            }
             let late = self.transaction(node, 192);
             self.commit(node, &late)?;
         }
-        // Nothing of a failed log is agreed on.
+        // Nothing of a log that failed, or that has no majority, is agreed on.
         (2..=NODES).step_by(2).for_each(|node| drop(self.proposed.remove(&group(node))));
         self.settle()?;
         for member in &self.members {

@@ -257,6 +257,9 @@ pub fn txn_id(unix_ms: u64, number: u64) -> TxnId {
     TxnId(id)
 }
 
+/// The secret by which rows are named.
+pub const ROW_SECRET: [u8; 16] = *b"a secret to test";
+
 /// How rows are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keying {
@@ -271,7 +274,7 @@ impl Keying {
     /// Returns the name of a row.
     #[must_use]
     pub fn row(&self, namespace: NamespaceId, row: &Row) -> RowKey {
-        let hashed = RowKeyer::new(*b"a secret to test").row(namespace, row.store, row.key.as_bytes());
+        let hashed = RowKeyer::new(ROW_SECRET).row(namespace, row.store, row.key.as_bytes());
         match self {
             Keying::Hashed => hashed,
             Keying::Apart => {

@@ -4,7 +4,10 @@
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tribunal_core::control::{Applied, Effect, Moment, Refusal, ReplicatedState};
 use tribunal_tests::control::{check, histories};
-use tribunal_types::{ApiKey, ControlChange, ControlIndex, Epoch, Existence, NamespaceId, NodeId, StoreId, StoreSpec};
+use tribunal_types::{
+    ApiKey, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, NamespaceId, NodeId, ProposalId, StoreId,
+    StoreSpec,
+};
 
 #[test]
 fn random_histories_add_up_to_one_state_from_every_image() {
@@ -23,8 +26,12 @@ struct Log(ReplicatedState);
 
 impl Log {
     fn write(&mut self, change: &ControlChange) -> Applied {
+        self.write_entry(&change.clone().into())
+    }
+
+    fn write_entry(&mut self, entry: &ControlEntry) -> Applied {
         let index = ControlIndex(self.0.index().0 + 1);
-        self.0.apply(index, change, Moment { next: Epoch(1), has_records: &|_| false })
+        self.0.apply(index, entry, Moment { next: Epoch(1), has_records: &|_| false })
     }
 }
 
@@ -59,6 +66,22 @@ fn two_proposers_race_for_the_same_names_and_for_others() {
         let admitted = log.write(&ControlChange::AdmitNode { name: name.into() });
         assert_eq!(admitted, Ok(Effect::NodeAdmitted(NodeId(node))), "{name}");
     }
+}
+
+#[test]
+fn a_change_that_arrives_again_undoes_nothing_that_came_in_between() {
+    let mut log = Log::default();
+    let entry = |run, change| ControlEntry { proposal: ProposalId { run, number: 1 }, change };
+    let (first, second) = (entry(7, store("kv", "here")), entry(8, store("kv", "there")));
+    let declared = |created| Ok(Effect::StoreDeclared { store: StoreId(1), created });
+    assert_eq!(log.write_entry(&first), declared(true));
+    assert_eq!(log.write_entry(&second), declared(false));
+    assert_eq!(log.write_entry(&first), Ok(Effect::Repeated), "its proposer did not know that it was agreed on");
+    assert_eq!(log.0.stores().store(StoreId(1)).map(|store| store.spec.adaptor_config.as_str()), Some("there"));
+    let mut log = Log(ReplicatedState::restore(log.0.image()));
+    assert_eq!(log.write_entry(&second), Ok(Effect::Repeated), "an image knows it, too");
+    let next = ControlEntry { proposal: ProposalId { run: 7, number: 2 }, change: store("orders", "") };
+    assert_eq!(log.write_entry(&next), Ok(Effect::StoreDeclared { store: StoreId(5), created: true }));
 }
 
 #[test]

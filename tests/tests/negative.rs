@@ -25,7 +25,7 @@ const LONG_WORLD_EVERY: u32 = 50;
 /// A story that the bug spoils.
 fn story(bug: Bug) -> &'static str {
     match bug {
-        Bug::NumberGivenTwice => unreachable!("epochs tell nothing of the control log"),
+        Bug::NumberGivenTwice | Bug::ChangeAppliedAgain => unreachable!("epochs tell nothing of the control log"),
         Bug::IgnoreReadSet => {
             "epoch
              T1 ser put x=1                 => ok
@@ -238,8 +238,9 @@ fn control_histories_until_caught() -> Option<u32> {
 
 /// Returns after how many seeds a simulated cluster notices whatever is planted.
 fn seeds_until_caught() -> Option<u64> {
-    (1..=SEEDS_MAX)
-        .find(|&seed| is_caught(|| play(Run { seed, trace: false, planted: None }).map(drop).map_err(|wrong| wrong.0)))
+    (1..=SEEDS_MAX).find(|&seed| {
+        is_caught(|| play(Run { seed, trace: false, planted: None, only: None }).map(drop).map_err(|wrong| wrong.0))
+    })
 }
 
 #[test]
@@ -289,7 +290,8 @@ fn every_planted_bug_is_caught() {
     if replica_histories_until_caught().is_none() {
         missed_by_replicas.push(Bug::VoidCounted);
     }
-    let others = [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice];
+    let others =
+        [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
     for bug in Bug::OF_THE_CLUSTER.into_iter().chain(others).filter(|bug| *bug != Bug::VoidCounted) {
         plant(Some(bug));
         let by_seeds = seeds_until_caught();

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use tribunal_tests::sim::faults::Fault;
+use tribunal_tests::sim::machine::TICK_US;
 use tribunal_tests::sim::{Planted, Run, play};
 
 /// Seeds of a run in CI.
 const SEEDS: u64 = 2_000;
 
 fn run(seed: u64) -> Run {
-    Run { seed, trace: false, planted: None }
+    Run { seed, trace: false, planted: None, only: None }
 }
 
 /// Plays seeds on all cores; returns the reports in the order of their seeds.
@@ -53,6 +54,10 @@ fn many_seeds_keep_all_promises() {
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
     assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
+    let (stops, forced) = reports.iter().fold((0, 0), |all, report| (all.0 + report.stops.0, all.1 + report.stops.1));
+    assert!(stops >= 500 && forced >= 10, "{stops} processes stop, {forced} of them without a majority");
+    let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
+    assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
 
 #[test]
@@ -64,6 +69,32 @@ fn a_seed_plays_the_same_run_twice() {
         };
         assert_eq!(digest(first), digest(second));
     }
+}
+
+/// Ticks without a leader after which others begin an election, in microseconds.
+const ELECTION_US: u64 = 10 * TICK_US;
+
+/// Plays seeds with one kind of fault. Returns how many processes were stopped as planned, in how many runs an attempt waited
+/// for as long as an election takes, and in how many one had no answer at all from a process that was running.
+fn with_only(fault: Fault) -> (u64, usize, usize) {
+    let played = (1..=60).map(|seed| play(Run { only: Some(fault), ..run(seed) }).map_err(|(wrong, _)| wrong));
+    let reports: Vec<_> = played.map(|report| report.expect("a run with one kind of fault").0).collect();
+    let slow = reports.iter().filter(|report| report.latency_us_max >= ELECTION_US).count();
+    let unanswered = reports.iter().filter(|report| report.unanswered > 0).count();
+    println!(
+        "{fault:?}: {:?}",
+        reports.iter().map(|report| (report.latency_us_max, report.unanswered)).collect::<Vec<_>>()
+    );
+    (reports.iter().map(|report| report.stops.0).sum(), slow, unanswered)
+}
+
+#[test]
+fn nobody_waits_for_an_election_when_a_node_stops_as_planned() {
+    let (stops, slow, unanswered) = with_only(Fault::PlannedStop);
+    assert!(stops >= 60, "{stops} stops");
+    assert_eq!((slow, unanswered), (0, 0));
+    let (_, slow, _) = with_only(Fault::Kill);
+    assert!(slow >= 30, "a process that is killed is missed for no longer than one that stops");
 }
 
 /// Returns the first seed with which a bug is noticed.

@@ -1,8 +1,8 @@
 //! What the control log adds up to, as one column of bytes in a state image.
 
 use tribunal_types::{
-    ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, NamespaceId, NodeId, PastEntry, RevokedKey, SlotEntry,
-    SlotImage,
+    ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal, NamespaceId, NodeId, PastEntry,
+    ProposalId, RevokedKey, SlotEntry, SlotImage,
 };
 
 use crate::control::{
@@ -11,7 +11,10 @@ use crate::control::{
 };
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
-use crate::{Kind, put_head, take_head};
+use crate::{Kind, put_head, take_head_since};
+
+/// The version that does not know which proposals were applied: repeats were not recognised then.
+const WITHOUT_PROPOSERS: u8 = 1;
 
 /// Encodes the state.
 #[must_use]
@@ -45,6 +48,7 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
         put_bytes(name.as_bytes(), out);
     });
     put_list(&image.groups, &mut out, put_join);
+    put_list(&image.proposers, &mut out, put_last_proposal);
     out
 }
 
@@ -55,7 +59,7 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
 pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
     let mut reader = Reader::new(bytes);
     let reader = &mut reader;
-    take_head(Kind::ControlImage, reader)?;
+    let version = take_head_since(Kind::ControlImage, WITHOUT_PROPOSERS, reader)?;
     let image = ControlImage {
         index: ControlIndex(reader.varint("control index")?),
         bounds: take_option(reader, take_bounds)?,
@@ -71,6 +75,7 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
         slots: take_list(reader, take_slot_image)?,
         nodes: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("name of a node")?)))?,
         groups: take_list(reader, take_join)?,
+        proposers: if version == WITHOUT_PROPOSERS { Vec::new() } else { take_list(reader, take_last_proposal)? },
     };
     reader.finish("end of the control state")?;
     Ok(image)
@@ -177,6 +182,17 @@ fn take_slot_image(reader: &mut Reader<'_>) -> Result<SlotImage, Malformed> {
     })
 }
 
+fn put_last_proposal(last: &LastProposal, out: &mut Vec<u8>) {
+    out.extend_from_slice(&last.proposal.run.to_le_bytes());
+    put_varint(last.proposal.number, out);
+    put_varint(last.index.0, out);
+}
+
+fn take_last_proposal(reader: &mut Reader<'_>) -> Result<LastProposal, Malformed> {
+    let proposal = ProposalId { run: reader.u64_le("run of a proposer")?, number: reader.varint("proposal")? };
+    Ok(LastProposal { proposal, index: ControlIndex(reader.varint("control index")?) })
+}
+
 fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
     Ok(Epoch(reader.varint("epoch")?))
 }
@@ -238,6 +254,10 @@ mod tests {
             slots: vec![slot, SlotImage::default()],
             nodes: vec![(NodeId(1), "a".into())],
             groups: vec![GroupJoin { group: GroupId { node: NodeId(1), ..GroupId::default() }, first: Epoch(77) }],
+            proposers: vec![
+                LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
+                LastProposal { proposal: ProposalId { run: u64::MAX, number: u64::MAX }, index: ControlIndex(300) },
+            ],
         }
     }
 
@@ -249,6 +269,21 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(decode_control_image(&bytes[..cut]).is_err(), "cut at {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn a_state_of_the_first_version_is_read_and_knows_no_proposers() {
+        let image = ControlImage { proposers: Vec::new(), ..image() };
+        let mut bytes = encode_control_image(&image);
+        // All that the second version has added is the list at the end, here an empty one.
+        assert_eq!((bytes[1], bytes.pop()), (2, Some(0)));
+        assert!(decode_control_image(&bytes).is_err());
+        bytes[1] = WITHOUT_PROPOSERS;
+        assert_eq!(decode_control_image(&bytes), Ok(image));
+        for other in [0, 3] {
+            bytes[1] = other;
+            assert!(decode_control_image(&bytes).is_err(), "version {other}");
         }
     }
 }

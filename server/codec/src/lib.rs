@@ -1,11 +1,11 @@
-//! The binary format of records, on disk and between nodes. One module per kind of record; each record starts with a kind
-//! byte and a version byte.
+//! The binary format of records, on disk and between nodes. One module per kind of record; each record starts with a
+//! kind byte and a version byte.
 //!
-//! Decoding never panics, whatever the input: before anything is allocated, every count is checked against the bytes that
-//! remain (items that may take no byte, against the size limit of a batch), every span against its arena, and every
-//! number against its type. A record does not contain its own identity (a batch's group, an outcome's epoch): the caller
-//! passes it to the decoder. Checksums are up to the caller too; this crate validates meaning. No I/O and no clock;
-//! encoding is deterministic.
+//! Decoding never panics, whatever the input: before anything is allocated, every count is checked against the bytes
+//! that remain (items that may take no byte, against the size limit of a batch), every span against its arena, and
+//! every number against its type. A record does not contain its own identity (a batch's group, an outcome's epoch): the
+//! caller passes it to the decoder. Checksums are up to the caller too; this crate validates meaning. No I/O and no
+//! clock; encoding is deterministic.
 
 mod batch;
 mod conflict;
@@ -65,8 +65,8 @@ impl Kind {
         match self {
             Kind::Batch | Kind::Outcome => 4,
             Kind::Control => 3,
-            Kind::Readers | Kind::Mark => 2,
-            Kind::Image | Kind::ControlImage | Kind::Group | Kind::ImageGroups => 1,
+            Kind::Readers | Kind::Mark | Kind::ControlImage => 2,
+            Kind::Image | Kind::Group | Kind::ImageGroups => 1,
         }
     }
 }
@@ -78,12 +78,18 @@ fn put_head(kind: Kind, out: &mut Vec<u8>) {
 
 /// Reads and checks the kind and version bytes.
 fn take_head(kind: Kind, reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    take_head_since(kind, kind.version(), reader).map(drop)
+}
+
+/// Reads and checks the kind and version bytes of a record whose earlier versions are read too, from `oldest` on.
+/// Returns the version.
+fn take_head_since(kind: Kind, oldest: u8, reader: &mut Reader<'_>) -> Result<u8, Malformed> {
     if reader.u8("record kind")? != kind as u8 {
         return Err(reader.malformed("record kind"));
     }
-    if reader.u8("record version")? != kind.version() {
-        return Err(reader
-            .malformed("record version: another release wrote it; use that release, or begin with another directory"));
+    let version = reader.u8("record version")?;
+    if (oldest..=kind.version()).contains(&version) {
+        return Ok(version);
     }
-    Ok(())
+    Err(reader.malformed("record version: another release wrote it; use that release, or begin with another directory"))
 }

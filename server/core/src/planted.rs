@@ -62,6 +62,8 @@ pub enum Bug {
     TakeoverWithoutItsNoOp = 27,
     /// Epochs are resolved at the time of the local clock.
     TimeFromTheLocalClock = 28,
+    /// A change of configuration that was sent again and agreed on twice is applied twice.
+    ChangeAppliedAgain = 29,
 }
 
 impl Bug {
@@ -69,7 +71,7 @@ impl Bug {
     pub const OF_THE_FOLD: [Bug; 3] = [Bug::BarrierSkipped, Bug::EmptyEntrysControlLost, Bug::AnswersShifted];
 
     /// Faults of the fold of the control log.
-    pub const OF_THE_CONTROL_LOG: [Bug; 1] = [Bug::NumberGivenTwice];
+    pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
     pub const OF_THE_CLUSTER: [Bug; 4] =

@@ -70,8 +70,13 @@ impl<W> Proposals<W> {
     }
 
     /// Returns what waits, in the order of the proposals.
-    pub fn iter(&self) -> impl Iterator<Item = &W> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &W> {
         self.waiting.iter().map(|(_, waiting)| waiting)
+    }
+
+    /// Returns what waits for the newest `count` proposals, in their order.
+    pub fn newest(&self, count: usize) -> impl Iterator<Item = &W> {
+        self.waiting.range(self.waiting.len().saturating_sub(count)..).map(|(_, waiting)| waiting)
     }
 
     /// Returns whether nothing waits.
@@ -117,6 +122,8 @@ mod tests {
         for (stamp, waiting) in [(3, "a"), (7, "b"), (8, "c")] {
             proposals.add(&batch(2, stamp), waiting);
         }
+        assert_eq!(proposals.newest(2).collect::<Vec<_>>(), [&"b", &"c"]);
+        assert_eq!(proposals.newest(9).count(), 3);
         assert_eq!(proposals.take(&batch(1, 7)), None, "another group's");
         assert_eq!(proposals.take(&batch(2, 4)), None, "made for the group by another node");
         assert_eq!(proposals.take(&batch(2, 7)), Some("b"), "the first one was dropped on its way");

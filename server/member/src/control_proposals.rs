@@ -1,7 +1,8 @@
 //! Changes of configuration on their way to the leader of the control group.
 //!
-//! One at a time is under way, and it is sent again until it is agreed on, so a node's changes are agreed on in the order in
-//! which they were proposed. It may be agreed on twice, and is applied twice then.
+//! One at a time is under way, and it is sent again until it is agreed on, so a node's changes are agreed on in the
+//! order in which they were proposed. One may be agreed on twice: the replicated state recognises a repeat by its
+//! number.
 
 use std::collections::VecDeque;
 

@@ -10,6 +10,7 @@ pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
 
 const RAFT: u8 = 0;
 const CONTROL: u8 = 1;
+const LEAVING: u8 = 2;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +19,8 @@ pub enum Frame {
     Raft(RaftMessage),
     /// A change of configuration, for the leader of the control group to propose.
     Control(Box<ControlEntry>),
+    /// The sender is about to stop: offer it no leadership.
+    Leaving,
 }
 
 impl Frame {
@@ -33,6 +36,7 @@ impl Frame {
         let (kind, content) = match self {
             Frame::Raft(message) => (RAFT, message.encode()),
             Frame::Control(entry) => (CONTROL, encode_control(entry)),
+            Frame::Leaving => (LEAVING, Vec::new()),
         };
         let mut out = Vec::with_capacity(1 + content.len());
         out.push(kind);
@@ -52,6 +56,7 @@ impl Frame {
         match reader.u8("kind of frame")? {
             RAFT => RaftMessage::decode(&bytes.slice(1..)).map(Frame::Raft),
             CONTROL => decode_control(&bytes[1..]).map(|entry| Frame::Control(Box::new(entry))),
+            LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
         }
     }
@@ -70,6 +75,8 @@ mod tests {
         let bytes = Bytes::from(frame.encode());
         assert_eq!(Frame::decode(&bytes), Ok(frame));
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
+        assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
+        assert!(Frame::decode(&Bytes::from_static(&[LEAVING, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[9, 9])).is_err());
         assert!(Frame::decode(&vec![RAFT; FRAME_BYTES_MAX + 1].into()).is_err());
     }

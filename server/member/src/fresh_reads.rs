@@ -1,8 +1,8 @@
 //! Reads that see everything that was acknowledged anywhere before they began (rule 14 of the cluster).
 //!
-//! The leader of each group is asked for the index up to which its log is committed, which it tells only if a majority still
-//! follows it. A node that has folded all groups up to there has resolved every epoch that anybody was told of. Reads that
-//! come while others are under way wait for the next round, which they share.
+//! The leader of each group is asked for the index up to which its log is committed, which it tells only if a majority
+//! still follows it. A node that has folded all groups up to there has resolved every epoch that anybody was told of.
+//! Reads that come while others are under way wait for the next round, which they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 

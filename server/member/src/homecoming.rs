@@ -1,32 +1,27 @@
 //! When a group that was taken over goes back to the node whose group it is.
 //!
-//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. One
-//! whose disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as long as the one before.
+//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it.
+//! One whose disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as
+//! long as the one before.
 
 use std::collections::BTreeMap;
 
-use tribunal_types::{GroupId, NodeId};
+use tribunal_types::GroupId;
 
-/// Ticks between the last message of a node and the moment from which it counts as away.
-const AWAY_TICKS: u64 = 10;
+use crate::presence::Presence;
+
 /// Ticks before the first attempt, and at most between two.
 const WAIT_TICKS: (u64, u64) = (20, 640);
 
-/// What this node knows about the nodes whose groups it leads.
+/// When the groups that this node leads for others are offered to them.
 #[derive(Debug, Default)]
 pub(crate) struct Homecoming {
     now: u64,
-    seen: BTreeMap<NodeId, u64>,
     /// By group: when it is offered next, and how long after that again.
     offers: BTreeMap<GroupId, (u64, u64)>,
 }
 
 impl Homecoming {
-    /// Notes that a node sent something.
-    pub(crate) fn received(&mut self, node: NodeId) {
-        self.seen.insert(node, self.now);
-    }
-
     /// Notes that this node leads a group of another one.
     pub(crate) fn led(&mut self, group: GroupId) {
         let (due, wait) = self.offers.entry(group).or_insert((0, WAIT_TICKS.0));
@@ -34,14 +29,13 @@ impl Homecoming {
     }
 
     /// Notes that a tick has passed, and returns those of `led` that are to be offered to their nodes now.
-    pub(crate) fn tick(&mut self, led: impl Iterator<Item = GroupId>) -> Vec<GroupId> {
+    pub(crate) fn tick(&mut self, led: impl Iterator<Item = GroupId>, presence: &Presence) -> Vec<GroupId> {
         self.now += 1;
         let now = self.now;
         let mut offered = Vec::new();
         for group in led {
             let Some((due, wait)) = self.offers.get_mut(&group) else { continue };
-            let here = self.seen.get(&group.node).is_some_and(|seen| now - seen < AWAY_TICKS);
-            if !here {
+            if !presence.is_here(group.node) {
                 // It begins again when the node is back.
                 (*due, *wait) = (now + WAIT_TICKS.0, WAIT_TICKS.0);
             } else if now >= *due {
@@ -56,20 +50,23 @@ impl Homecoming {
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::NodeId;
+
     use super::*;
 
     #[test]
     fn a_group_is_offered_to_a_node_that_is_back_and_ever_more_rarely() {
         let (node, group) = (NodeId(2), GroupId { node: NodeId(2), ..GroupId::default() });
-        let mut homecoming = Homecoming::default();
+        let (mut homecoming, mut presence) = (Homecoming::default(), Presence::default());
         homecoming.led(group);
-        let offered_at = |ticks: u64, homecoming: &mut Homecoming, here: bool| {
+        let mut offered_at = |ticks: u64, homecoming: &mut Homecoming, here: bool| {
             let mut at = Vec::new();
             for _ in 0..ticks {
+                presence.tick();
                 if here {
-                    homecoming.received(node);
+                    presence.received(node);
                 }
-                if !homecoming.tick([group].into_iter()).is_empty() {
+                if !homecoming.tick([group].into_iter(), &presence).is_empty() {
                     at.push(homecoming.now);
                 }
             }

@@ -31,6 +31,8 @@ pub enum Input<W: Waiters> {
     },
     /// Answer when everything that was acknowledged anywhere before now is resolved here.
     Fresh(u64),
-    /// Give the leadership of all groups away that others can lead: the node is about to stop.
+    /// The node is about to stop: from now on it gives the leadership of every group away that another node can take, and the
+    /// others offer it none. The caller waits for a while, then steps [`Event::Stop`], and [`Event::StopNow`] if that takes
+    /// too long: without a majority it would never end.
     HandOver,
 }

@@ -1,14 +1,15 @@
-//! One member of a cluster: its [`Replica`](tribunal_replica::Replica), and the Raft groups that agree on what it and the others propose.
+//! One member of a cluster: its [`Replica`](tribunal_replica::Replica), and the Raft groups that agree on what it and
+//! the others propose.
 //!
-//! Sans I/O: [`Input`]s in by [`Member::step`], [`Output`]s out by [`Member::poll`]. No clock, thread, file, socket or random
-//! number; the same inputs at the same times have the same outputs, byte for byte. A node puts threads, a log and
-//! connections around it, the simulator a seeded world; what a member does is the same in both.
+//! Sans I/O: [`Input`]s in by [`Member::step`], [`Output`]s out by [`Member::poll`]. No clock, thread, file, socket or
+//! random number; the same inputs at the same times have the same outputs, byte for byte. A node puts threads, a log
+//! and connections around it, the simulator a seeded world; what a member does is the same in both.
 //!
 //! What the caller owes it:
 //! * outputs are carried out in their order, all of them before the next input;
-//! * [`Output::Append`] and [`Output::SetState`] go into the log, [`Output::Sync`] makes durable what came before it, and
-//!   [`Input::Persisted`] tells of it. One sync may answer several; what is sent never waits for the caller, because the member holds
-//!   back what must be durable first;
+//! * [`Output::Append`] and [`Output::SetState`] go into the log, [`Output::Sync`] makes durable what came before it,
+//!   and [`Input::Persisted`] tells of it. One sync may answer several; what is sent never waits for the caller,
+//!   because the member holds back what must be durable first;
 //! * an [`Input::Tick`] comes at a steady pace, of which elections and heartbeats are made.
 //!
 //! A restart reads nothing but the log: every committed entry comes again, from the last image on.
@@ -16,10 +17,13 @@
 mod control_proposals;
 mod frame;
 mod fresh_reads;
+mod handing_over;
 mod homecoming;
 mod input;
 mod member;
 mod output;
+mod own_entries;
+mod presence;
 mod roles;
 mod sources;
 

@@ -1,6 +1,6 @@
 //! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,9 +15,12 @@ use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
 use crate::control_proposals::ControlProposals;
 use crate::frame::Frame;
 use crate::fresh_reads::FreshReads;
+use crate::handing_over::HandingOver;
 use crate::homecoming::Homecoming;
 use crate::input::Input;
 use crate::output::Output;
+use crate::own_entries::OwnEntries;
+use crate::presence::Presence;
 use crate::roles::Roles;
 use crate::sources::Sources;
 
@@ -31,7 +34,7 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub replica: Replica<W, P, E>,
     /// Last control entry that the replica's state includes.
     pub control: ControlIndex,
-    /// Names rows: the same on all members.
+    /// Names rows: the same on all members, and for what their clients send.
     pub keyer: RowKeyer,
     /// Reads the groups' logs.
     pub log: L,
@@ -56,13 +59,18 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     control: ControlIndex,
     controls: ControlProposals,
     roles: Roles,
+    presence: Presence,
     homecoming: Homecoming,
+    handing_over: HandingOver,
     fresh: FreshReads,
+    own: OwnEntries,
     /// Index of the last entry of each group that the replica has received.
     reached: BTreeMap<GroupId, u64>,
     sources: Sources,
     /// Fresh reads to answer, and whether they are fresh.
     read: VecDeque<(u64, bool)>,
+    /// Nodes to tell that this one is about to stop.
+    leaving: VecDeque<NodeId>,
     /// Events for the replica.
     events: VecDeque<Event<W>>,
     now: Now,
@@ -87,8 +95,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             control,
             controls: ControlProposals::default(),
             roles: Roles::new(node),
+            presence: Presence::default(),
             homecoming: Homecoming::default(),
+            handing_over: HandingOver::default(),
+            leaving: VecDeque::new(),
             fresh: FreshReads::default(),
+            own: OwnEntries::default(),
             reached: BTreeMap::new(),
             sources: Sources::default(),
             read: VecDeque::new(),
@@ -111,18 +123,22 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         match input {
             Input::Replica(event) => self.events.push_back(event),
             Input::Frame { from, frame: Frame::Raft(message) } => {
-                self.homecoming.received(from);
+                self.presence.received(from);
                 return self.raft.step(RaftInput::Message { from, message });
             }
             Input::Frame { frame: Frame::Control(entry), .. } => {
                 // Its proposer sends it again if it is lost.
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
+            Input::Frame { from, frame: Frame::Leaving } => self.presence.leaving(from),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),
             Input::Unreachable(node) => return self.raft.step(RaftInput::Unreachable(node)),
             Input::Compact { group, upto } => return self.raft.step(RaftInput::Compact { group, upto }),
-            Input::HandOver => self.hand_over(),
+            Input::HandOver => {
+                self.handing_over.begin();
+                self.hand_over();
+            }
             Input::Fresh(read) if self.fresh.add(read) => self.begin_fresh_reads(),
             Input::Fresh(read) => self.read.push_back((read, false)),
         }
@@ -144,6 +160,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 }
             } else if let Some((read, is_fresh)) = self.next_read() {
                 return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
+            } else if let Some(to) = self.leaving.pop_front() {
+                return Some(Output::Send { to, frame: Frame::Leaving });
             } else if let Some(output) = self.send_control() {
                 return Some(output);
             } else {
@@ -212,22 +230,30 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
         self.begin_fresh_reads();
         self.controls.tick();
+        self.presence.tick();
+        self.handing_over.tick();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
-        for group in self.homecoming.tick(led) {
-            self.tell_raft(RaftInput::TransferLeader { group, to: group.node });
+        let offered = self.homecoming.tick(led, &self.presence);
+        if self.handing_over.is_leaving() {
+            self.hand_over();
+        } else {
+            offered.into_iter().for_each(|group| self.tell_raft(RaftInput::TransferLeader { group, to: group.node }));
         }
         self.events.push_back(Event::Tick);
     }
 
-    /// Gives leaderships away: of a group of another node to that one, of the others to anybody.
+    /// Gives leaderships away: the node is about to stop.
     fn hand_over(&mut self) {
+        if self.handing_over.tells() {
+            let members = self.raft.members(GroupId::CONTROL).into_iter().chain(self.raft.members(self.group));
+            let others = members.flat_map(|members| &members.voters).filter(|node| **node != self.node);
+            self.leaving = others.copied().collect::<BTreeSet<_>>().into_iter().collect();
+        }
         for group in self.roles.led().collect::<Vec<_>>() {
-            let voters = self.raft.members(group).map(|members| members.voters.clone()).unwrap_or_default();
-            let home = Some(group.node).filter(|node| *node != self.node && voters.contains(node));
-            // The next one in the order of numbers, so that not everybody gives to the same node.
-            let after = voters.range(self.node..).chain(voters.range(..self.node)).copied();
-            if let Some(to) = home.or_else(|| after.into_iter().find(|node| *node != self.node)) {
+            let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
+            let candidates: Vec<_> = voters.copied().filter(|node| self.presence.is_here(*node)).collect();
+            if let Some(to) = self.handing_over.successor(self.node, group, &candidates) {
                 self.tell_raft(RaftInput::TransferLeader { group, to });
             }
         }
@@ -243,6 +269,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         match effect {
             Effect::Append(batch) => self.propose(batch),
             Effect::AppendControl(_, entry) => self.controls.add(entry),
+            Effect::TakeOver(_) if self.handing_over.is_leaving() => {}
             Effect::TakeOver(group) => self.tell_raft(RaftInput::TakeOver(group)),
             Effect::Decided(decided) => {
                 let entries = self.sources.take(&decided.input);
@@ -254,14 +281,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     fn propose(&mut self, batch: Arc<Batch>) {
+        // What belongs to a term that has not begun would be taken for lost when it begins.
+        if !self.roles.leads(batch.group) {
+            return self.events.push_back(Event::NotProposed(batch));
+        }
         let mut payload = Vec::new();
         encode_batch(&batch, &mut payload);
-        // What belongs to a term that has not begun would be taken for lost when it begins.
-        if !self.roles.leads(batch.group) || self.raft.propose(batch.group, payload).is_err() {
-            self.events.push_back(Event::NotProposed(batch));
-        } else if planted(Bug::AckBeforeMajority) {
-            self.events.push_back(Event::Entry(batch));
+        let Ok(id) = self.raft.propose(batch.group, payload) else {
+            return self.events.push_back(Event::NotProposed(batch));
+        };
+        if planted(Bug::AckBeforeMajority) {
+            self.events.push_back(Event::Entry(Arc::clone(&batch)));
         }
+        self.own.proposed(id, batch);
     }
 
     /// Proposes the next change of configuration, or returns what sends it to the leader.
@@ -292,6 +324,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
             RaftOutput::TermBegun { group, id, leading } => {
                 self.reached(group, id);
+                self.own.term_begun(group, id.term);
                 self.term_begun(group, id.term, leading);
             }
             RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
@@ -322,6 +355,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.reached(group, id);
         let event = if group == GroupId::CONTROL {
             decode_control(payload).map(|entry| self.control_entry(entry))
+        } else if let Some(batch) = self.own.committed(group, id) {
+            Ok(Event::Entry(batch))
         } else {
             let keyer = self.keyer;
             let batch = decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key));

@@ -52,12 +52,12 @@ pub enum Output<W: Waiters> {
     Fresh {
         /// As it was given.
         read: u64,
-        /// The last complete epoch: it includes all that was acknowledged before the read began. `None` if that cannot be found
-        /// out, because no majority answers or too many reads wait.
+        /// The last complete epoch: it includes all that was acknowledged before the read began. `None` if that cannot
+        /// be found out, because no majority answers or too many reads wait.
         epoch: Option<Epoch>,
     },
-    /// The node has been away for too long: entries that it needs are no longer there. It needs a state image that includes
-    /// the group at least up to this entry.
+    /// The node has been away for too long: entries that it needs are no longer there. It needs a state image that
+    /// includes the group at least up to this entry.
     NeedsImage {
         /// The group.
         group: GroupId,

@@ -24,8 +24,8 @@ impl Roles {
         before != Some((leader, term)) && self.led.remove(&group)
     }
 
-    /// Notes that a term has begun. Returns whether this node leads it, and still does: a candidate of a later term proposes
-    /// nothing before that one begins.
+    /// Notes that a term has begun. Returns whether this node leads it, and still does: a candidate of a later term
+    /// proposes nothing before that one begins.
     pub(crate) fn begun(&mut self, group: GroupId, term: u64, leading: bool) -> bool {
         let leads = leading && self.known.get(&group) == Some(&(Some(self.me), term));
         if leads {

@@ -1,7 +1,7 @@
 //! Which messages a group takes: all that a replica may send at this moment, and nothing at which raft-rs would panic.
 //!
-//! Requests are taken from nodes that are no members as far as this one knows: it may not know of their change yet. That
-//! they belong to the cluster is checked by the connection.
+//! Requests are taken from nodes that are no members as far as this one knows: it may not know of their change yet.
+//! That they belong to the cluster is checked by the connection.
 
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
@@ -97,8 +97,8 @@ impl<L: GroupLog> Group<L> {
         if raft.pending_read_count() >= READS_PENDING_MAX { Err(Refused::TooManyReads) } else { Ok(()) }
     }
 
-    /// Whether an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log, and if
-    /// a state image is not durable.
+    /// Whether an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log, and
+    /// if a state image is not durable.
     pub(crate) fn check_may_campaign(&self) -> Result<(), Refused> {
         let raft = &self.node.raft;
         let image_pending = raft.raft_log.applied < raft.store().compacted().index;

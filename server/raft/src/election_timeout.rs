@@ -1,7 +1,7 @@
 //! Election timeouts that depend on nothing but the seed.
 //!
-//! raft-rs draws one from the randomness of the thread whenever it resets a group. The drawn one is replaced after every
-//! call, before anything can depend on it: by the present one of ours, and by a new one after a reset.
+//! raft-rs draws one from the randomness of the thread whenever it resets a group. The drawn one is replaced after
+//! every call, before anything can depend on it: by the present one of ours, and by a new one after a reset.
 
 use tribunal_types::{GroupId, NodeId};
 

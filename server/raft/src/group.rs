@@ -1,7 +1,7 @@
 //! One group: raft-rs's state machine with its storage, what it waits for, and everything that is asked of it.
 //!
-//! `group_ready.rs` takes out what it has ready. Invariants: between two calls the election timeout is ours; nothing of a
-//! group that failed to read its log is returned.
+//! `group_ready.rs` takes out what it has ready. Invariants: between two calls the election timeout is ours; nothing of
+//! a group that failed to read its log is returned.
 
 use std::collections::VecDeque;
 
@@ -355,8 +355,8 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// A durable image, which includes the group up to a point, took the place of the state machine. What comes after the
-    /// point is handed out, again if need be.
+    /// A durable image, which includes the group up to a point, took the place of the state machine. What comes after
+    /// the point is handed out, again if need be.
     pub(crate) fn install(&mut self, point: &GroupPoint, outbox: &mut Outbox) -> Result<(), Refused> {
         let GroupPoint { id, members } = point;
         if !members.contains(self.me) || members.check().is_err() {

@@ -1,12 +1,12 @@
 //! What a group has ready: what to write, to send and to apply, in an order that survives a crash at any point.
 //!
-//! A follower's acknowledgements and votes are held until everything before them is durable. A leader's messages are not:
-//! its peers write while it writes. Two details that raft-rs leaves to its caller:
+//! A follower's acknowledgements and votes are held until everything before them is durable. A leader's messages are
+//! not: its peers write while it writes. Two details that raft-rs leaves to its caller:
 //!
 //! * A voter that decides alone leads as soon as it stands for election. Its messages to learners are held until its
 //!   term is durable: it could lead the same term again after a crash, with other entries.
-//! * The answer to a heartbeat vouches for no entry. It is sent at once, unless the term itself is not durable, so that a
-//!   slow disk does not look like a dead node.
+//! * The answer to a heartbeat vouches for no entry. It is sent at once, unless the term itself is not durable, so that
+//!   a slow disk does not look like a dead node.
 
 use raft::Ready;
 use raft::StateRole;

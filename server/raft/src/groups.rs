@@ -29,7 +29,8 @@ impl<L: GroupLog> RaftGroups<L> {
     /// A node without groups.
     ///
     /// # Panics
-    /// If the node's number is 0 or above [`NODE_MAX`], or the settings have no tick between two heartbeats and an election.
+    /// If the node's number is 0 or above [`NODE_MAX`], or the settings have no tick between two heartbeats and an
+    /// election.
     pub fn new(me: NodeId, settings: Settings, log: L) -> Self {
         assert!((1..=NODE_MAX).contains(&me.0), "node {me} cannot be a member of a group");
         let Settings { election_ticks, heartbeat_ticks, .. } = settings;
@@ -69,8 +70,8 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).map(|group| &group.members)
     }
 
-    /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all: another
-    /// leader may replace it. It is lost if [`Output::TermBegun`] of a later term comes before it.
+    /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all:
+    /// another leader may replace it. It is lost if [`Output::TermBegun`] of a later term comes before it.
     ///
     /// # Errors
     /// If this node does not lead the group, or cannot take it at this moment.

@@ -1,4 +1,5 @@
-//! The last entries of a group, in memory: those that are not in the log yet, and some more for the peers that need them.
+//! The last entries of a group, in memory: those that are not in the log yet, and some more for the peers that need
+//! them.
 
 use std::collections::VecDeque;
 

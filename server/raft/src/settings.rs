@@ -26,7 +26,8 @@ pub const READS_PENDING_MAX: usize = 1024;
 pub const MEMBERS_MAX: usize = 64;
 /// Highest number of a node: 10 bits, as in a CSN.
 pub const NODE_MAX: u16 = 1023;
-/// Highest term, index and commit index that a peer may send. Nothing real comes near it, and nothing overflows below it.
+/// Highest term, index and commit index that a peer may send. Nothing real comes near it, and nothing overflows below
+/// it.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
 const _: () = {
@@ -44,8 +45,8 @@ pub struct Settings {
     pub election_ticks: u16,
     /// Ticks between the heartbeats of a leader.
     pub heartbeat_ticks: u16,
-    /// Seed of everything that is drawn, and the name of this start of the node: it must differ from that of every earlier
-    /// start, or an answer to a read of an earlier start could be taken for one of this.
+    /// Seed of everything that is drawn, and the name of this start of the node: it must differ from that of every
+    /// earlier start, or an answer to a read of an earlier start could be taken for one of this.
     pub seed: u64,
 }
 

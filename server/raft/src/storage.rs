@@ -15,8 +15,8 @@ use crate::entry_content;
 use crate::recent_entries::{RecentEntries, size};
 use crate::settings::RECENT_BYTES_MAX;
 
-/// What is in the node's log, whether it is durable or not. A log that lags behind what was returned for it is fine: what
-/// is not durable yet is in memory.
+/// What is in the node's log, whether it is durable or not. A log that lags behind what was returned for it is fine:
+/// what is not durable yet is in memory.
 pub trait GroupLog: Clone {
     /// Why an entry cannot be read.
     type Error: Display;

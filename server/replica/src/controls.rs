@@ -3,7 +3,7 @@
 use tribunal_core::control::{Effect as ControlEffect, Moment};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::visibility::Delivery;
-use tribunal_types::{ControlChange, ControlEntry, ControlIndex, Epoch, Lsn};
+use tribunal_types::{ControlChange, ControlIndex, Epoch, Lsn};
 
 use crate::answer::ControlReply;
 use crate::effect::Effect;
@@ -20,15 +20,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Applies the next change of configuration up to K(e), in the order of the control log; `next` is the first epoch that
     /// it counts for. Returns whether there was one.
     pub(crate) fn apply_control(&mut self, upto: ControlIndex, next: Epoch) -> bool {
-        let Some((index, ControlEntry { proposal, change })) = self.controls.pop(upto) else { return false };
+        let Some((index, entry)) = self.controls.pop(upto) else { return false };
         let resolver = &self.resolver;
         let has_records = |store| resolver.head_lsn(store) > Lsn(0);
-        let applied = self.replicated.apply(index, &change, Moment { next, has_records: &has_records });
+        let applied = self.replicated.apply(index, &entry, Moment { next, has_records: &has_records });
+        if applied == Ok(ControlEffect::Repeated) {
+            // Its waiter has the answer of the first one.
+            return true;
+        }
         if let Ok(effect) = &applied {
             self.follow(effect);
             self.effects.push_back(Effect::ControlApplied(effect.clone()));
         }
-        let waiter = self.controls.waiter(proposal);
+        let waiter = self.controls.waiter(entry.proposal);
         self.effects.extend(waiter.map(|waiter| Effect::ControlReply(waiter, ControlReply { index, applied })));
         true
     }
@@ -70,7 +74,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             ControlEffect::StoreKnown(_) | ControlEffect::RecordSkipped(..) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
-            ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost | ControlEffect::Unchanged => {}
+            ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost => {}
+            ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }
 

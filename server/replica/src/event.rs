@@ -118,8 +118,11 @@ pub enum Event<W: Waiters> {
     Tick,
     /// There is time to copy a slice of the image that is being taken.
     CopyImage,
-    /// Take nothing new, finish what is under way.
+    /// Take nothing new, finish what is under way: what was proposed is waited for. In a cluster that takes a majority, which
+    /// may be missing, so the caller limits the time, and ends it with [`Event::StopNow`].
     Stop,
+    /// Do not wait for what is under way any longer: its outcome is unknown.
+    StopNow,
     /// Nothing will become durable any more.
     LogFailed,
 }

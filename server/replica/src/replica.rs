@@ -280,6 +280,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.stopping = Stopping::Finishing;
                 self.seal_if_due();
             }
+            Event::StopNow => self.stop_now(),
             Event::LogFailed => self.fail(),
         }
     }

@@ -43,8 +43,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Returns the first epoch that the own group has neither sealed nor proposed to seal.
     pub(crate) fn next_own(&self) -> Epoch {
+        // Those that are agreed on and wait for other groups may be many, and come before the others.
+        let mut others = self.writing;
+        let newest = self.proposals.iter().rev().take_while(|proposed| {
+            let is_needed = others > 0;
+            others -= usize::from(is_needed && proposed.durable_at.is_none());
+            is_needed
+        });
+        let newest = newest.count();
         // One that does not begin where the one before it ends is void, and nothing follows it.
-        let under_way = self.proposals.iter().filter(|proposed| proposed.durable_at.is_none());
+        let under_way = self.proposals.newest(newest).filter(|proposed| proposed.durable_at.is_none());
         under_way.fold(self.epochs.next_of(self.group), |next, proposed| {
             if proposed.batch.first == next { proposed.batch.last.next() } else { next }
         })

@@ -1,4 +1,5 @@
-//! How a replica ends: by finishing what is under way, or because nothing will become durable any more.
+//! How a replica ends: by finishing what is under way, because that takes too long, or because nothing will become durable any
+//! more.
 
 use alloc::vec::Vec;
 
@@ -22,6 +23,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, imported)),
             Event::Watch(..) | Event::Control(..) | Event::OverQuota { .. } | Event::Stop
                 if self.stopping != Stopping::No => {}
+            Event::StopNow if self.stopping == Stopping::Done => {}
             event => return Some(event),
         }
         None
@@ -52,6 +54,17 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if self.stopping != Stopping::Finishing || self.gathers() || !self.proposals.is_empty() {
             return false;
         }
+        self.end();
+        true
+    }
+
+    /// Ends without what is under way, whose outcome is unknown.
+    pub(crate) fn stop_now(&mut self) {
+        self.fail();
+        self.end();
+    }
+
+    fn end(&mut self) {
         self.stopping = Stopping::Done;
         if self.resolver.last() > self.image_at {
             self.begin_image();
@@ -60,12 +73,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.copy_image();
         }
         self.effects.push_back(Effect::Stopped);
-        true
     }
 
     /// Tells everybody who waits that the outcome is unknown.
     pub(crate) fn fail(&mut self) {
         let open = core::mem::take(&mut self.open);
+        // Nobody waits for it any more, so it must never be proposed.
+        drop(self.batcher.seal(Epoch::MAX, Epoch::MAX, self.control, 0));
+        (self.opened_at, self.writing) = (None, 0);
         let effects = &mut self.effects;
         let mut unknown = |waiter, spent| effects.push_back(Effect::Answer(waiter, Answer::Unknown, spent));
         let mut imports = Vec::new();

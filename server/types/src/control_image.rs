@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::access::ApiKey;
-use crate::control::{Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, Skip};
+use crate::control::{Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip};
 use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
 use crate::store::StoreSpec;
 
@@ -31,6 +31,17 @@ pub struct ControlImage {
     pub nodes: Vec<(NodeId, String)>,
     /// Groups that joined, ascending node.
     pub groups: Vec<GroupJoin>,
+    /// The last proposal of each run that proposed lately, ascending run.
+    pub proposers: Vec<LastProposal>,
+}
+
+/// The last proposal of a run that was applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastProposal {
+    /// The proposal.
+    pub proposal: ProposalId,
+    /// Its entry.
+    pub index: ControlIndex,
 }
 
 /// One store.

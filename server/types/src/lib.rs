@@ -30,7 +30,9 @@ pub use control::{
     Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin, PluginActivation, PluginChoice,
     PluginSlot, ProposalId, Skip,
 };
-pub use control_image::{ControlImage, DeclaredStore, HeldKey, PastEntry, RevokedKey, SlotEntry, SlotImage};
+pub use control_image::{
+    ControlImage, DeclaredStore, HeldKey, LastProposal, PastEntry, RevokedKey, SlotEntry, SlotImage,
+};
 pub use ids::{
     BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,
     TxnId, TxnIx, Version,

@@ -60,6 +60,8 @@ pub const KEYS_MAX: usize = 10_000;
 pub const KEYS_PER_TENANT_MAX: usize = 256;
 /// Keys whose revocation is remembered, so that their use is recognised, beside the first one of each tenant.
 pub const KEYS_REVOKED_KEPT: usize = 1_000;
+/// Runs of proposers of which the last proposal is remembered, so that a repeat of it is recognised.
+pub const PROPOSER_RUNS_KEPT: usize = 1_024;
 /// Tenants that keys were ever created for.
 pub const TENANTS_MAX: usize = 10_000;
 /// Longest time until a key expires, seconds: a hundred years.

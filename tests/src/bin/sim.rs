@@ -1,46 +1,81 @@
 //! Plays runs of the simulated cluster: `sim --seed 7 --trace` one of them, readably; `sim --seeds 2000` many.
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use tribunal_tests::sim::{Run, play};
+use tribunal_tests::sim::{Run, Trace, play};
 
-fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
-    let (mut from, mut count, mut trace) = (1, 1, false);
-    while let Some(argument) = arguments.next() {
-        let number = || arguments.next().and_then(|number| number.parse::<u64>().ok());
-        match (argument.as_str(), argument == "--trace") {
-            (_, true) => trace = true,
-            ("--seed", _) => from = number_or_exit(number, "--seed"),
-            ("--seeds", _) => count = number_or_exit(number, "--seeds"),
-            _ => {
-                eprintln!("usage: sim [--seed N] [--seeds COUNT] [--trace]");
-                return ExitCode::FAILURE;
-            }
-        }
-    }
-    let mut failed = 0;
-    for seed in from..from + count {
-        match play(Run { seed, trace, planted: None }) {
-            Ok((report, played)) => {
-                played.lines().iter().for_each(|line| println!("{line}"));
-                println!("seed {seed}: {report:?}");
-            }
-            Err((wrong, played)) => {
-                played.lines().iter().for_each(|line| println!("{line}"));
-                println!("BROKEN: {wrong}");
-                println!("replay: cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --trace");
-                failed += 1;
-            }
-        }
-    }
-    println!("{} seeds, {failed} broken", count);
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+const USAGE: &str = "usage: sim [--seed N] [--seeds COUNT] [--trace]";
+
+/// What to play.
+struct Runs {
+    from: u64,
+    count: u64,
+    trace: bool,
 }
 
-fn number_or_exit(number: impl FnOnce() -> Option<u64>, name: &str) -> u64 {
-    number().unwrap_or_else(|| {
-        eprintln!("{name} needs a number");
-        std::process::exit(2)
-    })
+fn main() -> ExitCode {
+    let runs = match arguments(std::env::args().skip(1)) {
+        Ok(runs) => runs,
+        Err(wrong) => {
+            eprintln!("{wrong}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match play_all(&runs, &mut io::stdout().lock()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        // Its reader has seen enough: `sim --trace | head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the output cannot be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String> {
+    let mut runs = Runs { from: 1, count: 1, trace: false };
+    while let Some(name) = arguments.next() {
+        let number = match name.as_str() {
+            "--trace" => {
+                runs.trace = true;
+                continue;
+            }
+            "--seed" => &mut runs.from,
+            "--seeds" => &mut runs.count,
+            _ => return Err(format!("`{name}` is no argument")),
+        };
+        let value = arguments.next().ok_or_else(|| format!("`{name}` needs a number after it"))?;
+        *number = value.parse().map_err(|_| format!("`{name}` needs a number after it, not `{value}`"))?;
+    }
+    match runs.from.checked_add(runs.count) {
+        Some(_) => Ok(runs),
+        None => Err("seeds have 64 bits; begin with a smaller one".into()),
+    }
+}
+
+/// Plays the runs and prints what they have seen; returns how many were broken.
+fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
+    let mut broken = 0;
+    for seed in runs.from..runs.from + runs.count {
+        match play(Run { seed, trace: runs.trace, planted: None, only: None }) {
+            Ok((report, trace)) => {
+                print_trace(&trace, out)?;
+                writeln!(out, "seed {seed}: {report:?}")?;
+            }
+            Err((wrong, trace)) => {
+                print_trace(&trace, out)?;
+                writeln!(out, "BROKEN: {wrong}")?;
+                writeln!(out, "replay: cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --trace")?;
+                broken += 1;
+            }
+        }
+    }
+    writeln!(out, "{} seeds, {broken} broken", runs.count)?;
+    Ok(broken)
+}
+
+fn print_trace(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+    trace.lines().iter().try_for_each(|line| writeln!(out, "{line}"))
 }

@@ -61,6 +61,8 @@ impl World {
             return Ok(());
         }
         let Some(Attempt { node, .. }) = self.asked.remove(&attempt) else { return Ok(()) };
+        let runs = |&(node, start): &(u16, u64)| self.machines[usize::from(node) - 1].starts == start;
+        self.report.unanswered += u64::from(self.waiters.get(&attempt).is_some_and(runs));
         if let Some(at) = self.clients[client].operation {
             self.operations[at].in_doubt = true;
         }

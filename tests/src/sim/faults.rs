@@ -30,9 +30,9 @@ pub enum Fault {
     /// A clock jumps, by up to ten seconds.
     ClockJump,
     /// A machine's ticks come too fast or too slow.
-    ClockDrift,
-    /// A process hands its leaderships over.
-    HandOver,
+    WrongPace,
+    /// A process is stopped as planned: it hands its leaderships over, and ends.
+    PlannedStop,
 }
 
 impl Fault {
@@ -50,8 +50,8 @@ impl Fault {
         Fault::Bridge,
         Fault::BadLinks,
         Fault::ClockJump,
-        Fault::ClockDrift,
-        Fault::HandOver,
+        Fault::WrongPace,
+        Fault::PlannedStop,
     ];
 
     /// Returns whether it ends by a repair of the network.

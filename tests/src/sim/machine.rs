@@ -23,14 +23,13 @@ use tribunal_types::{ControlIndex, Csn, Epoch, GroupId, NodeId, Version};
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
+use crate::scenario::ROW_SECRET;
 use crate::stand_ins::{Native, Numbered};
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.
 pub const TICK_US: u64 = 30_000;
 /// Where a machine's log is on its disk.
 const LOG_DIR: &str = "/data/tribunal/log";
-/// Row names are the same on all machines.
-const ROW_SECRET: [u8; 16] = [7; 16];
 /// How long others wait for a group whose leader is alive.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 

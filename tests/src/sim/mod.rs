@@ -7,6 +7,7 @@
 //! acknowledged is present on every machine after the last fault, and the cluster gets there.
 
 mod answers;
+mod changes;
 pub mod clients;
 pub mod faults;
 pub mod machine;

@@ -109,11 +109,12 @@ impl World {
                 let name = member.replica().replicated().stores().store(store).map(|store| store.spec.name.clone());
                 self.witness.invariant_a_number_is_given_once(store, &name.unwrap_or_default())
             }
-            Effect::ControlReply(_, reply) => {
+            Effect::ControlReply(change, reply) => {
                 self.trace.note(self.time_us, format_args!("node {node}: change {} is applied", reply.index.0));
                 self.report.changes += 1;
-                Ok(())
+                self.changes.invariant_a_change_is_answered_once(node, change, reply)
             }
+            Effect::Stopped => self.stopped(node),
             _ => Ok(()),
         }
     }

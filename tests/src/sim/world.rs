@@ -7,9 +7,9 @@ use bytes::Bytes;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{ControlChange, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
-use crate::cluster::tracked;
+use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
 use crate::sim::machine::{Machine, SimMember, TICK_US};
@@ -32,6 +32,12 @@ const START_AGAIN_US: u64 = 300_000;
 const DECIDED_MIN: u64 = 250;
 /// When clients stop in any case, microseconds.
 const CLIENTS_STOP_US: u64 = 20_000_000;
+/// How long a process that is about to stop has to hand its leaderships over, microseconds.
+const HANDING_OVER_US: u64 = 600_000;
+/// How long a process that stops may wait for what is under way, microseconds.
+const STOPPING_US: u64 = 300_000;
+/// Time between two faults if there is one kind only, microseconds: enough for groups to go home.
+const APART_US: u64 = 3_000_000;
 /// Clients.
 const CLIENTS: usize = 5;
 /// Epochs for each one with items, at most: nodes with little to do seal ahead by the time, not by what others have sealed.
@@ -55,6 +61,8 @@ pub struct Run {
     pub trace: bool,
     /// The bug.
     pub planted: Option<Planted>,
+    /// No other faults than this one, and one after the other.
+    pub only: Option<Fault>,
 }
 
 /// What a run has seen.
@@ -76,8 +84,14 @@ pub struct Report {
     pub changes: u64,
     /// Epochs that a process decided again after a start, and found in its log with the same outcome.
     pub outcomes_again: u64,
+    /// Changes that were agreed on again, after they had been sent twice.
+    pub repeats: u64,
     /// Epochs with items, and of these, epochs to which several nodes contributed.
     pub epochs: (usize, usize),
+    /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
+    pub stops: (u64, u64),
+    /// Attempts that had no answer in time, although the process that was asked still runs.
+    pub unanswered: u64,
     /// Times that each fault happened.
     pub faults: BTreeMap<Fault, u64>,
     /// Longest time from an attempt to its verdict, microseconds.
@@ -100,6 +114,7 @@ pub(super) enum Happening {
     ReadFresh,
     Fault(Planned),
     Repair(Fault, u16),
+    Stop { node: u16, start: u64, now: bool },
 }
 
 /// The world.
@@ -131,7 +146,7 @@ pub(super) struct World {
     pub(super) slow_disks: bool,
     /// When an entry was last written.
     pub(super) appended_us: u64,
-    changes: u64,
+    pub(super) changes: Changes,
 }
 
 /// Plays a run.
@@ -176,7 +191,7 @@ impl World {
             cut_off: BTreeMap::new(),
             slow_disks: false,
             appended_us: 0,
-            changes: 0,
+            changes: Changes::default(),
             random,
         };
         for node in 1..=machines {
@@ -193,7 +208,15 @@ impl World {
         for client in 0..CLIENTS {
             world.later(800_000, Happening::ClientActs { client, asked: 1 });
         }
-        for planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
+        let mut free_us = 0;
+        for mut planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
+            if let Some(only) = run.only {
+                planned.fault = only;
+                if planned.at_us < free_us {
+                    continue;
+                }
+                free_us = planned.at_us + planned.lasts_us + APART_US;
+            }
             world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
         }
         world.later(900_000, Happening::Change);
@@ -244,7 +267,10 @@ impl World {
 
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         let at = match happening {
-            Happening::Tick { node, .. } | Happening::Synced { node, .. } | Happening::AckedEarly { node, .. } => node,
+            Happening::Tick { node, .. }
+            | Happening::Synced { node, .. }
+            | Happening::AckedEarly { node, .. }
+            | Happening::Stop { node, .. } => node,
             Happening::Frame { to, .. } => to,
             _ => 0,
         };
@@ -268,6 +294,7 @@ impl World {
             Happening::ReadFresh => self.read_fresh(),
             Happening::Fault(planned) => self.fault(planned),
             Happening::Repair(fault, node) => self.repair(fault, node),
+            Happening::Stop { node, start, now } => self.stop(node, start, now),
         }
     }
 
@@ -326,13 +353,9 @@ impl World {
         }
         // Often two at once.
         for _ in 0..self.random.between(1, 2) {
-            self.changes += 1;
-            let change = match self.random.between(0, 2) {
-                0 => ControlChange::RevokeKey { id: format!("k{}", self.changes) },
-                _ => ControlChange::DeclareStore(tracked(0, &format!("s{}", self.changes % 20))),
-            };
-            let changes = self.changes;
-            self.step(node, Input::Replica(Event::Control(change, changes)))?;
+            let start = self.machine(node).starts;
+            let (number, change) = self.changes.draw(node, start, &mut self.random);
+            self.step(node, Input::Replica(Event::Control(change, number)))?;
         }
         Ok(())
     }
@@ -367,12 +390,49 @@ impl World {
             }
             Fault::BadLinks => self.network.quality = Quality { lost: 150, twice: 150, jitter_us: 40_000 },
             Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
-            Fault::ClockDrift => self.machine(node).pace = pace,
-            Fault::HandOver if self.machine(node).paused_until > self.time_us => {}
-            Fault::HandOver => return self.step(node, Input::HandOver),
+            Fault::WrongPace => self.machine(node).pace = pace,
+            Fault::PlannedStop if self.machine(node).paused_until > self.time_us => {}
+            Fault::PlannedStop => {
+                let start = self.machine(node).starts;
+                self.later(HANDING_OVER_US, Happening::Stop { node, start, now: false });
+                self.later(HANDING_OVER_US + STOPPING_US, Happening::Stop { node, start, now: true });
+                return self.step(node, Input::HandOver);
+            }
         }
         self.later(lasts_us, Happening::Repair(fault, node));
         Ok(())
+    }
+
+    /// A process that has handed its leaderships over stops; if it has not in time, it must not wait any longer.
+    fn stop(&mut self, node: u16, start: u64, now: bool) -> Result<(), String> {
+        let machine = self.machine(node);
+        if machine.starts != start || machine.process.is_none() {
+            return Ok(());
+        }
+        self.report.stops.1 += u64::from(now);
+        self.step(node, Input::Replica(if now { Event::StopNow } else { Event::Stop }))?;
+        if now && self.machine(node).process.is_some() {
+            return Err(format!("node {node} does not stop although it must not wait"));
+        }
+        Ok(())
+    }
+
+    /// A process has ended, as it was told to; it starts again after a while.
+    ///
+    /// # Errors
+    /// If somebody waits for its answer.
+    pub(super) fn stopped(&mut self, node: u16) -> Result<(), String> {
+        let machine = self.machine(node);
+        let process = (node, machine.starts);
+        machine.kill();
+        self.report.stops.0 += 1;
+        self.trace.note(self.time_us, format_args!("node {node} has stopped"));
+        let wait_us = self.random.between(100_000, 1_500_000);
+        self.later(wait_us, Happening::Start { node });
+        match self.waiters.iter().find(|(_, asked)| **asked == process) {
+            Some((attempt, _)) => Err(format!("node {node} stops and never answers attempt {attempt}")),
+            None => Ok(()),
+        }
     }
 
     fn repair(&mut self, fault: Fault, node: u16) -> Result<(), String> {
@@ -382,7 +442,7 @@ impl World {
             Fault::Blackout => return (1..=self.machines.len() as u16).try_for_each(|node| self.start(node)),
             Fault::SlowDisks => self.slow_disks = false,
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
-            Fault::ClockDrift => self.machine(node).pace = 1000,
+            Fault::WrongPace => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
                 self.network.repair();
                 self.network.quality = Quality::default();
@@ -433,6 +493,7 @@ impl World {
             }
         }
         self.invariant_all_are_answered()?;
+        self.invariant_changes_are_applied_once()?;
         let epochs = self.member(1).ok_or("it runs")?.replica().last_complete().0;
         if epochs > self.witness.epochs() as u64 * EPOCHS_PER_DECIDED_MAX {
             return Err(format!("{epochs} epochs for {} with items", self.witness.epochs()));
@@ -451,10 +512,22 @@ impl World {
     /// A process that is still alive has answered all that it was asked.
     fn invariant_all_are_answered(&self) -> Result<(), String> {
         let alive = |&(node, start): &(u16, u64)| self.machines[usize::from(node) - 1].starts == start;
-        match self.waiters.iter().find(|(_, process)| alive(process)) {
-            Some((attempt, (node, _))) => Err(format!("node {node} never answers attempt {attempt}")),
+        if let Some((attempt, (node, _))) = self.waiters.iter().find(|(_, process)| alive(process)) {
+            return Err(format!("node {node} never answers attempt {attempt}"));
+        }
+        match self.changes.unanswered(|node, start| alive(&(node, start))) {
+            Some((change, node)) => Err(format!("node {node} never answers change {change}")),
             None => Ok(()),
         }
+    }
+
+    /// All machines are in one state by now, so one of them shows it.
+    fn invariant_changes_are_applied_once(&mut self) -> Result<(), String> {
+        let process = self.machines[0].process.as_ref().ok_or("it runs")?;
+        let (log, state) = (&process.reader, process.member.replica().replicated());
+        let repeats = self.changes.invariant_changes_are_applied_once(log, state)?;
+        self.report.repeats = repeats;
+        Ok(())
     }
 
     /// A process answers once.

@@ -62,6 +62,8 @@ pub enum Effect {
     GroupJoined(GroupJoin),
     /// An entry is missing that may have changed anything.
     EntryLost,
+    /// Nothing: the same proposal was applied before, and its proposer was answered then.
+    Repeated,
     /// Nothing: what it would change is so already, or is gone.
     Unchanged,
 }

@@ -4,6 +4,7 @@ pub mod effect;
 pub mod keys;
 pub mod members;
 mod numbering;
+mod proposers;
 pub mod replicated_state;
 pub mod slots;
 pub mod stores;

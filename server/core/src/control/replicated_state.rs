@@ -1,18 +1,20 @@
 //! The one fold of the control log, for the running node, for recovery and for followers.
 //!
-//! What an entry does depends on the entries before it and on the epoch that carries it ([`Moment`]), on nothing else: no
-//! clock, no randomness, no order of a hash map, nothing that a proposer believed. Everything that must be unique gets its
-//! number here. All of it is in a state image, so what a node continues with is the image and the entries after it.
+//! What an entry does depends on the entries before it and on the epoch that carries it ([`Moment`]), on nothing else:
+//! no clock, no randomness, no order of a hash map, nothing that a proposer believed. Everything that must be unique
+//! gets its number here. All of it is in a state image, so what a node continues with is the image and the entries
+//! after it.
 //!
 //! Must never: be changed by anything but an entry or the advance of epochs, grow beyond the limits of what it holds.
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Bounds, ControlChange, ControlImage, ControlIndex, Epoch, PluginSlot, StoreId};
+use tribunal_types::{Bounds, ControlChange, ControlEntry, ControlImage, ControlIndex, Epoch, PluginSlot, StoreId};
 
 use super::effect::{Applied, Effect};
 use super::keys::KeyTable;
 use super::members::Members;
+use super::proposers::Proposers;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
 
@@ -34,20 +36,25 @@ pub struct ReplicatedState {
     keys: KeyTable,
     slots: Slots,
     members: Members,
+    proposers: Proposers,
 }
 
 impl ReplicatedState {
-    /// Applies the next entry. Indices may be missing: what was compacted away has no effect.
+    /// Applies the next entry. Indices may be missing: what was compacted away has no effect. Neither has the repeat of
+    /// a proposal that was applied.
     ///
     /// # Errors
     /// If the entry is refused: it changed nothing.
     ///
     /// # Panics
     /// If the entry was applied before.
-    pub fn apply(&mut self, index: ControlIndex, change: &ControlChange, moment: Moment<'_>) -> Applied {
+    pub fn apply(&mut self, index: ControlIndex, entry: &ControlEntry, moment: Moment<'_>) -> Applied {
         assert!(index > self.index, "control entry {} is applied after {}", index.0, self.index.0);
         self.index = index;
-        match change {
+        if !self.proposers.is_new(entry.proposal, index) {
+            return Ok(Effect::Repeated);
+        }
+        match &entry.change {
             ControlChange::DeclareStore(spec) => self.stores.declare(index, spec, moment.has_records),
             ControlChange::DetachPush(detachment) => Ok(self.stores.detach(detachment)),
             ControlChange::AttachPush { store } => Ok(self.stores.attach(index, *store)),
@@ -133,13 +140,14 @@ impl ReplicatedState {
             slots: self.slots.image(),
             nodes,
             groups,
+            proposers: self.proposers.image(),
         }
     }
 
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups } = image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups, proposers } = image;
         ReplicatedState {
             index,
             bounds,
@@ -147,6 +155,7 @@ impl ReplicatedState {
             keys: KeyTable::restore(tenants, keys, revoked),
             slots: Slots::restore(slots),
             members: Members::restore(nodes, groups),
+            proposers: Proposers::restore(proposers),
         }
     }
 }

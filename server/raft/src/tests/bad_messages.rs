@@ -13,13 +13,8 @@ use crate::{Input, RaftMessage, Refused};
 
 /// Three nodes; node 1 leads in term 1 and has three entries.
 fn three() -> Cluster {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
-    for text in ["a", "b"] {
-        cluster.node(1).propose(GROUP, text).unwrap();
-        cluster.settle();
-    }
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
+    cluster.propose(&["a", "b"]);
     cluster.ticks(2);
     cluster
 }
@@ -168,8 +163,8 @@ fn what_vouches_for_entries_that_are_not_there_is_refused() {
     assert_eq!(refused, Err(Refused::NotLeader(NodeId(2))));
 }
 
-/// One message of a new leader replaces a suffix and commits what it replaces it with: in the log, the commit index must
-/// not come before those entries. The log of the tests refuses to replace a committed entry.
+/// One message of a new leader replaces a suffix and commits what it replaces it with: in the log, the commit index
+/// must not come before those entries. The log of the tests refuses to replace a committed entry.
 #[test]
 fn a_commit_index_is_written_after_the_entries_that_it_names() {
     let mut cluster = three();

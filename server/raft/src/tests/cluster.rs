@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tribunal_types::{GroupId, NodeId};
 
 use super::replica::Replica;
-use super::settings;
+use super::{GROUP, settings};
 use crate::{Input, Members};
 
 /// A message on its way.
@@ -33,6 +33,22 @@ impl Cluster {
         let mut cluster = Self { nodes, in_flight: Vec::new(), cut_off: Vec::new(), refused: Vec::new() };
         cluster.nodes.values_mut().for_each(Replica::drain);
         cluster
+    }
+
+    /// Nodes 1 to N with the group of node 1, which leads it.
+    pub fn led(nodes: u16, voters: Members) -> Self {
+        let mut cluster = Self::new(nodes, &[(GROUP, voters)]);
+        cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
+        cluster.settle();
+        cluster
+    }
+
+    /// Node 1 proposes texts, each after the one before was delivered.
+    pub fn propose(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.node(1).propose(GROUP, text).unwrap();
+            self.settle();
+        }
     }
 
     pub fn node(&mut self, node: u16) -> &mut Replica {

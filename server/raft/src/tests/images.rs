@@ -9,14 +9,9 @@ use crate::{BadGroup, GroupPoint, Input, Output, RaftGroups, Refused, StoredGrou
 
 /// Node 3 is cut off while the others commit `a` to `j` and compact them.
 fn left_behind() -> Cluster {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
     cluster.cut_off = vec![NodeId(3)];
-    for text in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
-        cluster.node(1).propose(GROUP, text).unwrap();
-        cluster.settle();
-    }
+    cluster.propose(&["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]);
     cluster.ticks(2);
     for node in 1..=2 {
         compact(&mut cluster, node);
@@ -57,13 +52,11 @@ fn a_follower_too_far_behind_needs_an_image_and_goes_on_from_it() {
     assert!(cluster.node(3).proposals(GROUP).is_empty());
 
     // Meanwhile the group goes on.
-    cluster.node(1).propose(GROUP, "k").unwrap();
-    cluster.settle();
+    cluster.propose(&["k"]);
     let image = cluster.node(2).applied.clone();
     cluster.node(3).install(image);
     cluster.ticks(3);
-    cluster.node(1).propose(GROUP, "l").unwrap();
-    cluster.settle();
+    cluster.propose(&["l"]);
     cluster.ticks(2);
     let expected = cluster.node(1).proposals(GROUP).join("");
     assert_eq!(expected, "abcdefghijkl");
@@ -76,8 +69,7 @@ fn a_follower_too_far_behind_needs_an_image_and_goes_on_from_it() {
     cluster.node(3).save_image();
     cluster.node(3).restart(settings(33), 0);
     cluster.ticks(4);
-    cluster.node(1).propose(GROUP, "m").unwrap();
-    cluster.settle();
+    cluster.propose(&["m"]);
     cluster.ticks(2);
     assert_eq!(cluster.node(3).proposals(GROUP).join(""), "abcdefghijklm");
 }
@@ -115,8 +107,7 @@ fn an_image_that_became_durable_just_before_a_crash_is_enough_for_a_start() {
     replica.restart(settings(34), 0);
     assert_eq!(replica.proposals(GROUP).join(""), "abcdefghij");
     cluster.ticks(4);
-    cluster.node(1).propose(GROUP, "k").unwrap();
-    cluster.settle();
+    cluster.propose(&["k"]);
     cluster.ticks(2);
     assert_eq!(cluster.node(3).proposals(GROUP).join(""), "abcdefghijk");
 }
@@ -144,17 +135,11 @@ fn no_election_begins_before_an_installed_image_is_durable() {
 /// All groups share one state machine: an image that one group needs may include less of another than was handed out.
 #[test]
 fn what_follows_an_older_image_is_handed_out_again() {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
-    cluster.node(1).propose(GROUP, "a").unwrap();
-    cluster.settle();
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
+    cluster.propose(&["a"]);
     cluster.ticks(2);
     let image = cluster.node(2).applied.clone();
-    for text in ["b", "c"] {
-        cluster.node(1).propose(GROUP, text).unwrap();
-        cluster.settle();
-    }
+    cluster.propose(&["b", "c"]);
     cluster.ticks(2);
     for node in 1..=3 {
         cluster.node(node).install(image.clone());
@@ -186,13 +171,8 @@ fn a_log_with_a_compacted_prefix_is_started_from_its_image_only() {
 /// raft-rs panics when it cannot read an entry.
 #[test]
 fn a_group_whose_log_cannot_be_read_stops_and_the_node_goes_on() {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
-    for text in ["a", "b"] {
-        cluster.node(1).propose(GROUP, text).unwrap();
-        cluster.settle();
-    }
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
+    cluster.propose(&["a", "b"]);
     cluster.ticks(2);
     // Nothing is applied durably, so that the start hands everything out again.
     cluster.node(1).log.damage(GROUP, 3);

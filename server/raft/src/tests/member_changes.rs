@@ -8,11 +8,8 @@ use crate::{Input, Members, Output, Refused};
 
 /// Four nodes, of which 1 to 3 are voters and 1 leads.
 fn four() -> Cluster {
-    let mut cluster = Cluster::new(4, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
-    cluster.node(1).propose(GROUP, "a").unwrap();
-    cluster.settle();
+    let mut cluster = Cluster::led(4, voters(&[1, 2, 3]));
+    cluster.propose(&["a"]);
     cluster
 }
 
@@ -40,8 +37,7 @@ fn a_voter_joins_another_leaves_and_the_joint_state_ends_by_itself() {
     }
     // A majority of the new ones is enough.
     cluster.cut_off = vec![NodeId(2)];
-    cluster.node(1).propose(GROUP, "b").unwrap();
-    cluster.settle();
+    cluster.propose(&["b"]);
     assert_eq!(cluster.node(1).proposals(GROUP), ["a", "b"]);
 }
 

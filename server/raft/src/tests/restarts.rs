@@ -6,8 +6,8 @@ use super::cluster::Cluster;
 use super::{GROUP, settings, voters};
 use crate::{Input, Output, Refused};
 
-/// Nodes 1 and 3 stand for election in the same term. Node 2 votes for node 1 and crashes before it receives a request from node 3.
-/// Returns who leads, and in which term.
+/// Nodes 1 and 3 stand for election in the same term. Node 2 votes for node 1 and crashes before it receives a request
+/// from node 3. Returns who leads, and in which term.
 fn two_candidates(forgets_votes: bool) -> Vec<(NodeId, u64)> {
     let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
     for node in [1, 3] {
@@ -56,13 +56,8 @@ fn without_durable_votes_a_term_has_two_leaders() {
 
 #[test]
 fn what_a_majority_has_survives_when_all_crash() {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
-    for text in ["a", "b"] {
-        cluster.node(1).propose(GROUP, text).unwrap();
-        cluster.settle();
-    }
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
+    cluster.propose(&["a", "b"]);
     cluster.node(1).fast_disk = false;
     cluster.node(2).fast_disk = false;
     // Sent to node 2 only, and durable nowhere.
@@ -100,9 +95,7 @@ fn a_durable_state_machine_may_be_ahead_of_the_written_commit_index() {
 
 #[test]
 fn a_suffix_that_was_not_committed_is_replaced_in_the_log_too() {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
     cluster.cut_off = vec![NodeId(1)];
     for text in ["x", "y", "z"] {
         cluster.node(1).propose(GROUP, text).unwrap();
@@ -125,9 +118,7 @@ fn a_suffix_that_was_not_committed_is_replaced_in_the_log_too() {
 
 #[test]
 fn too_much_that_is_not_committed_is_refused() {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
+    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
     cluster.cut_off = vec![NodeId(1)];
     let megabyte = "x".repeat(1 << 20);
     let taken = (0..40).take_while(|_| cluster.node(1).propose(GROUP, &megabyte).is_ok()).count();
@@ -146,8 +137,7 @@ fn reads_get_an_index_that_includes_what_was_committed_before() {
     assert_eq!(cluster.node(2).step(Input::ReadIndex { group: GROUP, context: 1 }), Err(Refused::NoLeader));
     cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
     cluster.settle();
-    cluster.node(1).propose(GROUP, "a").unwrap();
-    cluster.settle();
+    cluster.propose(&["a"]);
     let committed = cluster.node(1).point(GROUP).id.index;
     for node in 1..=3 {
         cluster.node(node).take_seen();

@@ -1,4 +1,5 @@
-//! A cluster under a seeded schedule of messages, ticks, syncs, proposals and faults, and what must hold after each step.
+//! A cluster under a seeded schedule of messages, ticks, syncs, proposals and faults, and what must hold after each
+//! step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -280,8 +281,8 @@ impl Simulation {
         assert_eq!(*committed, (term, what), "entry {index} of {group:?} was committed with another content");
     }
 
-    /// Gets a state image from a node that has enough of all groups. There may be none, because not every node belongs to
-    /// every group here: then each group that needs one gets its own.
+    /// Gets a state image from a node that has enough of all groups. There may be none, because not every node belongs
+    /// to every group here: then each group that needs one gets its own.
     fn install(&mut self, node: NodeId) {
         let wanted = self.wanted.get(&node).cloned().unwrap_or_default();
         let mut sets = vec![GROUPS.to_vec()];

@@ -8,9 +8,7 @@ use crate::{Input, Output, Refused};
 
 /// A cluster whose node 1 leads.
 fn three() -> Cluster {
-    let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
-    cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
-    cluster.settle();
+    let cluster = Cluster::led(3, voters(&[1, 2, 3]));
     assert_eq!(cluster.leader(GROUP), Some(NodeId(1)));
     cluster
 }
@@ -55,8 +53,7 @@ fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
 fn heartbeats_are_answered_while_entries_wait_for_the_disk() {
     let mut cluster = three();
     cluster.node(2).fast_disk = false;
-    cluster.node(1).propose(GROUP, "a").unwrap();
-    cluster.settle();
+    cluster.propose(&["a"]);
     let answers = |cluster: &mut Cluster| {
         cluster.node(1).sent.clear();
         for _ in 0..2 {

@@ -1,0 +1,66 @@
+//! Which other nodes can take a leadership: those that have sent something lately, and not that they are about to stop.
+
+use std::collections::BTreeMap;
+
+use tribunal_types::NodeId;
+
+/// Ticks between the last message of a node and the moment from which it counts as away; also those after its last word
+/// that it is about to stop, from which it counts as one that stays.
+pub(crate) const AWAY_TICKS: u64 = 10;
+
+/// When other nodes last sent something.
+#[derive(Debug, Default)]
+pub(crate) struct Presence {
+    now: u64,
+    seen: BTreeMap<NodeId, u64>,
+    leaving: BTreeMap<NodeId, u64>,
+}
+
+impl Presence {
+    /// Notes that a tick has passed.
+    pub(crate) fn tick(&mut self) {
+        self.now += 1;
+    }
+
+    /// Notes that a node sent something.
+    pub(crate) fn received(&mut self, node: NodeId) {
+        self.seen.insert(node, self.now);
+    }
+
+    /// Notes that a node has said that it is about to stop.
+    pub(crate) fn leaving(&mut self, node: NodeId) {
+        self.leaving.insert(node, self.now);
+    }
+
+    /// Returns whether a node can take a leadership.
+    pub(crate) fn is_here(&self, node: NodeId) -> bool {
+        let is_recent = |at: &u64| self.now - at < AWAY_TICKS;
+        self.seen.get(&node).is_some_and(is_recent) && !self.leaving.get(&node).is_some_and(is_recent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_here_while_it_sends_and_does_not_leave() {
+        let (one, other) = (NodeId(1), NodeId(2));
+        let mut presence = Presence::default();
+        let ticks = |presence: &mut Presence, count| (0..count).for_each(|_| presence.tick());
+        assert!(!presence.is_here(one), "it has sent nothing");
+        presence.received(one);
+        ticks(&mut presence, AWAY_TICKS - 1);
+        assert!(presence.is_here(one) && !presence.is_here(other));
+        presence.leaving(one);
+        presence.received(one);
+        assert!(!presence.is_here(one));
+        ticks(&mut presence, AWAY_TICKS - 1);
+        presence.received(one);
+        assert!(!presence.is_here(one));
+        presence.tick();
+        assert!(presence.is_here(one), "it has started again");
+        ticks(&mut presence, AWAY_TICKS);
+        assert!(!presence.is_here(one), "it is silent");
+    }
+}

@@ -1,0 +1,114 @@
+//! Changes of configuration: what is asked for, what is answered, and what the control log says that it should have
+//! been.
+//!
+//! The oracle knows which proposals it has applied from a list of all of them, so it relies on nothing that members
+//! remember.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_codec::{decode_control, proposed_in};
+use tribunal_core::control::{Applied, Moment, ReplicatedState};
+use tribunal_log::LogReader;
+use tribunal_replica::ControlReply;
+use tribunal_types::{ApiKey, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, ProposalId, StoreSpec};
+
+use crate::cluster::tracked;
+use crate::sim::random::Random;
+
+/// Stores and keys that changes are about: so few that one change follows another one of the same thing.
+const NAMES: u64 = 4;
+
+/// The changes of a run.
+#[derive(Default)]
+pub(super) struct Changes {
+    asked: u64,
+    /// By number of a change that waits: the machine, and which start of its process.
+    waiting: BTreeMap<u64, (u16, u64)>,
+    replies: Vec<ControlReply>,
+}
+
+impl Changes {
+    /// Draws a change that `node` is asked for in this start of its process.
+    pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
+        self.asked += 1;
+        self.waiting.insert(self.asked, (node, start));
+        let name = random.between(1, NAMES);
+        let change = match random.between(0, 4) {
+            0 => ControlChange::RevokeKey { id: format!("k{}", random.between(1, self.asked)) },
+            1 => {
+                let (id, namespace_name) = (format!("k{}", self.asked), format!("t{name}"));
+                ControlChange::CreateKey(ApiKey { id, namespace_name, ..ApiKey::default() })
+            }
+            // Each declares something else, so that a repeat of an earlier one does harm.
+            _ => ControlChange::DeclareStore(StoreSpec {
+                adaptor_config: self.asked.to_string(),
+                ..tracked(0, &format!("s{name}"))
+            }),
+        };
+        (self.asked, change)
+    }
+
+    /// A change is answered once.
+    ///
+    /// # Errors
+    /// If it is answered again.
+    pub(super) fn invariant_a_change_is_answered_once(
+        &mut self,
+        node: u16,
+        change: u64,
+        reply: ControlReply,
+    ) -> Result<(), String> {
+        self.waiting.remove(&change).ok_or_else(|| format!("node {node} answers change {change} again"))?;
+        self.replies.push(reply);
+        Ok(())
+    }
+
+    /// Returns a change that a process which is still alive has never answered.
+    pub(super) fn unanswered(&self, is_alive: impl Fn(u16, u64) -> bool) -> Option<(u64, u16)> {
+        let mut waiting = self.waiting.iter().filter(|(_, (node, start))| is_alive(*node, *start));
+        waiting.next().map(|(change, (node, _))| (*change, *node))
+    }
+
+    /// A change that was agreed on twice has the effect of the first time, and only that one was answered. Returns how
+    /// many were.
+    ///
+    /// # Errors
+    /// If a reply or the state of a member is another one than that of the control log without its repeats.
+    pub(super) fn invariant_changes_are_applied_once(
+        &self,
+        log: &LogReader,
+        state: &ReplicatedState,
+    ) -> Result<u64, String> {
+        let (expected, applied, repeats) = fold(log)?;
+        for ControlReply { index, applied: told } in &self.replies {
+            if applied.get(index) != Some(told) {
+                return Err(format!("change {} was answered with {told:?}, not {:?}", index.0, applied.get(index)));
+            }
+        }
+        let image = ControlImage { proposers: Vec::new(), ..state.image() };
+        if image != expected {
+            return Err(format!("the control log adds up to {expected:?}, and a member has {image:?}"));
+        }
+        Ok(repeats)
+    }
+}
+
+/// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.
+fn fold(log: &LogReader) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
+    let (mut state, mut index, mut repeats) = (ReplicatedState::default(), 0, 0);
+    let (mut seen, mut applied): (BTreeSet<ProposalId>, _) = (BTreeSet::new(), BTreeMap::new());
+    for at in 1..=log.group_state(GroupId::CONTROL).commit {
+        let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
+        let content = content.ok_or_else(|| format!("entry {at} of the control group is missing"))?;
+        let Some(payload) = proposed_in(&content) else { continue };
+        let entry = decode_control(payload).map_err(|malformed| malformed.to_string())?;
+        index += 1;
+        if seen.insert(entry.proposal) {
+            let moment = Moment { next: Epoch(1), has_records: &|_| false };
+            applied.insert(ControlIndex(index), state.apply(ControlIndex(index), &entry.change.into(), moment));
+        } else {
+            repeats += 1;
+        }
+    }
+    Ok((ControlImage { index: ControlIndex(index), ..state.image() }, applied, repeats))
+}
