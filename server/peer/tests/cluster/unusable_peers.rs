@@ -89,7 +89,9 @@ async fn a_node_that_is_refused_tells_what_its_peer_says() {
     check(&authority, two.address, &["node 2 belongs to the cluster `production`, but node 1 to `test`"]).await;
     let stranger = Authority::create("other").expect("made");
     let two = start(&stranger, settings(2, &[(1, nowhere)]), listener().0);
-    check(&authority, two.address, &["not signed by our authority"]).await;
+    // It dials again and again: what node 2 says of it is the same until it stops.
+    let one = start(&authority, settings(1, &[(2, two.address)]), listener().0);
+    one.problem(2, &["node 1", "node 2", "not signed by our authority"]).await;
     two.refused(0, &["node 2 refuses a caller", "our certificate is not signed by its authority"]).await;
 }
 
