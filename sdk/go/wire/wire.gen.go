@@ -142,6 +142,24 @@ func (e ConflictStage) Valid() bool {
 	}
 }
 
+// Defines values for Consistency.
+const (
+	Fresh   Consistency = "fresh"
+	Session Consistency = "session"
+)
+
+// Valid indicates whether the value is a known member of the Consistency enum.
+func (e Consistency) Valid() bool {
+	switch e {
+	case Fresh:
+		return true
+	case Session:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for IsolationLevel.
 const (
 	IsolationLevelReadCommitted  IsolationLevel = "read-committed"
@@ -410,6 +428,9 @@ type BatchTxn struct {
 
 // BeginRequest A request to begin a transaction.
 type BeginRequest struct {
+	// Consistency What the snapshots must include: `session` if absent.
+	Consistency *Consistency `json:"consistency,omitempty"`
+
 	// Isolation Level at which it will commit. A hint: the level of the commit counts.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
@@ -430,7 +451,7 @@ type BeginRequest struct {
 	// TTLMs Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
-	// WaitMs Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
 	// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
 	// `store_lagging` if a store lags.
 	//
@@ -561,6 +582,9 @@ type ConflictOp string
 
 // ConflictStage The stage of the pipeline that found a conflict.
 type ConflictStage string
+
+// Consistency What the snapshots of a Begin must include.
+type Consistency string
 
 // ConsumerInfo A consumer and its offsets.
 type ConsumerInfo struct {

@@ -559,6 +559,8 @@ export interface components {
         };
         /** @description A request to begin a transaction. */
         BeginRequest: {
+            /** @description What the snapshots must include: `session` if absent. */
+            consistency?: components["schemas"]["Consistency"];
             /** @description Level at which it will commit. A hint: the level of the commit counts. */
             isolation?: components["schemas"]["IsolationLevel"];
             /** @description Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each. */
@@ -581,7 +583,7 @@ export interface components {
             ttl_ms?: number;
             /**
              * Format: int32
-             * @description Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that keeps versions
+             * @description Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
              *     (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
              *     `store_lagging` if a store lags.
              * @example 1000
@@ -712,6 +714,11 @@ export interface components {
          * @enum {string}
          */
         ConflictStage: "admission" | "identity" | "join" | "validate" | "merge";
+        /**
+         * @description What the snapshots of a Begin must include.
+         * @enum {string}
+         */
+        Consistency: "session" | "fresh";
         /** @description A consumer and its offsets. */
         ConsumerInfo: {
             /**

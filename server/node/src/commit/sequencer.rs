@@ -19,7 +19,7 @@ use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::commit::waiters::{Channels, Commit, ItemWaiter};
 use inline_writes::InlineWrites;
-use member::FreshReads;
+use member::{FreshReads, MAJORITY_TIMEOUT, Phase};
 
 mod effects;
 mod inline_writes;
@@ -51,8 +51,6 @@ pub struct Sequencer {
 const GATHER: usize = 48;
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
-/// How long a member that stops waits for a majority to decide what is under way.
-const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the sequencer copies before it looks after its messages again.
 const IMAGE_SLICE: Duration = Duration::from_millis(1);
 
@@ -241,23 +239,19 @@ impl Sequencer {
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
         let last = self.state.intake.close();
         self.step(Event::Commits(last));
+        let mut phase = Phase::HandingOver;
         self.bring(Input::HandOver);
-        self.step(Event::Stop);
-        let give_up_at = Instant::now() + MAJORITY_TIMEOUT;
+        let begun = Instant::now();
         while !self.stopped {
+            phase = self.go_on_stopping(phase, begun.elapsed());
             let wait = self.wake_in().unwrap_or(MAJORITY_TIMEOUT);
             match messages.recv_timeout(wait) {
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
-                Ok(Message::Stop) => {}
+                Ok(Message::Stop) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(message) => self.handle(message),
-                Err(RecvTimeoutError::Timeout) => self.tick_member(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if self.decider.member().is_some() && Instant::now() >= give_up_at {
-                // What is under way may be decided by the others, or not; clients ask by its id.
-                self.step(Event::LogFailed);
-                break;
-            }
+            self.tick_member();
             if let Some(reason) = self.inline.failed.take() {
                 return self.fail(messages, reason);
             }

@@ -5,12 +5,29 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tribunal_member::{Input, Output};
+use tribunal_replica::Event;
 use tribunal_types::Epoch;
 
 use super::Sequencer;
 use crate::cluster::recovery::{TICK, cannot_go_on};
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::waiters::Channels;
+
+/// How long a member that stops waits for another node to take its groups over.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits in all, until a majority has decided what is under way.
+pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How far a stop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Other nodes take over what this one leads.
+    HandingOver,
+    /// What is under way is decided.
+    Finishing,
+    /// It took too long.
+    GivenUp,
+}
 
 /// Fresh reads that wait for the other nodes.
 #[derive(Default)]
@@ -49,6 +66,24 @@ impl Sequencer {
             if let Some(member) = self.decider.member() {
                 self.shared.view.follow(member);
             }
+        }
+    }
+
+    /// Takes the next step of a stop, if it is time for it.
+    pub(super) fn go_on_stopping(&mut self, phase: Phase, elapsed: Duration) -> Phase {
+        let leads = self.decider.member().map(|member| member.takes_commits());
+        match (phase, leads) {
+            (Phase::HandingOver, Some(true)) if elapsed < HAND_OVER_TIMEOUT => phase,
+            (Phase::HandingOver, _) => {
+                self.step(Event::Stop);
+                Phase::Finishing
+            }
+            (Phase::Finishing, Some(_)) if elapsed >= MAJORITY_TIMEOUT => {
+                // The others may decide what is under way, or not: clients ask by its id.
+                self.step(Event::StopNow);
+                Phase::GivenUp
+            }
+            _ => phase,
         }
     }
 

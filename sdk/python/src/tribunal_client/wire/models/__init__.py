@@ -15,6 +15,7 @@ from .commit_request_snapshots import CommitRequestSnapshots
 from .conflict import Conflict
 from .conflict_op import ConflictOp
 from .conflict_stage import ConflictStage
+from .consistency import Consistency
 from .consumer_info import ConsumerInfo
 from .consumer_list import ConsumerList
 from .consumer_offset import ConsumerOffset
@@ -75,6 +76,7 @@ __all__ = (
     "Conflict",
     "ConflictOp",
     "ConflictStage",
+    "Consistency",
     "ConsumerInfo",
     "ConsumerList",
     "ConsumerOffset",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..models.consistency import Consistency, check_consistency
 from ..models.isolation_level import IsolationLevel, check_isolation_level
 from ..types import UNSET, Unset
 
@@ -22,6 +23,7 @@ class BeginRequest:
     """A request to begin a transaction.
 
     Attributes:
+        consistency (Consistency | Unset): What the snapshots of a Begin must include.
         isolation (IsolationLevel | Unset): Isolation level.
         ranges (list[RangeRead] | Unset): Ranges of embedded stores to read at the snapshots. The response has one
             element in `ranges` for each.
@@ -32,13 +34,14 @@ class BeginRequest:
             empty. Example: ['kv'].
         ttl_ms (int | Unset): Expected duration of the transaction, milliseconds. The id expires after it, and with the
             window of ids at the latest.
-        wait_ms (int | Unset): Timeout of the wait for `session`, milliseconds. With `read` or `ranges` and a store that
-            keeps versions
+        wait_ms (int | Unset): Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges`
+            and a store that keeps versions
             (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails
             with
             `store_lagging` if a store lags. Example: 1000.
     """
 
+    consistency: Consistency | Unset = UNSET
     isolation: IsolationLevel | Unset = UNSET
     ranges: list[RangeRead] | Unset = UNSET
     read: list[RowRead] | Unset = UNSET
@@ -49,6 +52,10 @@ class BeginRequest:
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
+        consistency: str | Unset = UNSET
+        if not isinstance(self.consistency, Unset):
+            consistency = self.consistency
+
         isolation: str | Unset = UNSET
         if not isinstance(self.isolation, Unset):
             isolation = self.isolation
@@ -80,6 +87,8 @@ class BeginRequest:
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update({})
+        if consistency is not UNSET:
+            field_dict["consistency"] = consistency
         if isolation is not UNSET:
             field_dict["isolation"] = isolation
         if ranges is not UNSET:
@@ -103,6 +112,13 @@ class BeginRequest:
         from ..models.row_read import RowRead  # noqa: PLC0415
 
         d = dict(src_dict)
+        _consistency = d.pop("consistency", UNSET)
+        consistency: Consistency | Unset
+        if isinstance(_consistency, Unset):
+            consistency = UNSET
+        else:
+            consistency = check_consistency(_consistency)
+
         _isolation = d.pop("isolation", UNSET)
         isolation: IsolationLevel | Unset
         if isinstance(_isolation, Unset):
@@ -137,6 +153,7 @@ class BeginRequest:
         wait_ms = d.pop("wait_ms", UNSET)
 
         begin_request = cls(
+            consistency=consistency,
             isolation=isolation,
             ranges=ranges,
             read=read,
