@@ -337,7 +337,12 @@ impl Node {
         let slots = Arc::new(RwLock::new(replicated.slots().clone()));
         let log_id = reader.id();
         let of_member = cluster.is_some().then(|| reader.clone());
-        let records = Records { cache: Arc::clone(&shared.cache), log: reader, progress: Arc::clone(&shared.progress) };
+        let records = Records {
+            cache: Arc::clone(&shared.cache),
+            log: reader,
+            progress: Arc::clone(&shared.progress),
+            catches_up: cluster.is_some(),
+        };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
         let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;

@@ -278,3 +278,53 @@ fn what_a_cluster_cannot_do_yet_is_refused_with_a_reason() {
     assert_eq!(node.commit(&json!({"writes": [write]})).body["status"], "committed");
     assert_eq!(node.log_of("pulled").len(), 1);
 }
+
+/// How long nobody gets a verdict when a node is killed under load: `cargo test --release -p tribunal --test cluster --
+/// --ignored --nocapture`. `TRIBUNAL_KILLS` sets how often.
+#[test]
+#[ignore = "a measurement of some minutes"]
+fn how_long_commits_pause_when_a_node_is_killed() {
+    let kills = std::env::var("TRIBUNAL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(100_u16);
+    let mut cluster = Cluster::start(3);
+    let (mut gaps, mut recoveries) = (Vec::new(), Vec::new());
+    for round in 0..kills {
+        let victim = 1 + round % 3;
+        let (stop, decided) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        let killed = std::thread::scope(|scope| {
+            for id in cluster.ids().filter(|id| *id != victim).flat_map(|id| [id; 4]) {
+                let (node, stop, decided) = (cluster.node(id), &stop, &decided);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let answer = node.try_post(&format!("/v1/txns/{}/commit", new_id()), &insert(&new_id()));
+                        if answer.is_ok_and(|answer| answer.status == 200) {
+                            decided.lock().unwrap().push(Instant::now());
+                        }
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(800));
+            cluster.node(victim).signal("KILL");
+            let killed = Instant::now();
+            std::thread::sleep(Duration::from_secs(2));
+            stop.store(true, Ordering::Relaxed);
+            killed
+        });
+        let mut decided = decided.into_inner().unwrap();
+        decided.sort_unstable();
+        let after = decided.iter().filter(|at| **at >= killed).copied();
+        let times: Vec<Instant> = std::iter::once(killed).chain(after).collect();
+        let gap = times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("commits go on");
+        gaps.push(gap.as_millis());
+        cluster.take(victim).kill();
+        let begun = Instant::now();
+        cluster.start_node(victim);
+        cluster.ready();
+        recoveries.push(begun.elapsed().as_millis());
+    }
+    for (name, times) in [("pause", &mut gaps), ("from start to ready", &mut recoveries)] {
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+        println!("{name} over {kills} kills: p50 {} ms, p99 {} ms, max {} ms", at(50), at(99), at(100));
+    }
+    cluster.settled();
+}

@@ -7,6 +7,7 @@
 //! that a target does not come to refuse everything at its door.
 
 pub mod bodies;
+pub mod frames;
 pub mod fronts;
 pub mod memory;
 pub mod mutate;
@@ -55,7 +56,7 @@ impl Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target::new("body", bodies::run, 20_000, 8 << 20),
     Target::new("record", records::run, 200_000, 64 << 20),
     Target { warm_up: segments::warm_up, catches_panics: true, ..Target::new("segment", segments::run, 24, 256 << 20) },
@@ -64,6 +65,7 @@ pub const TARGETS: [Target; 9] = [
     Target::new("reply", replies::run, 600, 64 << 20),
     Target { warm_up: tokens::warm_up, ..Target::new("token", tokens::run, 50_000, 8 << 20) },
     Target::new("traceparent", traces::run, 100_000, 1 << 20),
+    Target { made: frames::made, ..Target::new("frame", frames::run, 20_000, 64 << 20) },
     Target::new("front", fronts::run, 20_000, 32 << 20),
 ];
 

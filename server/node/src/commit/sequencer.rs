@@ -256,6 +256,8 @@ impl Sequencer {
                 return self.fail(messages, reason);
             }
         }
+        // Groups write at ticks how far they know to be agreed on: the next start begins there.
+        self.bring(Input::Tick);
         self.log.send(Job::Stop);
         Ended::Stopped
     }

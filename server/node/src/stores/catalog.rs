@@ -97,6 +97,8 @@ pub struct Records {
     pub log: LogReader,
     /// Where the head is.
     pub progress: Arc<Progress>,
+    /// The node is a member of a cluster: after a start it may know less than its storages have seen.
+    pub catches_up: bool,
 }
 
 /// Why records cannot be had.
@@ -283,7 +285,9 @@ impl LogSource for Records {
         if lsn == Lsn(0) {
             return Ok(LogPoint::Unknown);
         }
-        if lsn > LogSource::head(self, store) {
+        // A member that has just started may not know yet that everything in its log was agreed on.
+        let is_ahead = lsn > LogSource::head(self, store);
+        if is_ahead && !self.catches_up {
             return Ok(LogPoint::PastHead);
         }
         if let Some(epoch) = self.cache.following(store, Lsn(lsn.0 - 1)) {
@@ -292,6 +296,10 @@ impl LogSource for Records {
         match self.log.point(store, lsn) {
             Ok(PointInLog::Known { digest, .. }) => Ok(LogPoint::Known(digest)),
             Ok(PointInLog::Unknown) => Ok(LogPoint::Unknown),
+            Ok(PointInLog::PastHead { .. }) if self.catches_up => {
+                let reason = "this node has not caught up with the cluster yet";
+                Err(SourceError::Unavailable(reason.to_owned()))
+            }
             Ok(PointInLog::PastHead { .. }) => Ok(LogPoint::PastHead),
             Err(error) => Err(SourceError::Unavailable(error.to_string())),
         }
