@@ -356,6 +356,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let event = if group == GroupId::CONTROL {
             decode_control(payload).map(|entry| self.control_entry(entry))
         } else if let Some(batch) = self.own.committed(group, id) {
+            self.sources.agreed(&batch, id.index);
             Ok(Event::Entry(batch))
         } else {
             let keyer = self.keyer;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
