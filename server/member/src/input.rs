@@ -31,8 +31,9 @@ pub enum Input<W: Waiters> {
     },
     /// Answer when everything that was acknowledged anywhere before now is resolved here.
     Fresh(u64),
-    /// The node is about to stop: from now on it gives the leadership of every group away that another node can take, and the
-    /// others offer it none. The caller waits for a while, then steps [`Event::Stop`], and [`Event::StopNow`] if that takes
-    /// too long: without a majority it would never end.
+    /// The node is about to stop: from now on it gives the leadership of every group away that another node can take,
+    /// and the others offer it none. The caller waits until [`Member::leads_nothing`](crate::Member::leads_nothing),
+    /// but not for long, then steps [`Event::Stop`], and [`Event::StopNow`] if that takes too long: without a majority
+    /// it would never end.
     HandOver,
 }

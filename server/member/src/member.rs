@@ -193,6 +193,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.leader(group)
     }
 
+    /// Returns whether this node leads no group, so that nobody misses it when it stops (see [`Input::HandOver`]).
+    #[must_use]
+    pub fn leads_nothing(&self) -> bool {
+        self.roles.led().next().is_none()
+    }
+
     /// Returns whether this node takes commits: it leads its own group, and a majority has followed it lately.
     #[must_use]
     pub fn takes_commits(&self) -> bool {
@@ -356,6 +362,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let event = if group == GroupId::CONTROL {
             decode_control(payload).map(|entry| self.control_entry(entry))
         } else if let Some(batch) = self.own.committed(group, id) {
+            self.sources.agreed(&batch, id.index);
             Ok(Event::Entry(batch))
         } else {
             let keyer = self.keyer;

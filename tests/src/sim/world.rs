@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
@@ -125,6 +125,7 @@ pub(super) struct World {
     pub(super) random: Random,
     seed: u64,
     planted: Option<Planted>,
+    only: Option<Fault>,
     pub(super) machines: Vec<Machine>,
     pub(super) network: Network,
     pub(super) clients: Vec<Client>,
@@ -176,6 +177,7 @@ impl World {
             queued: 0,
             seed: run.seed,
             planted: run.planted,
+            only: run.only,
             machines: Vec::new(),
             network: Network::new(latency_us),
             clients: vec![Client::default(); CLIENTS],
@@ -410,6 +412,9 @@ impl World {
             return Ok(());
         }
         self.report.stops.1 += u64::from(now);
+        if self.only.is_some() && self.member(node).is_some_and(|member| !member.leads_nothing()) {
+            return Err(format!("node {node} is about to stop, and still leads a group"));
+        }
         self.step(node, Input::Replica(if now { Event::StopNow } else { Event::Stop }))?;
         if now && self.machine(node).process.is_some() {
             return Err(format!("node {node} does not stop although it must not wait"));
