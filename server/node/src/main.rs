@@ -13,6 +13,7 @@ mod node;
 mod node_status;
 mod plugins;
 mod readers;
+mod ready;
 mod service;
 mod stores;
 mod telemetry;

@@ -7,57 +7,50 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
-use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::Signal;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::{Effect, ReplicatedState};
-use tribunal_core::row_key::RowKeyer;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
-use tribunal_log::{DiskLog, HoldBack, LogReader};
+use tribunal_log::HoldBack;
 use tribunal_member::Frame;
 use tribunal_peer::{Identity, Peers};
-use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, GroupId, NamespaceId, NodeId, PluginActivation,
-    PluginSlot, Skip, StoreId, StoreSpec, WriteKinds, limits,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, NodeId, PluginActivation, PluginSlot,
+    Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
-use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
 use crate::cluster::view::{Joined, View};
 use crate::commit::commit_queue::CommitQueue;
-use crate::commit::decider::Decider;
 use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::log_queue::{LogQueue, LogWriter};
 use crate::commit::log_thread;
 use crate::commit::message::{Ended, Message};
 use crate::commit::progress::Progress;
-use crate::commit::recovery::{recover, wanted_bounds};
 use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
-use crate::commit::shards::Workers;
-use crate::config::{Config, EpochLength};
+use crate::config::Config;
 use crate::configured::Configured;
 use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
-use crate::plugins::policies::PolicySet;
 use crate::readers::consumer_state::{ConsumerState, Saver};
 use crate::readers::consumers::RecordTimes;
 use crate::readers::webhooks::Webhooks;
+use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
@@ -109,91 +102,6 @@ impl std::fmt::Display for NodeError {
     }
 }
 
-/// A node whose log was read, and that has no threads yet.
-struct Ready {
-    log: DiskLog,
-    reader: LogReader,
-    keyer: RowKeyer,
-    /// The group that it leads when all is well.
-    group: GroupId,
-    replicated: ReplicatedState,
-    epoch_time_ms: u64,
-    /// Where the monotonic clock of what decides begins.
-    started: Instant,
-    activations: Vec<PluginActivation>,
-    bounds: Option<Bounds>,
-    deciding: Deciding,
-}
-
-/// What will decide.
-enum Deciding {
-    Alone(Box<ReplicaStart<PolicySet, Workers>>),
-    Member(Box<NodeMember>),
-}
-
-impl Deciding {
-    fn begin(self, now: Now) -> Decider {
-        match self {
-            Deciding::Alone(start) => Decider::Alone(Box::new(Replica::new(*start, now))),
-            Deciding::Member(member) => Decider::Member(member),
-        }
-    }
-}
-
-impl Ready {
-    fn alone(config: &Config, loader: Arc<PluginLoader>) -> Result<Ready, NodeError> {
-        let recovered = recover(config, loader).map_err(NodeError::Start)?;
-        let start = ReplicaStart {
-            group: recovered.group,
-            leads: true,
-            resolver: recovered.resolver,
-            epochs: recovered.epochs,
-            batcher: recovered.batcher,
-            visibility: recovered.visibility,
-            replicated: recovered.replicated,
-            control: recovered.control,
-            run: draw()?,
-            policies: recovered.policies,
-            executor: recovered.workers,
-            settings: settings_of(config),
-        };
-        Ok(Ready {
-            log: recovered.log,
-            reader: recovered.reader,
-            keyer: recovered.keyer,
-            group: recovered.group,
-            replicated: start.replicated.clone(),
-            epoch_time_ms: start.resolver.epoch_time_ms(),
-            started: Instant::now(),
-            activations: recovered.activations,
-            bounds: recovered.bounds,
-            deciding: Deciding::Alone(Box::new(start)),
-        })
-    }
-
-    fn member(config: &Config, membership: &Membership, loader: Arc<PluginLoader>) -> Result<Ready, NodeError> {
-        let drawn = Drawn { run: draw()?, seed: draw()? };
-        let recovered =
-            recover_member(config, membership, loader, settings_of(config), drawn).map_err(NodeError::Start)?;
-        let replica = recovered.member.replica();
-        let replicated = replica.replicated().clone();
-        // A node's configuration is for a cluster that has none; which node's, must not depend on who is faster.
-        let bounds = replicated.bounds().is_none().then(|| wanted_bounds(config, None));
-        Ok(Ready {
-            log: recovered.log,
-            reader: recovered.reader,
-            keyer: recovered.keyer,
-            group: Membership::group_of(membership.node),
-            epoch_time_ms: replica.resolver().epoch_time_ms(),
-            started: recovered.started,
-            activations: recovered.activations,
-            bounds,
-            replicated,
-            deciding: Deciding::Member(recovered.member),
-        })
-    }
-}
-
 /// Connects a member with the other nodes.
 fn join(
     config: &Config,
@@ -207,25 +115,6 @@ fn join(
     })?;
     let peers = links::start(listener, &membership, identity, runtime, messages).map_err(NodeError::Start)?;
     Ok(Joined { membership, peers })
-}
-
-fn quota_of(config: &Config) -> HoldBack {
-    HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
-}
-
-/// Returns when things are done on a node that runs alone.
-fn settings_of(config: &Config) -> Settings {
-    Settings {
-        epoch_length: match config.epoch {
-            EpochLength::Adaptive => None,
-            EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
-        },
-        image_every_bytes: config.log.image_every_bytes,
-        quota: quota_of(config).to_string(),
-        in_flight_max: 1,
-        batch_bytes_max: limits::BATCH_BYTES_MAX,
-        take_over_after: None,
-    }
 }
 
 /// What recovery found and a start still has to do.
@@ -294,9 +183,10 @@ impl Node {
         let Configured { tls, jwt, signers, egress, cluster } = configured;
         let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
         let ready = match &cluster {
-            None => Ready::alone(config, Arc::clone(&loader))?,
-            Some((membership, _)) => Ready::member(config, membership, Arc::clone(&loader))?,
+            None => Ready::alone(config, Arc::clone(&loader)),
+            Some((membership, _)) => Ready::member(config, membership, Arc::clone(&loader)),
         };
+        let ready = ready.map_err(NodeError::Start)?;
         let (mut node, found) = Node::assemble(config, runtime, address, ready, loader, (jwt, egress), cluster)?;
         if let Err(error) = node.settle(config, with_kv, found) {
             // What does not go on cannot be joined either; the process ends with the reason.
@@ -817,14 +707,6 @@ fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: 
         }
         _ => {}
     }
-}
-
-/// Draws a number that no other process has drawn.
-fn draw() -> Result<u64, NodeError> {
-    let mut run = [0; 8];
-    let drawn = SystemRandom::new().fill(&mut run);
-    drawn.map_err(|_| NodeError::Start("the operating system gives no random bytes".into()))?;
-    Ok(u64::from_le_bytes(run))
 }
 
 fn runtime() -> Result<Runtime, String> {

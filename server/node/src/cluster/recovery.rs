@@ -15,7 +15,7 @@ use tribunal_core::visibility::Visibility;
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
 use tribunal_member::{GroupPoint, Input, Member, MemberStart, Members, Output, RaftSettings, StoredGroup};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{ControlIndex, Csn, Epoch, EpochOutcome, GroupId, PluginActivation};
+use tribunal_types::{ControlIndex, Csn, Epoch, EpochInput, EpochOutcome, GroupId, PluginActivation};
 
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
@@ -186,7 +186,8 @@ impl Replay {
             Output::Sync { number, .. } => return Ok(Some(number)),
             Output::Decided { decided, entries } => {
                 self.epochs += 1;
-                append_or_compare(&mut self.log, &self.reader, &decided.outcome, &entries).map_err(failed)?;
+                append_or_compare(&mut self.log, &self.reader, &decided.input, &decided.outcome, &entries)
+                    .map_err(failed)?;
             }
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
             Output::NeedsImage { group, .. } => {
@@ -206,9 +207,15 @@ impl Replay {
 pub fn append_or_compare(
     log: &mut DiskLog,
     reader: &LogReader,
+    input: &EpochInput,
     outcome: &EpochOutcome,
     entries: &[(GroupId, u64)],
 ) -> Result<(), LogError> {
+    if entries.len() != input.batches.len() {
+        let reason =
+            format!("{} entries are named for {} batches of epoch {}", entries.len(), input.batches.len(), input.epoch);
+        return Err(LogError::OutOfOrder { what: "the outcome", reason });
+    }
     if !log.has_outcome(outcome.epoch) {
         return log.append_epoch(outcome, entries);
     }

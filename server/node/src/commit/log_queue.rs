@@ -122,7 +122,7 @@ impl LogWriter {
         let outcome = &epoch.outcome;
         self.write(|this| match &this.members {
             None => this.log.append_outcome(outcome),
-            Some(reader) => append_or_compare(&mut this.log, reader, outcome, entries),
+            Some(reader) => append_or_compare(&mut this.log, reader, &epoch.input, outcome, entries),
         })?;
         self.cache.logged(outcome.epoch);
         Ok(())

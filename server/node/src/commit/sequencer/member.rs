@@ -71,7 +71,7 @@ impl Sequencer {
 
     /// Takes the next step of a stop, if it is time for it.
     pub(super) fn go_on_stopping(&mut self, phase: Phase, elapsed: Duration) -> Phase {
-        let leads = self.decider.member().map(|member| member.takes_commits());
+        let leads = self.decider.member().map(|member| !member.leads_nothing());
         match (phase, leads) {
             (Phase::HandingOver, Some(true)) if elapsed < HAND_OVER_TIMEOUT => phase,
             (Phase::HandingOver, _) => {

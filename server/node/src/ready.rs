@@ -1,0 +1,151 @@
+//! A node whose log was read, and that has no threads yet: alone, or as a member of a cluster.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::row_key::RowKeyer;
+use tribunal_log::{DiskLog, HoldBack, LogReader};
+use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
+use tribunal_types::{Bounds, GroupId, PluginActivation, limits};
+
+use crate::cluster::membership::Membership;
+use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
+use crate::commit::decider::Decider;
+use crate::commit::recovery::{recover, wanted_bounds};
+use crate::commit::shards::Workers;
+use crate::config::{Config, EpochLength};
+use crate::plugins::plugin_loader::PluginLoader;
+use crate::plugins::policies::PolicySet;
+
+/// A node whose log was read, and that has no threads yet.
+pub struct Ready {
+    /// Writes the log.
+    pub log: DiskLog,
+    /// Reads it.
+    pub reader: LogReader,
+    /// Hashes row keys.
+    pub keyer: RowKeyer,
+    /// The group that it leads when all is well.
+    pub group: GroupId,
+    /// What the control log adds up to.
+    pub replicated: ReplicatedState,
+    /// Replicated time of the last epoch.
+    pub epoch_time_ms: u64,
+    /// Where the monotonic clock of what decides begins.
+    pub started: Instant,
+    /// Plugins that the configuration names and the control log does not have yet.
+    pub activations: Vec<PluginActivation>,
+    /// Bounds that the configuration names and the control log does not have yet.
+    pub bounds: Option<Bounds>,
+    /// What will decide.
+    pub deciding: Deciding,
+}
+
+/// What will decide.
+pub enum Deciding {
+    /// A replica.
+    Alone(Box<ReplicaStart<PolicySet, Workers>>),
+    /// A member.
+    Member(Box<NodeMember>),
+}
+
+impl Deciding {
+    /// Begins to decide.
+    pub fn begin(self, now: Now) -> Decider {
+        match self {
+            Deciding::Alone(start) => Decider::Alone(Box::new(Replica::new(*start, now))),
+            Deciding::Member(member) => Decider::Member(member),
+        }
+    }
+}
+
+impl Ready {
+    /// Recovers a node that runs alone.
+    ///
+    /// # Errors
+    /// In words: what is wrong and what to do about it.
+    pub fn alone(config: &Config, loader: Arc<PluginLoader>) -> Result<Ready, String> {
+        let recovered = recover(config, loader)?;
+        let start = ReplicaStart {
+            group: recovered.group,
+            leads: true,
+            resolver: recovered.resolver,
+            epochs: recovered.epochs,
+            batcher: recovered.batcher,
+            visibility: recovered.visibility,
+            replicated: recovered.replicated,
+            control: recovered.control,
+            run: draw()?,
+            policies: recovered.policies,
+            executor: recovered.workers,
+            settings: settings_of(config),
+        };
+        Ok(Ready {
+            log: recovered.log,
+            reader: recovered.reader,
+            keyer: recovered.keyer,
+            group: recovered.group,
+            replicated: start.replicated.clone(),
+            epoch_time_ms: start.resolver.epoch_time_ms(),
+            started: Instant::now(),
+            activations: recovered.activations,
+            bounds: recovered.bounds,
+            deciding: Deciding::Alone(Box::new(start)),
+        })
+    }
+
+    /// Recovers a member of a cluster.
+    ///
+    /// # Errors
+    /// In words: what is wrong and what to do about it.
+    pub fn member(config: &Config, membership: &Membership, loader: Arc<PluginLoader>) -> Result<Ready, String> {
+        let drawn = Drawn { run: draw()?, seed: draw()? };
+        let recovered = recover_member(config, membership, loader, settings_of(config), drawn)?;
+        let replica = recovered.member.replica();
+        let replicated = replica.replicated().clone();
+        // A node's configuration is for a cluster that has none; which node's, must not depend on who is faster.
+        let bounds = replicated.bounds().is_none().then(|| wanted_bounds(config, None));
+        Ok(Ready {
+            log: recovered.log,
+            reader: recovered.reader,
+            keyer: recovered.keyer,
+            group: Membership::group_of(membership.node),
+            epoch_time_ms: replica.resolver().epoch_time_ms(),
+            started: recovered.started,
+            activations: recovered.activations,
+            bounds,
+            replicated,
+            deciding: Deciding::Member(recovered.member),
+        })
+    }
+}
+
+/// Returns how much of the log a store may hold back.
+pub fn quota_of(config: &Config) -> HoldBack {
+    HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
+}
+
+/// Returns when things are done on a node that runs alone.
+fn settings_of(config: &Config) -> Settings {
+    Settings {
+        epoch_length: match config.epoch {
+            EpochLength::Adaptive => None,
+            EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
+        },
+        image_every_bytes: config.log.image_every_bytes,
+        quota: quota_of(config).to_string(),
+        in_flight_max: 1,
+        batch_bytes_max: limits::BATCH_BYTES_MAX,
+        take_over_after: None,
+    }
+}
+
+/// Draws a number that no other process has drawn.
+fn draw() -> Result<u64, String> {
+    let mut run = [0; 8];
+    let drawn = SystemRandom::new().fill(&mut run);
+    drawn.map_err(|_| "the operating system gives no random bytes".to_owned())?;
+    Ok(u64::from_le_bytes(run))
+}
