@@ -139,6 +139,12 @@ impl DiskLog {
         self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| epoch.0 <= last)
     }
 
+    /// Returns the last epoch whose outcome has been appended.
+    #[must_use]
+    pub fn last_outcome(&self) -> Option<Epoch> {
+        self.shared.segments.last_index(Kind::Outcome).map(Epoch)
+    }
+
     /// Returns the first epoch without an entry: where the next batch must start.
     #[must_use]
     pub fn next(&self) -> Epoch {

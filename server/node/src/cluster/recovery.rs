@@ -129,7 +129,7 @@ pub fn recover_member(
         replica: Replica::new(replica, now),
         control: ControlIndex(0),
         keyer,
-        log: GroupLogs(reader.clone()),
+        log: GroupLogs::new(reader.clone()),
         raft: RaftSettings { election_ticks: ELECTION_TICKS, heartbeat_ticks: HEARTBEAT_TICKS, seed: drawn.seed },
         groups: [GroupId::CONTROL].into_iter().chain(groups).map(stored).collect(),
     };
@@ -200,7 +200,8 @@ impl Replay {
     }
 }
 
-/// Writes an outcome, unless the log has it from before the process started: then it must be the same.
+/// Writes an outcome, unless the log has it from before the process started: then the last one of these must be the same, and so
+/// must all before it.
 ///
 /// # Errors
 /// If it is not, or if durability is in doubt.
@@ -218,6 +219,10 @@ pub fn append_or_compare(
     }
     if !log.has_outcome(outcome.epoch) {
         return log.append_epoch(outcome, entries);
+    }
+    // A digest covers all epochs before its own.
+    if log.last_outcome() != Some(outcome.epoch) {
+        return Ok(());
     }
     match reader.outcome(outcome.epoch)? {
         Some(stored) if stored.digest != outcome.digest => {
