@@ -166,9 +166,11 @@ fn story(bug: Bug) -> &'static str {
              T3 si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2"
         }
         Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
-        Bug::VoidCounted | Bug::AckBeforeMajority | Bug::TakeoverWithoutItsNoOp | Bug::TimeFromTheLocalClock => {
-            unreachable!("of a cluster")
-        }
+        Bug::VoidCounted
+        | Bug::AckBeforeMajority
+        | Bug::TakeoverWithoutItsNoOp
+        | Bug::TimeFromTheLocalClock
+        | Bug::PeersGapsFolded => unreachable!("of a cluster"),
     }
 }
 

@@ -54,6 +54,8 @@ fn many_seeds_keep_all_promises() {
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
     assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
+    let peer_entries = reports.iter().map(|report| report.peer_entries).sum::<u64>();
+    assert!(peer_entries >= 1_000, "{peer_entries} entries were sent to peers that could not reach a leader");
     let (stops, forced) = reports.iter().fold((0, 0), |all, report| (all.0 + report.stops.0, all.1 + report.stops.1));
     assert!(stops >= 500 && forced >= 10, "{stops} processes stop, {forced} of them without a majority");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
@@ -95,6 +97,20 @@ fn nobody_waits_for_an_election_when_a_node_stops_as_planned() {
     assert_eq!((slow, unanswered), (0, 0));
     let (_, slow, _) = with_only(Fault::Kill);
     assert!(slow >= 30, "a process that is killed is missed for no longer than one that stops");
+}
+
+#[test]
+fn a_node_that_cannot_reach_a_leader_decides_and_takes_nothing_over() {
+    let play_bridge = |seed| play(Run { only: Some(Fault::Bridge), ..run(seed) }).map_err(|(wrong, _)| wrong);
+    let reports: Vec<_> = (1..=60).map(|seed| play_bridge(seed).expect("a run with bridges").0).collect();
+    let bridges = reports.iter().flat_map(|report| report.faults.values()).sum::<u64>();
+    let entries = reports.iter().map(|report| report.peer_entries).sum::<u64>();
+    assert!(bridges >= 60 && entries >= 20 * bridges, "{entries} entries of peers in {bridges} bridges");
+    assert_eq!(reports.iter().map(|report| report.bridged_terms).sum::<u64>(), 0, "terms began");
+    assert_eq!(reports.iter().map(|report| report.unanswered).sum::<u64>(), 0, "attempts without an answer");
+    // It takes a third of a second until the nodes know that they cannot reach each other.
+    let slowest = reports.iter().map(|report| report.latency_us_max).max();
+    assert!(slowest < Some(2 * ELECTION_US), "{slowest:?} us");
 }
 
 /// Returns the first seed with which a bug is noticed.

@@ -64,6 +64,8 @@ pub enum Bug {
     TimeFromTheLocalClock = 28,
     /// A change of configuration that was sent again and agreed on twice is applied twice.
     ChangeAppliedAgain = 29,
+    /// A member folds entries of a peer although some before them are missing.
+    PeersGapsFolded = 30,
 }
 
 impl Bug {
@@ -74,8 +76,13 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 4] =
-        [Bug::VoidCounted, Bug::AckBeforeMajority, Bug::TakeoverWithoutItsNoOp, Bug::TimeFromTheLocalClock];
+    pub const OF_THE_CLUSTER: [Bug; 5] = [
+        Bug::VoidCounted,
+        Bug::AckBeforeMajority,
+        Bug::TakeoverWithoutItsNoOp,
+        Bug::TimeFromTheLocalClock,
+        Bug::PeersGapsFolded,
+    ];
 
     /// Faults of the resolver.
     pub const OF_THE_RESOLVER: [Bug; 20] = [

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tribunal_types::{ControlEntry, ProposalId};
+use tribunal_types::{ControlEntry, NodeId, ProposalId};
 
 /// Ticks after which a change is sent again.
 const AGAIN_TICKS: u32 = 10;
@@ -17,6 +17,8 @@ pub(crate) struct ControlProposals {
     waiting: VecDeque<ControlEntry>,
     /// Ticks since the first one was sent; `None` if it was not.
     sent: Option<u32>,
+    /// Counts the peers that were to pass one on.
+    relays: usize,
 }
 
 impl ControlProposals {
@@ -45,6 +47,12 @@ impl ControlProposals {
     /// Returns the change to propose or to send now.
     pub(crate) fn due(&self) -> Option<&ControlEntry> {
         if self.sent.is_some() { None } else { self.waiting.front() }
+    }
+
+    /// Returns the one of `peers` that is to pass the change on: another one each time.
+    pub(crate) fn relay(&mut self, peers: &[NodeId]) -> Option<NodeId> {
+        self.relays = self.relays.wrapping_add(1);
+        self.relays.checked_rem(peers.len()).and_then(|at| peers.get(at)).copied()
     }
 
     /// Notes that the change was proposed or sent.
@@ -80,5 +88,7 @@ mod tests {
         assert_eq!(due(&proposals), Some(1));
         proposals.agreed(entry(1).proposal);
         assert_eq!(due(&proposals), Some(2));
+        let relays: Vec<_> = (0..3).filter_map(|_| proposals.relay(&[NodeId(4), NodeId(5)])).collect();
+        assert_eq!((relays, proposals.relay(&[])), (vec![NodeId(5), NodeId(4), NodeId(5)], None), "in turn");
     }
 }

@@ -1,9 +1,9 @@
 //! What members send to each other, and its encoding.
 
 use bytes::Bytes;
-use tribunal_codec::{Malformed, Reader, decode_control, encode_control};
+use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
 use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
-use tribunal_types::ControlEntry;
+use tribunal_types::{ControlEntry, GroupId, Incarnation, NodeId};
 
 /// Bytes of an encoded frame; a longer one is refused before it is read.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
@@ -11,6 +11,9 @@ pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
 const RAFT: u8 = 0;
 const CONTROL: u8 = 1;
 const LEAVING: u8 = 2;
+const RELAY: u8 = 3;
+const ASK: u8 = 4;
+const ENTRIES: u8 = 5;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +24,28 @@ pub enum Frame {
     Control(Box<ControlEntry>),
     /// The sender is about to stop: offer it no leadership.
     Leaving,
+    /// A change of configuration, to pass on to the leader of the control group, which the sender cannot reach.
+    Relay(Box<ControlEntry>),
+    /// A question for what the receiver has handed out of a group, and hands out soon.
+    Ask {
+        /// The group.
+        group: GroupId,
+        /// Index of the last entry that the sender has.
+        after: u64,
+    },
+    /// The answer.
+    Entries(PeerEntries),
+}
+
+/// What a member has handed out of a group, for another one that cannot reach its leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerEntries {
+    /// The group.
+    pub group: GroupId,
+    /// Index of the last entry that the sender has handed out.
+    pub handed_out: u64,
+    /// Entries, in the order of the log and without a gap.
+    pub entries: Vec<(EntryId, Bytes)>,
 }
 
 impl Frame {
@@ -37,6 +62,14 @@ impl Frame {
             Frame::Raft(message) => (RAFT, message.encode()),
             Frame::Control(entry) => (CONTROL, encode_control(entry)),
             Frame::Leaving => (LEAVING, Vec::new()),
+            Frame::Relay(entry) => (RELAY, encode_control(entry)),
+            Frame::Ask { group, after } => {
+                let mut out = Vec::with_capacity(16);
+                put_group(*group, &mut out);
+                put_varint(*after, &mut out);
+                (ASK, out)
+            }
+            Frame::Entries(entries) => (ENTRIES, entries.encode()),
         };
         let mut out = Vec::with_capacity(1 + content.len());
         out.push(kind);
@@ -56,9 +89,56 @@ impl Frame {
         match reader.u8("kind of frame")? {
             RAFT => RaftMessage::decode(&bytes.slice(1..)).map(Frame::Raft),
             CONTROL => decode_control(&bytes[1..]).map(|entry| Frame::Control(Box::new(entry))),
+            RELAY => decode_control(&bytes[1..]).map(|entry| Frame::Relay(Box::new(entry))),
+            ASK => take_ask(&mut reader),
+            ENTRIES => PeerEntries::take(&mut reader, bytes).map(Frame::Entries),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
         }
+    }
+}
+
+fn put_group(group: GroupId, out: &mut Vec<u8>) {
+    put_varint(u64::from(group.node.0), out);
+    put_varint(u64::from(group.incarnation.0), out);
+}
+
+fn take_group(reader: &mut Reader<'_>) -> Result<GroupId, Malformed> {
+    Ok(GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) })
+}
+
+fn take_ask(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let (group, after) = (take_group(reader)?, reader.varint("index")?);
+    reader.finish("end of the frame").map(|()| Frame::Ask { group, after })
+}
+
+impl PeerEntries {
+    fn encode(&self) -> Vec<u8> {
+        let bytes: usize = self.entries.iter().map(|(_, content)| content.len() + 12).sum();
+        let mut out = Vec::with_capacity(32 + bytes);
+        put_group(self.group, &mut out);
+        put_varint(self.handed_out, &mut out);
+        put_varint(self.entries.first().map_or(0, |(id, _)| id.index), &mut out);
+        put_varint(self.entries.len() as u64, &mut out);
+        for (id, content) in &self.entries {
+            put_varint(id.term, &mut out);
+            put_bytes(content, &mut out);
+        }
+        out
+    }
+
+    /// Reads what follows the first byte of the frame in `bytes`, whose memory the entries share.
+    fn take(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<PeerEntries, Malformed> {
+        let (group, handed_out) = (take_group(reader)?, reader.varint("last index")?);
+        let (first, count) = (reader.varint("first index")?, reader.count(2, "entries")?);
+        let last = first.checked_add(count as u64).ok_or_else(|| reader.malformed("first index"))?;
+        let mut entries = Vec::with_capacity(count);
+        for index in first..last {
+            let id = EntryId { term: reader.varint("term")?, index };
+            entries.push((id, bytes.slice_ref(reader.bytes("content")?)));
+        }
+        reader.finish("end of the frame")?;
+        Ok(PeerEntries { group, handed_out, entries })
     }
 }
 
@@ -67,6 +147,29 @@ mod tests {
     use tribunal_types::{ControlChange, ProposalId};
 
     use super::*;
+
+    #[test]
+    fn questions_and_entries_survive_a_round_trip_and_no_cut() {
+        let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };
+        let entry = |term, index, content: &'static [u8]| (EntryId { term, index }, Bytes::from_static(content));
+        let entries = vec![entry(3, 70_000, b"x\0"), entry(3, 70_001, b""), entry(9, 70_002, &[7; 300])];
+        for frame in [
+            Frame::Ask { group, after: u64::MAX },
+            Frame::Entries(PeerEntries { group, handed_out: u64::MAX, entries }),
+            Frame::Entries(PeerEntries { group, handed_out: 0, entries: Vec::new() }),
+        ] {
+            let bytes = Bytes::from(frame.encode());
+            assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));
+            assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
+        }
+        let past = |first: u64| {
+            let mut bytes = vec![ENTRIES, 1, 1, 9];
+            put_varint(first, &mut bytes);
+            bytes.extend_from_slice(&[2, 1, 0, 1, 0]);
+            Frame::decode(&bytes.into())
+        };
+        assert!(past(u64::MAX - 2).is_ok() && past(u64::MAX - 1).is_err(), "indices would overflow");
+    }
 
     #[test]
     fn a_change_survives_a_round_trip_and_no_cut() {

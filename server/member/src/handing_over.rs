@@ -1,7 +1,7 @@
 //! A node that is about to stop leads nothing: it gives away what it leads, and what it is elected to while it leaves.
 //!
-//! Each group goes to one node at a time. One whose disk is stuck cannot take the leadership, although its messages arrive; then
-//! it is the next one's turn. The others are told again and again, because a frame may be lost.
+//! Each group goes to one node at a time. One whose disk is stuck cannot take the leadership, although its messages
+//! arrive; then it is the next one's turn. The others are told again and again, because a frame may be lost.
 
 use tribunal_types::{GroupId, NodeId};
 
@@ -38,8 +38,8 @@ impl HandingOver {
         self.ticks.is_some_and(|ticks| ticks.is_multiple_of(TOLD_EVERY_TICKS))
     }
 
-    /// Returns the node to which to give a group now: its home, or else the others in the order of their numbers after `me`, so
-    /// that not everybody gives to the same one. `candidates` can take it, ascending.
+    /// Returns the node to which to give a group now: its home, or else the others in the order of their numbers after
+    /// `me`, so that not everybody gives to the same one. `candidates` can take it, ascending.
     pub(crate) fn successor(&self, me: NodeId, group: GroupId, candidates: &[NodeId]) -> Option<NodeId> {
         let turn = self.ticks? / TURN_TICKS;
         let after = candidates.iter().filter(|node| **node > me);

@@ -12,8 +12,10 @@
 //!   because the member holds back what must be durable first;
 //! * an [`Input::Tick`] comes at a steady pace, of which elections and heartbeats are made.
 //!
-//! A restart reads nothing but the log: every committed entry comes again, from the last image on.
+//! A restart reads nothing but the log: every committed entry comes again, from the last image on. Entries that a peer has
+//! sent are not in it, and are asked for again.
 
+mod asking;
 mod control_proposals;
 mod frame;
 mod fresh_reads;
@@ -23,11 +25,14 @@ mod input;
 mod member;
 mod output;
 mod own_entries;
+mod peer_entries;
+mod positions;
 mod presence;
 mod roles;
+mod serving;
 mod sources;
 
-pub use frame::{FRAME_BYTES_MAX, Frame};
+pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;

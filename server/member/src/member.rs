@@ -1,10 +1,10 @@
 //! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tribunal_codec::{EntryId, batch_head, decode_batch, decode_control, encode_batch, encode_control};
+use tribunal_codec::{EntryId, Malformed, batch_head, decode_batch, decode_control, encode_batch, encode_control};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
@@ -12,6 +12,7 @@ use tribunal_raft::{BadGroup, GroupLog, Input as RaftInput, Output as RaftOutput
 use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, Waiters};
 use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
 
+use crate::asking::Asking;
 use crate::control_proposals::ControlProposals;
 use crate::frame::Frame;
 use crate::fresh_reads::FreshReads;
@@ -20,8 +21,10 @@ use crate::homecoming::Homecoming;
 use crate::input::Input;
 use crate::output::Output;
 use crate::own_entries::OwnEntries;
+use crate::positions::{HandedOut, Positions};
 use crate::presence::Presence;
 use crate::roles::Roles;
+use crate::serving::Serving;
 use crate::sources::Sources;
 
 /// What a member starts with, after its log was opened.
@@ -47,32 +50,36 @@ pub struct MemberStart<W: Waiters, P, E, L> {
 /// One member of a cluster.
 ///
 /// Invariants:
-/// * the replica receives entries, terms and control entries from the groups only, in the order of each log;
+/// * the replica receives entries, terms and control entries only as the groups hand them out, here or at a peer, in
+///   the order of each log and each once;
 /// * it receives the next event when everything that followed from the one before has been returned.
 pub struct Member<W: Waiters, P, E, L: GroupLog> {
-    node: NodeId,
+    pub(crate) node: NodeId,
     group: GroupId,
     replica: Replica<W, P, E>,
-    raft: RaftGroups<L>,
+    pub(crate) raft: RaftGroups<L>,
     keyer: RowKeyer,
     /// Control entries that the replica has received.
     control: ControlIndex,
-    controls: ControlProposals,
-    roles: Roles,
-    presence: Presence,
+    pub(crate) controls: ControlProposals,
+    pub(crate) roles: Roles,
+    pub(crate) presence: Presence,
     homecoming: Homecoming,
     handing_over: HandingOver,
     fresh: FreshReads,
-    own: OwnEntries,
-    /// Index of the last entry of each group that the replica has received.
-    reached: BTreeMap<GroupId, u64>,
+    pub(crate) own: OwnEntries,
+    pub(crate) positions: Positions,
     sources: Sources,
+    pub(crate) asking: Asking,
+    pub(crate) serving: Serving,
+    /// Entries of peers to write, before an epoch is decided from them.
+    pub(crate) copies: VecDeque<(GroupId, EntryId, Bytes)>,
     /// Fresh reads to answer, and whether they are fresh.
     read: VecDeque<(u64, bool)>,
-    /// Nodes to tell that this one is about to stop.
-    leaving: VecDeque<NodeId>,
+    /// Frames to send, beside those of Raft and the answers to peers.
+    pub(crate) frames: VecDeque<(NodeId, Frame)>,
     /// Events for the replica.
-    events: VecDeque<Event<W>>,
+    pub(crate) events: VecDeque<Event<W>>,
     now: Now,
 }
 
@@ -84,6 +91,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     pub fn new(start: MemberStart<W, P, E, L>, now: Now) -> Result<Self, BadGroup> {
         let MemberStart { node, group, replica, control, keyer, log, raft, groups } = start;
         let mut raft = RaftGroups::new(node, raft, log);
+        let mut positions = Positions::default();
+        groups.iter().for_each(|stored| positions.begin(stored.group, stored.applied.id.index));
         groups.into_iter().try_for_each(|stored| raft.add_group(stored))?;
         let alone = raft.members(GroupId::CONTROL).is_some_and(|members| members.voters.iter().eq([&node]));
         let mut member = Member {
@@ -98,11 +107,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             presence: Presence::default(),
             homecoming: Homecoming::default(),
             handing_over: HandingOver::default(),
-            leaving: VecDeque::new(),
             fresh: FreshReads::default(),
             own: OwnEntries::default(),
-            reached: BTreeMap::new(),
+            positions,
             sources: Sources::default(),
+            asking: Asking::default(),
+            serving: Serving::default(),
+            copies: VecDeque::new(),
+            frames: VecDeque::new(),
             read: VecDeque::new(),
             events: VecDeque::new(),
             now,
@@ -131,6 +143,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
             Input::Frame { from, frame: Frame::Leaving } => self.presence.leaving(from),
+            Input::Frame { from, frame: Frame::Relay(entry) }
+                if self.roles.leader(GroupId::CONTROL) != Some(self.node) =>
+            {
+                self.relayed(from, entry);
+            }
+            Input::Frame { frame: Frame::Relay(entry), .. } => {
+                return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
+            }
+            Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
+            Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),
             Input::Unreachable(node) => return self.raft.step(RaftInput::Unreachable(node)),
@@ -148,7 +170,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Returns the next output; `None` until there is another input.
     pub fn poll(&mut self) -> Option<Output<W>> {
         loop {
-            if let Some(effect) = self.replica.poll() {
+            // Before the epochs that are decided from them.
+            if let Some((group, id, content)) = self.copies.pop_front() {
+                return Some(Output::Copy { group, id, content });
+            } else if let Some(effect) = self.replica.poll() {
                 if let Some(output) = self.effect(effect) {
                     return Some(output);
                 }
@@ -160,8 +185,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 }
             } else if let Some((read, is_fresh)) = self.next_read() {
                 return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
-            } else if let Some(to) = self.leaving.pop_front() {
-                return Some(Output::Send { to, frame: Frame::Leaving });
+            } else if let Some((to, frame)) = self.frames.pop_front().or_else(|| self.next_answer()) {
+                return Some(Output::Send { to, frame });
             } else if let Some(output) = self.send_control() {
                 return Some(output);
             } else {
@@ -207,7 +232,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
 
     /// Returns a fresh read that can be answered, now that the replica has received all that is there.
     fn next_read(&mut self) -> Option<(u64, bool)> {
-        let done = self.fresh.take_done(&self.reached);
+        let done = self.fresh.take_done(|group| self.positions.reached(group));
         if !done.is_empty() {
             self.read.extend(done.into_iter().map(|read| (read, true)));
             self.begin_fresh_reads();
@@ -238,6 +263,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.controls.tick();
         self.presence.tick();
         self.handing_over.tick();
+        self.serving.tick();
+        self.ask_peers();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
         let offered = self.homecoming.tick(led, &self.presence);
@@ -254,7 +281,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         if self.handing_over.tells() {
             let members = self.raft.members(GroupId::CONTROL).into_iter().chain(self.raft.members(self.group));
             let others = members.flat_map(|members| &members.voters).filter(|node| **node != self.node);
-            self.leaving = others.copied().collect::<BTreeSet<_>>().into_iter().collect();
+            let others = others.copied().collect::<BTreeSet<_>>();
+            self.frames.extend(others.into_iter().map(|node| (node, Frame::Leaving)));
         }
         for group in self.roles.led().collect::<Vec<_>>() {
             let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
@@ -302,21 +330,31 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.own.proposed(id, batch);
     }
 
-    /// Proposes the next change of configuration, or returns what sends it to the leader.
+    /// Proposes the next change of configuration, or returns what sends it to the leader, or to a peer that may reach
+    /// the leader.
     fn send_control(&mut self) -> Option<Output<W>> {
-        let entry = self.controls.due()?;
-        let leader = self.roles.leader(GroupId::CONTROL)?;
-        let entry = entry.clone();
-        self.controls.sent();
-        if leader == self.node {
+        let entry = self.controls.due()?.clone();
+        let leader = self.roles.leader(GroupId::CONTROL);
+        if leader == Some(self.node) {
+            self.controls.sent();
             // If it is refused, it is tried again like one that was lost.
             let _ = self.raft.propose(GroupId::CONTROL, encode_control(&entry));
             return self.poll();
         }
-        Some(Output::Send { to: leader, frame: Frame::Control(Box::new(entry)) })
+        let (to, frame) = match leader.filter(|leader| self.presence.sends(*leader)) {
+            Some(leader) => (leader, Frame::Control(Box::new(entry))),
+            None => (self.controls.relay(&self.reachable_voters(GroupId::CONTROL))?, Frame::Relay(Box::new(entry))),
+        };
+        self.controls.sent();
+        Some(Output::Send { to, frame })
     }
 
     fn raft_output(&mut self, output: RaftOutput) -> Option<Output<W>> {
+        let is_known = match self.handed_out(&output) {
+            HandedOut::Next => false,
+            HandedOut::Known => true,
+            HandedOut::Differs(failed) => return Some(failed),
+        };
         match output {
             RaftOutput::Send { to, message } => return Some(Output::Send { to, frame: Frame::Raft(message) }),
             RaftOutput::Append { group, id, content } => return Some(Output::Append { group, id, content }),
@@ -327,19 +365,37 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             }
             RaftOutput::Failed { group, reason } => return Some(Output::Failed { group, reason }),
             RaftOutput::Appended { group, payload, .. } => self.appended(group, &payload),
+            RaftOutput::Committed { .. } if is_known => {}
             RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
+            // That this node leads is nothing that a peer could have told.
+            RaftOutput::TermBegun { leading: false, .. } if is_known => {}
             RaftOutput::TermBegun { group, id, leading } => {
-                self.reached(group, id);
                 self.own.term_begun(group, id.term);
                 self.term_begun(group, id.term, leading);
             }
             RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
-            RaftOutput::MembersChanged { group, id, .. } => self.reached(group, id),
+            RaftOutput::MembersChanged { .. } => {}
             RaftOutput::ReadState { group, index, context } => self.fresh.answered(group, context, index),
             // It is asked again.
             RaftOutput::ReadLost { .. } => {}
         }
         None
+    }
+
+    /// Notes an entry that the own log has now, and tells whether the replica has received it from a peer. The inner
+    /// value is what to do if that was another one.
+    fn handed_out(&mut self, output: &RaftOutput) -> HandedOut<Output<W>> {
+        let (RaftOutput::Committed { group, id, .. }
+        | RaftOutput::TermBegun { group, id, .. }
+        | RaftOutput::MembersChanged { group, id, .. }) = output
+        else {
+            return HandedOut::Next;
+        };
+        self.serving.handed_out(*group);
+        self.positions.handed_out(*group, *id).map(|term| {
+            let reason = format!("entry {} is of term {}, and a peer had one of term {term}", id.index, id.term);
+            Output::Failed { group: *group, reason }
+        })
     }
 
     /// Lets the replica seal what a peer's batch waits for, before that is agreed on.
@@ -353,26 +409,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    fn reached(&mut self, group: GroupId, id: EntryId) {
-        self.reached.insert(group, id.index);
-    }
-
     fn committed(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Option<Output<W>> {
-        self.reached(group, id);
-        let event = if group == GroupId::CONTROL {
-            decode_control(payload).map(|entry| self.control_entry(entry))
-        } else if let Some(batch) = self.own.committed(group, id) {
-            self.sources.agreed(&batch, id.index);
-            Ok(Event::Entry(batch))
-        } else {
-            let keyer = self.keyer;
-            let batch = decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key));
-            batch.map(|batch| {
-                self.sources.agreed(&batch, id.index);
-                Event::Entry(Arc::new(batch))
-            })
-        };
-        match event {
+        match self.event_of(group, id, payload) {
             Ok(event) => self.events.push_back(event),
             // Every member refuses the same bytes: to go on without them would be another log.
             Err(malformed) => {
@@ -381,6 +419,21 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             }
         }
         None
+    }
+
+    /// Returns what the next entry of a group is to the replica.
+    pub(crate) fn event_of(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Result<Event<W>, Malformed> {
+        if group == GroupId::CONTROL {
+            return decode_control(payload).map(|entry| self.control_entry(entry));
+        }
+        let batch = if let Some(batch) = self.own.committed(group, id) {
+            batch
+        } else {
+            let keyer = self.keyer;
+            Arc::new(decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key))?)
+        };
+        self.sources.agreed(&batch, id.index);
+        Ok(Event::Entry(batch))
     }
 
     fn control_entry(&mut self, entry: ControlEntry) -> Event<W> {

@@ -1,8 +1,8 @@
 //! The batches that this node has proposed and that are not agreed on yet, by the entry that each became.
 //!
-//! An entry of some term and index has one content, so when it is agreed on, the batch itself goes on to the replica instead of
-//! a copy that would have to be decoded and hashed again. Bounded by what may be in flight: a batch is dropped when its
-//! entry comes, and when it can no longer come.
+//! An entry of some term and index has one content, so when it is agreed on, the batch itself goes on to the replica
+//! instead of a copy that would have to be decoded and hashed again. Bounded by what may be in flight: a batch is
+//! dropped when its entry comes, and when it can no longer come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

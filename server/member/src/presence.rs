@@ -32,10 +32,18 @@ impl Presence {
         self.leaving.insert(node, self.now);
     }
 
+    /// Returns whether a node has sent something lately.
+    pub(crate) fn sends(&self, node: NodeId) -> bool {
+        self.is_recent(self.seen.get(&node))
+    }
+
     /// Returns whether a node can take a leadership.
     pub(crate) fn is_here(&self, node: NodeId) -> bool {
-        let is_recent = |at: &u64| self.now - at < AWAY_TICKS;
-        self.seen.get(&node).is_some_and(is_recent) && !self.leaving.get(&node).is_some_and(is_recent)
+        self.sends(node) && !self.is_recent(self.leaving.get(&node))
+    }
+
+    fn is_recent(&self, at: Option<&u64>) -> bool {
+        at.is_some_and(|at| self.now - at < AWAY_TICKS)
     }
 }
 
@@ -54,7 +62,7 @@ mod tests {
         assert!(presence.is_here(one) && !presence.is_here(other));
         presence.leaving(one);
         presence.received(one);
-        assert!(!presence.is_here(one));
+        assert!(presence.sends(one) && !presence.is_here(one));
         ticks(&mut presence, AWAY_TICKS - 1);
         presence.received(one);
         assert!(!presence.is_here(one));

@@ -12,6 +12,32 @@ use crate::settings::{MEMBERS_MAX, NODE_MAX};
 
 const MEMBERS: u8 = 1;
 
+/// What an entry is to a state machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// This was proposed.
+    Proposal(Bytes),
+    /// A leader begins its term.
+    TermBegins,
+    /// The members change.
+    MembersChange,
+}
+
+impl EntryKind {
+    /// Reads the content of an entry, as it is in the log and between nodes.
+    ///
+    /// # Errors
+    /// If no entry has it.
+    pub fn of(content: &Bytes) -> Result<EntryKind, Malformed> {
+        let entry = entry(EntryId::default(), content.clone())?;
+        Ok(match entry.get_entry_type() {
+            EntryType::EntryNormal if entry.data.is_empty() => EntryKind::TermBegins,
+            EntryType::EntryNormal => EntryKind::Proposal(proposed(&entry)),
+            _ => EntryKind::MembersChange,
+        })
+    }
+}
+
 /// Returns a proposal as raft-rs carries it.
 pub(crate) fn proposal(mut payload: Vec<u8>) -> Vec<u8> {
     payload.push(PROPOSED);

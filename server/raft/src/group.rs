@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use raft::eraftpb::{HardState, Message, MessageType, Snapshot};
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
@@ -330,6 +331,29 @@ impl<L: GroupLog> Group<L> {
         let name = self.reads.add(context);
         self.node.read_index(name);
         Ok(())
+    }
+
+    /// Returns entries that were handed out, after one: at least one if there is one, and not many more than so many
+    /// bytes. None if the first of them is compacted.
+    pub(crate) fn handed_out_after(&self, after: u64, bytes_max: usize) -> Vec<(EntryId, Bytes)> {
+        let store = self.node.store();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        if self.stopped || after < store.compacted().index {
+            return entries;
+        }
+        for index in after + 1..=self.handed {
+            let entry = store.read(index);
+            if store.failure().is_some() {
+                break;
+            }
+            let content = entry_content::content(&entry);
+            bytes += content.len();
+            if bytes > bytes_max && !entries.is_empty() {
+                break;
+            }
+            entries.push((EntryId { term: entry.term, index }, content));
+        }
+        entries
     }
 
     pub(crate) fn unreachable(&mut self, node: NodeId) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_types::{GroupId, NodeId};
 
@@ -68,6 +69,19 @@ impl<L: GroupLog> RaftGroups<L> {
     #[must_use]
     pub fn members(&self, group: GroupId) -> Option<&Members> {
         self.groups.get(&group).map(|group| &group.members)
+    }
+
+    /// Returns the index of the last entry of a group that was handed out.
+    #[must_use]
+    pub fn handed_out(&self, group: GroupId) -> u64 {
+        self.groups.get(&group).map_or(0, |group| group.handed)
+    }
+
+    /// Returns entries of a group that were handed out, after one: at least one if there is one, and not many more than
+    /// so many bytes. None if the first of them is compacted.
+    #[must_use]
+    pub fn handed_out_after(&self, group: GroupId, after: u64, bytes_max: usize) -> Vec<(EntryId, Bytes)> {
+        self.groups.get(&group).map(|group| group.handed_out_after(after, bytes_max)).unwrap_or_default()
     }
 
     /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all:

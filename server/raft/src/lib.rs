@@ -33,6 +33,8 @@
 //!   is well again, the leader returns the leadership with [`Input::TransferLeader`].
 //! * **Reads.** [`Input::ReadIndex`], then wait until the group's point reaches the index. It may never be answered:
 //!   repeat it after a while.
+//! * **Peers.** A node that cannot reach a leader may ask a third one for what that one has handed out
+//!   ([`RaftGroups::handed_out_after`]): it is committed, so it is final. The own log gets it from the leader, later.
 //! * **Compaction.** When a state image is durable, [`Input::Compact`] with its point of each group. The log may
 //!   truncate what the next [`Output::SetState`] calls compacted.
 //! * **Images.** On [`Output::NeedsImage`] the caller gets an image from any live peer, makes it durable, and steps
@@ -62,6 +64,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use entry_content::EntryKind;
 pub use groups::RaftGroups;
 pub use input::{GroupPoint, Input, StoredGroup};
 pub use members::Members;

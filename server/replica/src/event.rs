@@ -28,8 +28,9 @@ impl Now {
     }
 }
 
-/// Waiters of several kinds. A replica gives each waiter of an item or an import back exactly once, with the answer. Those of
-/// changes and of verdicts are dropped if the replica ends first: what becomes of the change, or the id, is then unknown.
+/// Waiters of several kinds. A replica gives each waiter of an item or an import back exactly once, with the answer.
+/// Those of changes and of verdicts are dropped if the replica ends first: what becomes of the change, or the id, is
+/// then unknown.
 pub trait Waiters {
     /// Waits for the answer of an item: a transaction, an abort or a fence.
     type Item;
@@ -118,8 +119,8 @@ pub enum Event<W: Waiters> {
     Tick,
     /// There is time to copy a slice of the image that is being taken.
     CopyImage,
-    /// Take nothing new, finish what is under way: what was proposed is waited for. In a cluster that takes a majority, which
-    /// may be missing, so the caller limits the time, and ends it with [`Event::StopNow`].
+    /// Take nothing new, finish what is under way: what was proposed is waited for. In a cluster that takes a majority,
+    /// which may be missing, so the caller limits the time, and ends it with [`Event::StopNow`].
     Stop,
     /// Do not wait for what is under way any longer: its outcome is unknown.
     StopNow,

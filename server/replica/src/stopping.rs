@@ -1,5 +1,5 @@
-//! How a replica ends: by finishing what is under way, because that takes too long, or because nothing will become durable any
-//! more.
+//! How a replica ends: by finishing what is under way, because that takes too long, or because nothing will become
+//! durable any more.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         None
     }
 
-    /// Answers what has gathered for a group that has closed meanwhile, or that this node leads no more: nothing of it is taken.
+    /// Answers what has gathered for a group that has closed meanwhile, or that this node leads no more: nothing of it
+    /// is taken.
     pub(crate) fn refuse_gathered(&mut self) {
         if self.may_propose() || self.opened_at.is_none() {
             return;

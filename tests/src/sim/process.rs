@@ -1,7 +1,7 @@
 //! Carries out what members want done: writes, syncs, frames.
 
 use tribunal_core::control::Effect as ControlEffect;
-use tribunal_member::{Input, Output};
+use tribunal_member::{Frame, Input, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
 use tribunal_types::{EpochInput, GroupId};
 
@@ -58,6 +58,9 @@ impl World {
                 }
             }
             Output::Send { to, frame } => {
+                if let Frame::Entries(entries) = &frame {
+                    self.report.peer_entries += entries.entries.len() as u64;
+                }
                 let bytes = bytes::Bytes::from(frame.encode());
                 for delay_us in self.network.delays(node, to.0, &mut self.random) {
                     let frame = Happening::Frame { from: node, to: to.0, bytes: bytes.clone() };

@@ -9,6 +9,7 @@ use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
 use tribunal_types::{NamespaceId, NodeId, TxnId, Verdict};
 
+use crate::cluster::group;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
@@ -90,6 +91,10 @@ pub struct Report {
     pub epochs: (usize, usize),
     /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
     pub stops: (u64, u64),
+    /// Entries that were sent to peers which could not reach a leader.
+    pub peer_entries: u64,
+    /// Terms that began while two machines could not reach each other, but a third.
+    pub bridged_terms: u64,
     /// Attempts that had no answer in time, although the process that was asked still runs.
     pub unanswered: u64,
     /// Times that each fault happened.
@@ -143,6 +148,8 @@ pub(super) struct World {
     pub(super) report: Report,
     /// By machine: since when it is cut off from all others.
     cut_off: BTreeMap<u16, u64>,
+    /// The terms of all groups when a bridge was cut, if one is.
+    bridged: Option<u64>,
     /// Syncs take long at the moment.
     pub(super) slow_disks: bool,
     /// When an entry was last written.
@@ -191,6 +198,7 @@ impl World {
             trace: Trace::new(run.trace),
             report: Report { machines, ..Report::default() },
             cut_off: BTreeMap::new(),
+            bridged: None,
             slow_disks: false,
             appended_us: 0,
             changes: Changes::default(),
@@ -387,6 +395,7 @@ impl World {
             }
             Fault::Deafness => (1..=machines).for_each(|other| self.network.cut(other, node)),
             Fault::Bridge => {
+                self.bridged = Some(self.terms());
                 self.network.cut(node, other);
                 self.network.cut(other, node);
             }
@@ -449,6 +458,8 @@ impl World {
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
             Fault::WrongPace => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
+                let terms = self.terms();
+                self.report.bridged_terms += self.bridged.take().map_or(0, |before| terms.saturating_sub(before));
                 self.network.repair();
                 self.network.quality = Quality::default();
                 self.cut_off.clear();
@@ -456,6 +467,13 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns the highest terms of all groups, added up.
+    fn terms(&self) -> u64 {
+        let groups = [GroupId::CONTROL].into_iter().chain((1..=self.machines.len() as u16).map(group));
+        let running = || self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        groups.filter_map(|group| running().map(|process| process.reader.highest_term(group)).max()).sum()
     }
 
     /// A machine that is cut off from all others decides nothing that arrived since then.

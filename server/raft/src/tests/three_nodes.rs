@@ -1,10 +1,12 @@
 //! Three voters: elections, replication, takeovers and transfers.
 
+use bytes::Bytes;
+use tribunal_codec::EntryId;
 use tribunal_types::NodeId;
 
 use super::cluster::Cluster;
 use super::{GROUP, voters};
-use crate::{Input, Output, Refused};
+use crate::{EntryKind, Input, Output, Refused};
 
 /// A cluster whose node 1 leads.
 fn three() -> Cluster {
@@ -24,6 +26,36 @@ fn what_is_proposed_is_committed_everywhere_in_one_order() {
     for node in 1..=3 {
         assert_eq!(cluster.node(node).proposals(GROUP), ["a", "b", "c"], "node {node}");
     }
+}
+
+#[test]
+fn peers_get_what_was_handed_out_and_nothing_else() {
+    let mut cluster = three();
+    cluster.propose(&["a", "b"]);
+    cluster.ticks(2);
+    // Nobody else has it.
+    cluster.cut_off = vec![NodeId(2), NodeId(3)];
+    cluster.propose(&["c"]);
+    let read = |cluster: &mut Cluster, node, after, bytes_max| {
+        let entries = cluster.node(node).groups.handed_out_after(GROUP, after, bytes_max);
+        let kind = |(id, content): &(EntryId, Bytes)| (id.term, id.index, EntryKind::of(content).unwrap());
+        entries.iter().map(kind).collect::<Vec<_>>()
+    };
+    let proposal = |index, text: &'static str| (1, index, EntryKind::Proposal(Bytes::from_static(text.as_bytes())));
+    let all = [(1, 1, EntryKind::TermBegins), proposal(2, "a"), proposal(3, "b")];
+    for node in 1..=3 {
+        assert_eq!(read(&mut cluster, node, 0, 1000), all, "node {node}");
+        assert_eq!(cluster.node(node).groups.handed_out(GROUP), 3);
+        assert_eq!(read(&mut cluster, node, 1, 1), all[1..2], "one in any case");
+        assert_eq!(read(&mut cluster, node, 3, 1000), []);
+        assert_eq!(read(&mut cluster, node, 99, 1000), []);
+    }
+    let node = cluster.node(2);
+    node.save_image();
+    node.step(Input::Compact { group: GROUP, upto: 2 }).unwrap();
+    assert_eq!(read(&mut cluster, 2, 1, 1000), [], "compacted");
+    assert_eq!(read(&mut cluster, 2, 2, 1000), all[2..]);
+    assert!(EntryKind::of(&Bytes::from_static(&[7])).is_err());
 }
 
 #[test]

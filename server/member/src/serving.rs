@@ -1,0 +1,100 @@
+//! Whom this node sends what a group hands out here: peers that have asked for it, because they cannot reach its
+//! leader.
+//!
+//! A peer that has asked is sent what follows as soon as it is handed out, for a while, after which it has to ask
+//! again. What is lost on the way is asked for again, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_types::{GroupId, NodeId};
+
+/// Ticks for which a question holds; more than between two.
+const HOLDS_TICKS: u64 = 10;
+
+/// A peer that has asked for a group's entries.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// Index of the last entry that it has, or was sent.
+    sent: u64,
+    until: u64,
+}
+
+/// The peers that have asked.
+#[derive(Debug, Default)]
+pub(crate) struct Serving {
+    now: u64,
+    asked: BTreeMap<(GroupId, NodeId), Asked>,
+    /// Those to whom something may have to be sent; true if also nothing is an answer.
+    due: BTreeMap<(GroupId, NodeId), bool>,
+}
+
+impl Serving {
+    /// Notes that a peer asks for what follows an entry.
+    pub(crate) fn asked(&mut self, group: GroupId, peer: NodeId, after: u64) {
+        self.asked.insert((group, peer), Asked { sent: after, until: self.now + HOLDS_TICKS });
+        self.due.insert((group, peer), true);
+    }
+
+    /// Notes that something of a group was handed out.
+    pub(crate) fn handed_out(&mut self, group: GroupId) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let peers = self.asked.range((group, NodeId(0))..=(group, NodeId(u16::MAX))).map(|(key, _)| *key);
+        for key in peers.collect::<BTreeSet<_>>() {
+            self.due.entry(key).or_insert(false);
+        }
+    }
+
+    /// Notes that a tick has passed.
+    pub(crate) fn tick(&mut self) {
+        self.now += 1;
+        let now = self.now;
+        self.asked.retain(|_, asked| asked.until > now);
+    }
+
+    /// Returns a peer to whom what follows an entry of a group is to be sent now, and whether also nothing is an
+    /// answer.
+    pub(crate) fn next(&mut self) -> Option<(GroupId, NodeId, u64, bool)> {
+        while let Some(((group, peer), always)) = self.due.pop_first() {
+            if let Some(asked) = self.asked.get(&(group, peer)) {
+                return Some((group, peer, asked.sent, always));
+            }
+        }
+        None
+    }
+
+    /// Notes that a peer was sent a group's entries up to this index.
+    pub(crate) fn sent(&mut self, group: GroupId, peer: NodeId, upto: u64) {
+        if let Some(asked) = self.asked.get_mut(&(group, peer)) {
+            asked.sent = upto;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_sent_what_follows_for_a_while() {
+        let (group, other) = (GroupId::CONTROL, GroupId { node: NodeId(7), ..GroupId::default() });
+        let peer = NodeId(2);
+        let mut serving = Serving::default();
+        serving.handed_out(group);
+        assert_eq!(serving.next(), None, "nobody has asked");
+        serving.asked(group, peer, 5);
+        serving.handed_out(group);
+        assert_eq!((serving.next(), serving.next()), (Some((group, peer, 5, true)), None));
+        serving.sent(group, peer, 9);
+        serving.handed_out(other);
+        assert_eq!(serving.next(), None);
+        serving.handed_out(group);
+        assert_eq!(serving.next(), Some((group, peer, 9, false)));
+        serving.asked(group, peer, 6);
+        assert_eq!(serving.next(), Some((group, peer, 6, true)), "something was lost");
+        (0..HOLDS_TICKS).for_each(|_| serving.tick());
+        serving.handed_out(group);
+        assert_eq!(serving.next(), None, "it has not asked again");
+    }
+}
