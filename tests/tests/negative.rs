@@ -10,6 +10,7 @@ use proptest::test_runner::TestRunner;
 use tribunal_core::planted::{Bug, plant};
 use tribunal_tests::folding::{self, Arrival, EntryChoice, History, arrival, history};
 use tribunal_tests::generate::{long_world, world};
+use tribunal_tests::sim::faults::Fault;
 use tribunal_tests::sim::{Run, play};
 use tribunal_tests::{control, model, replicas, script};
 
@@ -239,9 +240,9 @@ fn control_histories_until_caught() -> Option<u32> {
 }
 
 /// Returns after how many seeds a simulated cluster notices whatever is planted.
-fn seeds_until_caught() -> Option<u64> {
+fn seeds_until_caught(only: Option<Fault>) -> Option<u64> {
     (1..=SEEDS_MAX).find(|&seed| {
-        is_caught(|| play(Run { seed, trace: false, planted: None, only: None }).map(drop).map_err(|wrong| wrong.0))
+        is_caught(|| play(Run { seed, trace: false, planted: None, only }).map(drop).map_err(|wrong| wrong.0))
     })
 }
 
@@ -296,7 +297,8 @@ fn every_planted_bug_is_caught() {
         [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
     for bug in Bug::OF_THE_CLUSTER.into_iter().chain(others).filter(|bug| *bug != Bug::VoidCounted) {
         plant(Some(bug));
-        let by_seeds = seeds_until_caught();
+        // Peers are asked when a link is cut, which does not happen often among all faults.
+        let by_seeds = seeds_until_caught((bug == Bug::PeersGapsFolded).then_some(Fault::Bridge));
         println!("{bug:?}: simulated cluster after {by_seeds:?} seeds");
         if by_seeds.is_none() {
             missed_by_clusters.push(bug);

@@ -132,10 +132,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Why a frame of a peer was refused; it has changed nothing.
     pub fn step(&mut self, input: Input<W>, now: Now) -> Result<(), Refused> {
         self.now = now;
+        if let Input::Frame { from, .. } = &input {
+            self.presence.received(*from);
+        }
         match input {
             Input::Replica(event) => self.events.push_back(event),
             Input::Frame { from, frame: Frame::Raft(message) } => {
-                self.presence.received(from);
                 return self.raft.step(RaftInput::Message { from, message });
             }
             Input::Frame { frame: Frame::Control(entry), .. } => {
