@@ -55,6 +55,7 @@ fn many_seeds_keep_all_promises() {
     assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
     let peer_entries = reports.iter().map(|report| report.peer_entries).sum::<u64>();
+    assert!(reports.iter().any(|report| report.copies > 0), "no epoch can be decided from a peer's entry");
     assert!(peer_entries >= 1_000, "{peer_entries} entries were sent to peers that could not reach a leader");
     let (stops, forced) = reports.iter().fold((0, 0), |all, report| (all.0 + report.stops.0, all.1 + report.stops.1));
     assert!(stops >= 500 && forced >= 10, "{stops} processes stop, {forced} of them without a majority");

@@ -63,6 +63,16 @@ pub enum GroupRecord<'a> {
         /// Sequences of the records that have its entries, in the order of its batches.
         entries: Vec<u64>,
     },
+    /// An entry that a peer has handed out before the own log has it. Nothing that Raft promises depends on it: it is there
+    /// for the epochs that were decided from it.
+    Copied {
+        /// The group.
+        group: GroupId,
+        /// Its name.
+        id: EntryId,
+        /// Its content.
+        payload: &'a [u8],
+    },
 }
 
 impl GroupRecord<'_> {
@@ -70,9 +80,10 @@ impl GroupRecord<'_> {
     #[must_use]
     pub fn group(&self) -> GroupId {
         match self {
-            GroupRecord::Entry { group, .. } | GroupRecord::State { group, .. } | GroupRecord::Ended { group } => {
-                *group
-            }
+            GroupRecord::Entry { group, .. }
+            | GroupRecord::State { group, .. }
+            | GroupRecord::Ended { group }
+            | GroupRecord::Copied { group, .. } => *group,
             GroupRecord::Epoch { .. } => GroupId::CONTROL,
         }
     }
@@ -81,7 +92,10 @@ impl GroupRecord<'_> {
 /// Encodes a record.
 #[must_use]
 pub fn encode_group_record(record: &GroupRecord<'_>) -> Vec<u8> {
-    let payload_bytes = if let GroupRecord::Entry { payload, .. } = record { payload.len() } else { 0 };
+    let payload_bytes = match record {
+        GroupRecord::Entry { payload, .. } | GroupRecord::Copied { payload, .. } => payload.len(),
+        _ => 0,
+    };
     let mut out = Vec::with_capacity(payload_bytes + 64);
     put_head(Kind::Group, &mut out);
     let group = record.group();
@@ -108,6 +122,11 @@ pub fn encode_group_record(record: &GroupRecord<'_>) -> Vec<u8> {
             put_varint(epoch.0, &mut out);
             put_varint(entries.len() as u64, &mut out);
             entries.iter().for_each(|sequence| put_varint(*sequence, &mut out));
+        }
+        GroupRecord::Copied { id, payload, .. } => {
+            out.push(4);
+            put_id(*id, &mut out);
+            put_bytes(payload, &mut out);
         }
     }
     out
@@ -160,6 +179,7 @@ pub fn decode_group_record(bytes: &[u8]) -> Result<GroupRecord<'_>, Malformed> {
             let entries = (0..count).map(|_| reader.varint("record of an entry")).collect::<Result<_, _>>()?;
             GroupRecord::Epoch { epoch, entries }
         }
+        4 => GroupRecord::Copied { group, id: take_id(&mut reader)?, payload: reader.bytes("payload")? },
         _ => return Err(reader.malformed("kind of group record")),
     };
     reader.finish("end of group record")?;
@@ -188,6 +208,8 @@ mod tests {
             GroupRecord::Ended { group: GroupId::default() },
             GroupRecord::Epoch { epoch: Epoch(u64::MAX), entries: vec![1, 300, u64::MAX] },
             GroupRecord::Epoch { epoch: Epoch(1), entries: Vec::new() },
+            GroupRecord::Copied { group, id, payload: &[6; 1000] },
+            GroupRecord::Copied { group, id: EntryId::default(), payload: &[] },
         ] {
             let mut bytes = encode_group_record(&record);
             assert_eq!(decode_group_record(&bytes), Ok(record));

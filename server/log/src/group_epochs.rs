@@ -2,10 +2,12 @@
 //!
 //! The order of a group's entries does not tell which of them count: that is for the fold. So a record names, before each
 //! outcome, the records of the entries that went in, and the outcome names that record.
+//!
+//! An entry that a peer has handed out may go in before the own log has it. Its content is then in a record of a copy.
 
 use std::sync::Arc;
 
-use tribunal_codec::{GroupRecord, decode_batch, decode_group_record, proposed_in};
+use tribunal_codec::{EntryId, GroupRecord, decode_batch, decode_group_record, proposed_in};
 use tribunal_types::{Batch, Epoch, EpochInput, EpochOutcome, GroupId};
 
 use crate::error::LogError;
@@ -16,6 +18,25 @@ use crate::record::Stored;
 use crate::writer::DiskLog;
 
 impl DiskLog {
+    /// Appends an entry that a peer has handed out, so that it is committed, for the epochs that are decided from it. The
+    /// group's own log does not gain it; if it has it, nothing is written.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if the group has ended; [`LogError::DurabilityInDoubt`].
+    pub fn append_group_copy(&mut self, group: GroupId, id: EntryId, payload: &[u8]) -> Result<(), LogError> {
+        let is_here = {
+            let index = self.shared.index.read();
+            let of_group = index.groups.get(group);
+            of_group.is_some_and(|of| of.sequence(id.index).is_some() && of.term(id.index) == Some(id.term))
+        };
+        if is_here {
+            return Ok(());
+        }
+        self.append_record(&GroupRecord::Copied { group, id, payload })?;
+        self.copies.note(group, id, self.group_records.index);
+        Ok(())
+    }
+
     /// Appends what an epoch decided, and that it was decided from these entries: group and index of each, in the order of the
     /// epoch's batches. Durable with the next sync; until then the epoch can be resolved again.
     ///
@@ -29,11 +50,15 @@ impl DiskLog {
         }
         let sequences = {
             let index = self.shared.index.read();
-            let sequence = |(group, at): &(GroupId, u64)| index.groups.get(*group)?.sequence(*at);
+            // In the place of an entry that was copied, the log may have one that is not committed.
+            let copied = |group, at| self.copies.sequence(group, at);
+            let own = |group, at| index.groups.get(group)?.sequence(at);
+            let sequence = |&(group, at): &(GroupId, u64)| copied(group, at).or_else(|| own(group, at));
             entries.iter().map(sequence).collect::<Option<Vec<_>>>()
         };
         let sequences = sequences.ok_or_else(|| refuse(format!("an entry of epoch {} is not there", outcome.epoch)))?;
         self.append_record(&GroupRecord::Epoch { epoch: outcome.epoch, entries: sequences })?;
+        self.copies.decided(entries);
         let payload = outcomes::payload_of(outcome);
         let appended = self.segments.append(Kind::Outcome, outcome.epoch.0, self.group_records.index, &payload)?;
         self.appended_bytes += appended.bytes;
@@ -76,7 +101,7 @@ impl LogReader {
         };
         let keyer = &self.shared.keyer;
         match decode_group_record(&stored.payload).map_err(|error| damaged(&error))? {
-            GroupRecord::Entry { group, payload, .. } => {
+            GroupRecord::Entry { group, payload, .. } | GroupRecord::Copied { group, payload, .. } => {
                 let batch = proposed_in(payload).ok_or_else(|| damaged(&"it has no batch"))?;
                 let name = |namespace, store, key: &[u8]| keyer.row(namespace, store, key);
                 decode_batch(batch, group, &name).map_err(|error| damaged(&error))

@@ -38,7 +38,9 @@ impl DiskLog {
         let before = id.index.checked_sub(1).and_then(|before| self.shared.index.read().groups.term(group, before));
         // Without the entry before it, the check refuses it with the reason.
         let term_before = before.unwrap_or_default();
-        self.append_record(&GroupRecord::Entry { group, id, term_before, payload })
+        self.append_record(&GroupRecord::Entry { group, id, term_before, payload })?;
+        self.copies.gained(group, id);
+        Ok(())
     }
 
     /// Replaces a group's state. What is promised by it (a vote, a term) may be told to others after the next sync. Entries

@@ -78,7 +78,7 @@ impl Groups {
             GroupRecord::Entry { id, term_before, .. } => group.check_entry(*id, *term_before),
             GroupRecord::State { state, .. } => group.check_state(state),
             GroupRecord::Ended { .. } => group.check_end(),
-            GroupRecord::Epoch { .. } => Ok(()),
+            GroupRecord::Epoch { .. } | GroupRecord::Copied { .. } => Ok(()),
         }
     }
 
@@ -96,7 +96,7 @@ impl Groups {
                 self.groups.remove(&group);
                 self.ended.insert(group, sequence);
             }
-            GroupRecord::Epoch { .. } => {}
+            GroupRecord::Epoch { .. } | GroupRecord::Copied { .. } => {}
         }
     }
 

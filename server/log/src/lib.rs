@@ -24,6 +24,7 @@
 mod batches;
 mod control_compaction;
 mod control_log;
+mod copies;
 mod epoch_runs;
 mod error;
 mod files;

@@ -12,6 +12,7 @@ use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn
 use crate::batches::head_of;
 use crate::control_compaction::DeadEntries;
 use crate::control_log::{self, ControlLog};
+use crate::copies::Copies;
 use crate::error::LogError;
 use crate::files::{self, Files, RealFiles, name_of};
 use crate::frame::{Kind, chain};
@@ -154,6 +155,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         group: identity.group,
         tip: found.tip,
         group_records: found.group_records,
+        copies: Copies::default(),
         next,
         undecided: found.undecided,
         // What a killed process left may be in the kernel's cache only; the first sync makes it durable.

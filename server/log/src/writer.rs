@@ -8,6 +8,7 @@ use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, EpochOutcome, Gro
 use crate::batches;
 use crate::control_compaction::DeadEntries;
 use crate::control_log::ControlLog;
+use crate::copies::Copies;
 use crate::error::LogError;
 use crate::files::LockGuard;
 use crate::frame::Kind;
@@ -110,6 +111,8 @@ pub struct DiskLog {
     pub(crate) tip: Tip,
     /// Last record of any Raft group.
     pub(crate) group_records: Tip,
+    /// Entries from peers that no epoch was decided from yet.
+    pub(crate) copies: Copies,
     /// First epoch without an entry.
     pub(crate) next: Epoch,
     pub(crate) undecided: Undecided,

@@ -115,6 +115,78 @@ fn an_outcome_comes_once_and_after_its_entries() {
 }
 
 #[test]
+fn an_epoch_is_decided_from_an_entry_of_a_peer_before_the_own_log_has_it() {
+    let dir = Dir::new("group-epochs-copied");
+    let mut opened = dir.open().unwrap();
+    fill(&mut opened);
+    let log = &mut opened.writer;
+    let content = |epoch, stamp_us| {
+        let mut content = Vec::new();
+        encode_batch(&Batch { stamp_us, ..batch(GROUPS[0], epoch) }, &mut content);
+        content.push(PROPOSED);
+        content
+    };
+    let id = |term, index| EntryId { term, index };
+    // Here a leader of term 1 wrote another entry in its place, which nobody else has.
+    log.append_group_entry(GROUPS[0], id(1, 4), &content(9, 1)).unwrap();
+    log.append_group_copy(GROUPS[0], id(2, 4), &content(4, 2)).unwrap();
+    log.append_group_copy(GROUPS[0], id(2, 5), &content(5, 3)).unwrap();
+    append(log, GROUPS[1], 4, Some(&batch(GROUPS[1], 4)));
+    let bounds = opened.reader.group_bounds(GROUPS[0]);
+    assert_eq!(bounds.1, id(1, 4), "the group's log is what it was");
+    log.append_epoch(&outcome(4), &[(GROUPS[0], 4), (GROUPS[1], 4)]).unwrap();
+    log.append_epoch(&outcome(5), &[(GROUPS[0], 5)]).unwrap();
+    log.sync().unwrap();
+    let (four, five) = (expected(4, &GROUPS), expected(5, &GROUPS[..1]));
+    for _ in 0..2 {
+        assert_eq!((read(&opened, 4), read(&opened, 5)), (four.clone(), five.clone()));
+        drop(opened);
+        opened = dir.open().unwrap();
+        assert_eq!(opened.reader.group_bounds(GROUPS[0]), bounds, "what was copied is no entry of the group");
+    }
+    // The leader can be reached again: the entries come, and the next copy is one of an entry that is here.
+    let log = &mut opened.writer;
+    log.append_group_entry(GROUPS[0], id(2, 4), &content(4, 2)).unwrap();
+    log.append_group_entry(GROUPS[0], id(2, 5), &content(5, 3)).unwrap();
+    log.append_group_copy(GROUPS[0], id(2, 6), &content(6, 4)).unwrap();
+    log.append_group_entry(GROUPS[0], id(2, 6), &content(6, 4)).unwrap();
+    let bytes = log.stats().appended_bytes;
+    log.append_group_copy(GROUPS[0], id(2, 6), &content(6, 4)).unwrap();
+    assert_eq!(log.stats().appended_bytes, bytes, "it is there");
+    log.append_epoch(&outcome(6), &[(GROUPS[0], 6)]).unwrap();
+    log.sync().unwrap();
+    for _ in 0..2 {
+        assert_eq!((read(&opened, 4), read(&opened, 5)), (four.clone(), five.clone()));
+        assert_eq!(read(&opened, 6), expected(6, &GROUPS[..1]));
+        drop(opened);
+        opened = dir.open().unwrap();
+    }
+    assert_eq!(opened.reader.group_bounds(GROUPS[0]).1, id(2, 6));
+}
+
+#[test]
+fn a_copy_that_no_epoch_was_decided_from_is_forgotten_at_a_start() {
+    let dir = Dir::new("group-epochs-copy-forgotten");
+    let mut opened = dir.open().unwrap();
+    fill(&mut opened);
+    let copy = |log: &mut DiskLog| {
+        let mut content = Vec::new();
+        encode_batch(&batch(GROUPS[0], 4), &mut content);
+        content.push(PROPOSED);
+        log.append_group_copy(GROUPS[0], EntryId { term: 1, index: 4 }, &content)
+    };
+    copy(&mut opened.writer).unwrap();
+    opened.writer.sync().unwrap();
+    drop(opened);
+    let mut opened = dir.open().unwrap();
+    let refused = opened.writer.append_epoch(&outcome(4), &[(GROUPS[0], 4)]);
+    assert!(matches!(refused, Err(LogError::OutOfOrder { .. })), "{refused:?}");
+    copy(&mut opened.writer).unwrap();
+    opened.writer.append_epoch(&outcome(4), &[(GROUPS[0], 4)]).unwrap();
+    assert_eq!(read(&opened, 4), expected(4, &GROUPS[..1]));
+}
+
+#[test]
 fn a_members_log_is_that_of_its_cluster_and_its_node() {
     let dir = Dir::new("group-epochs-cluster");
     let cluster = ClusterIdentity { id: LogId([7; 16]), incarnation: Incarnation(1), row_secret: [3; 16] };

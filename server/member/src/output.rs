@@ -27,6 +27,16 @@ pub enum Output<W: Waiters> {
         /// Its content.
         content: Bytes,
     },
+    /// Write an entry that a peer has handed out beside the group's log, before the next outcome: epochs may be decided from
+    /// it. Nothing waits until it is durable.
+    Copy {
+        /// The group.
+        group: GroupId,
+        /// Its name.
+        id: EntryId,
+        /// Its content, as in the group's log.
+        content: Bytes,
+    },
     /// Write a group's state into the log.
     SetState {
         /// The group.

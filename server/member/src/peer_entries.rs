@@ -2,10 +2,11 @@
 //! the cluster).
 //!
 //! What a peer has handed out is committed there, so it is final, and the replica may fold it before the own log has
-//! it. Nothing of it is written: the log is Raft's, which gets the same entries from the leader, later. So a restart
-//! may lag again, but never takes back what was told: a majority has it. A node accepts nothing for a group that it
-//! leads.
+//! it. The group's log is Raft's, which gets the same entries from the leader, later: what goes into an epoch is written
+//! beside it, for those who read the epoch. So a restart may lag again, but never takes back what was told: a majority
+//! has it. A node accepts nothing for a group that it leads.
 
+use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_core::executor::ShardExecutor;
 use tribunal_raft::{EntryKind, GroupLog};
@@ -74,7 +75,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let before = self.positions.reached(group);
         for (id, content) in entries {
             let Ok(kind) = EntryKind::of(&content) else { return };
-            if self.positions.follows(group, id) && !self.peer_entry(group, id, &kind) {
+            if self.positions.follows(group, id) && !self.peer_entry(group, id, &content, &kind) {
                 return;
             }
         }
@@ -85,10 +86,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     /// Folds an entry that follows. Returns whether it could be read.
-    fn peer_entry(&mut self, group: GroupId, id: EntryId, kind: &EntryKind) -> bool {
+    fn peer_entry(&mut self, group: GroupId, id: EntryId, content: &Bytes, kind: &EntryKind) -> bool {
         match kind {
             EntryKind::Proposal(payload) => match self.event_of(group, id, payload) {
-                Ok(event) => self.events.push_back(event),
+                Ok(event) => {
+                    if matches!(&event, Event::Entry(batch) if !batch.is_empty()) {
+                        self.copies.push_back((group, id, content.clone()));
+                    }
+                    self.events.push_back(event);
+                }
                 Err(_) => return false,
             },
             EntryKind::TermBegins => {

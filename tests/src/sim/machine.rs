@@ -40,14 +40,6 @@ pub type SimMember = Member<Numbered, Native, Inline, SimLog>;
 #[derive(Clone)]
 pub struct SimLog(LogReader);
 
-impl SimLog {
-    /// Returns the highest term of a group that is known.
-    #[must_use]
-    pub fn highest_term(&self, group: GroupId) -> u64 {
-        self.0.group_state(group).term
-    }
-}
-
 impl GroupLog for SimLog {
     type Error = LogError;
 

@@ -1,12 +1,21 @@
 //! Carries out what members want done: writes, syncs, frames.
 
 use tribunal_core::control::Effect as ControlEffect;
+use tribunal_log::LogError;
 use tribunal_member::{Frame, Input, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
 use tribunal_types::{EpochInput, GroupId};
 
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
+
+/// Tells apart why a write failed: the disk may do that (the inner error), but must not refuse what the member asks for.
+fn of_the_disk(node: u16, written: Result<(), LogError>) -> Result<Result<(), String>, String> {
+    match written {
+        Err(error @ LogError::OutOfOrder { .. }) => Err(format!("the log of node {node} refuses a record: {error}")),
+        written => Ok(written.map_err(|error| error.to_string())),
+    }
+}
 
 impl World {
     /// Brings an input to a machine's member, if it runs, and carries out what follows.
@@ -41,6 +50,11 @@ impl World {
                 self.appended_us = time_us;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.append_group_entry(group, id, &content).map_err(|error| error.to_string()));
+            }
+            Output::Copy { group, id, content } => {
+                self.report.copies += 1;
+                let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
+                return of_the_disk(node, process.log.append_group_copy(group, id, &content));
             }
             Output::SetState { group, state } => {
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
@@ -98,8 +112,10 @@ impl World {
                 return Err(format!("node {node} decides epoch {epoch} again, and otherwise than its log has it"));
             }
             self.report.outcomes_again += 1;
-        } else if let Err(error) = process.log.append_epoch(outcome, entries) {
-            return Ok(Err(error.to_string()));
+        } else if entries.len() != decided.input.batches.len() {
+            return Err(format!("node {node} names {} entries for the batches of epoch {epoch}", entries.len()));
+        } else if let Err(error) = of_the_disk(node, process.log.append_epoch(outcome, entries))? {
+            return Ok(Err(error));
         }
         self.decided(node, decided).map(Ok)
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::cluster::group;
 use crate::sim::changes::Changes;
@@ -93,6 +93,8 @@ pub struct Report {
     pub stops: (u64, u64),
     /// Entries that were sent to peers which could not reach a leader.
     pub peer_entries: u64,
+    /// Entries of those that were written before the own log had them.
+    pub copies: u64,
     /// Terms that began while two machines could not reach each other, but a third.
     pub bridged_terms: u64,
     /// Attempts that had no answer in time, although the process that was asked still runs.
@@ -473,7 +475,7 @@ impl World {
     fn terms(&self) -> u64 {
         let groups = [GroupId::CONTROL].into_iter().chain((1..=self.machines.len() as u16).map(group));
         let running = || self.machines.iter().filter_map(|machine| machine.process.as_ref());
-        groups.filter_map(|group| running().map(|process| process.reader.highest_term(group)).max()).sum()
+        groups.filter_map(|group| running().map(|process| process.reader.group_state(group).term).max()).sum()
     }
 
     /// A machine that is cut off from all others decides nothing that arrived since then.

@@ -182,6 +182,7 @@ impl Replay {
             Output::Append { group, id, content } => {
                 self.log.append_group_entry(group, id, &content).map_err(failed)?
             }
+            Output::Copy { group, id, content } => self.log.append_group_copy(group, id, &content).map_err(failed)?,
             Output::SetState { group, state } => self.log.set_group_state(group, &state).map_err(failed)?,
             Output::Sync { number, .. } => return Ok(Some(number)),
             Output::Decided { decided, entries } => {

@@ -86,6 +86,7 @@ impl LogWriter {
             for record in records {
                 match record {
                     GroupWrite::Entry(group, id, content) => this.log.append_group_entry(group, id, &content)?,
+                    GroupWrite::Copy(group, id, content) => this.log.append_group_copy(group, id, &content)?,
                     GroupWrite::State(group, state) => this.log.set_group_state(group, &state)?,
                 }
             }

@@ -67,10 +67,20 @@ pub struct GroupWrites {
     pub sync: Option<u64>,
 }
 
+impl GroupWrites {
+    /// Tells whether the next epoch may be decided from what is not written yet.
+    #[must_use]
+    pub fn have_copies(&self) -> bool {
+        self.records.iter().any(|record| matches!(record, GroupWrite::Copy(..)))
+    }
+}
+
 /// One record of a Raft group.
 pub enum GroupWrite {
     /// An entry.
     Entry(GroupId, EntryId, Bytes),
+    /// An entry that a peer has handed out.
+    Copy(GroupId, EntryId, Bytes),
     /// The group's state.
     State(GroupId, GroupState),
 }

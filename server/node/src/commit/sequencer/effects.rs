@@ -87,6 +87,9 @@ impl Sequencer {
         if self.inline.allowed == Allowed::Outcome {
             self.inline.outcomes.push(epoch);
         } else {
+            if self.round.have_copies() {
+                self.write_round();
+            }
             self.log.send(Job::Outcome(epoch, entries));
         }
         self.shared.progress.wake();

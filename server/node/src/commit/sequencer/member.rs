@@ -102,6 +102,7 @@ impl Sequencer {
     pub(super) fn member_output(&mut self, output: Output<Channels>) {
         match output {
             Output::Append { group, id, content } => self.round.records.push(GroupWrite::Entry(group, id, content)),
+            Output::Copy { group, id, content } => self.round.records.push(GroupWrite::Copy(group, id, content)),
             Output::SetState { group, state } => self.round.records.push(GroupWrite::State(group, state)),
             Output::Sync { number, urgent: true } => self.round.sync = Some(number),
             // The next one carries it.
