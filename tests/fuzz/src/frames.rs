@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tribunal_codec::EntryId;
-use tribunal_member::{FRAME_BYTES_MAX, Frame};
+use tribunal_member::{FRAME_BYTES_MAX, Frame, PeerEntries};
 use tribunal_raft::{GroupLog, GroupPoint, Input, Members, Output, RaftGroups, Settings, StoredGroup};
 use tribunal_types::{ControlChange, ControlEntry, GroupId, Incarnation, NodeId};
 
@@ -106,7 +106,8 @@ pub fn run(data: &[u8]) -> bool {
     true
 }
 
-/// Returns what nodes send each other while one of them is elected and proposes, and a change of configuration.
+/// Returns what nodes send each other while one of them is elected and proposes, or cannot be reached, and a change of
+/// configuration.
 #[must_use]
 pub fn made() -> Vec<Vec<u8>> {
     let (mut one, mut two) = (Node::new(NodeId(1)), Node::new(ME));
@@ -129,6 +130,17 @@ pub fn made() -> Vec<Vec<u8>> {
         }
     }
     let change = ControlChange::RevokeKey { id: "k".into() };
-    made.push(Frame::Control(Box::new(ControlEntry::from(change))).encode());
+    let entry = Box::new(ControlEntry::from(change));
+    let entries = one.groups.handed_out_after(GROUP, 0, 1000);
+    assert!(!entries.is_empty(), "something is agreed on");
+    let entries = PeerEntries { group: GROUP, handed_out: one.groups.handed_out(GROUP), entries };
+    let frames = [
+        Frame::Control(entry.clone()),
+        Frame::Relay(entry),
+        Frame::Ask { group: GROUP, after: 1 },
+        Frame::Entries(entries),
+        Frame::Leaving,
+    ];
+    made.extend(frames.iter().map(Frame::encode));
     made
 }
