@@ -55,8 +55,8 @@ type link struct {
 	finished, over bool
 	// released is set if the link was finished by its stream, so that its end is no failure.
 	released bool
-	// heardAt is when something arrived last.
-	heardAt time.Time
+	// arrivedAt is when something arrived last.
+	arrivedAt time.Time
 }
 
 type waitingLine struct {
@@ -95,14 +95,14 @@ type linkLine struct {
 // startLink connects to the endpoint in use, in a goroutine of its own.
 func startLink(c *Client) *link {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{endpoint: c.endpoints.current(), cancel: cancel, waiting: map[string]waitingLine{}, heardAt: time.Now()}
+	l := &link{endpoint: c.endpoints.current(), cancel: cancel, waiting: map[string]waitingLine{}, arrivedAt: time.Now()}
 	l.changed = sync.NewCond(&l.mutex)
 	l.silence = time.AfterFunc(c.options.Timeout, l.giveUp)
 	go func() {
 		defer cancel()
 		defer l.silence.Stop()
 		end := l.exchange(ctx, c)
-		// Before its callers know, who go on elsewhere.
+		// Before its callers continue elsewhere.
 		if failureOf(end.reply) != nil && !l.isReleased() {
 			c.endpoints.failed(l.endpoint)
 		}
@@ -127,7 +127,7 @@ func (l *link) isReleased() bool {
 func (l *link) isSilentSince(since time.Time) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	return l.heardAt.Before(since)
+	return l.arrivedAt.Before(since)
 }
 
 // release ends the request for good. Replies to what was written still come.
@@ -262,7 +262,7 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
-	l.heardAt = time.Now()
+	l.arrivedAt = time.Now()
 	switch line.Event {
 	case "heartbeat":
 		return nil, nil

@@ -74,7 +74,7 @@ struct State {
     finished: bool,
     over: bool,
     /// When something arrived last.
-    heard_at: Instant,
+    arrived_at: Instant,
 }
 
 struct Waiting {
@@ -123,7 +123,7 @@ impl Link {
                 end = guard.0.exchange(&client) => end,
                 () = guard.0.cut.notified() => End { reply: Err(NoAnswer::lost(silent)), upto: u64::MAX },
             };
-            // Before its callers know, who go on elsewhere. The end of a link that its stream has finished is no failure.
+            // Before its callers continue elsewhere. The end of a link that its stream has finished is no failure.
             if end.is_failure() && !guard.0.state().finished {
                 client.connection().failed(guard.0.endpoint);
             }
@@ -141,7 +141,7 @@ impl Link {
             idle: None,
             finished: false,
             over: false,
-            heard_at: Instant::now(),
+            arrived_at: Instant::now(),
         };
         Arc::new(Link { endpoint, state: Mutex::new(state), cut: Notify::new() })
     }
@@ -153,7 +153,7 @@ impl Link {
 
     /// Returns whether nothing has arrived since a time.
     pub(crate) fn is_silent_since(&self, time: Instant) -> bool {
-        self.state().heard_at < time
+        self.state().arrived_at < time
     }
 
     /// Ends the link at once. What has no reply yet is lost.
@@ -210,7 +210,7 @@ impl Link {
         };
         let status = response.status();
         if status.is_success() {
-            self.state().heard_at = Instant::now();
+            self.state().arrived_at = Instant::now();
             client.connection().works(self.endpoint);
             return self.read(response.into_body(), client.timeout() + HEARTBEAT).await;
         }
@@ -260,7 +260,7 @@ impl Link {
 
     /// Hands a line to the caller who waits for it. Returns the end, if it is that.
     fn arrived(&self, line: &[u8]) -> Result<Option<End>, serde_json::Error> {
-        self.state().heard_at = Instant::now();
+        self.state().arrived_at = Instant::now();
         let outcome: Box<TxnOutcome> = match serde_json::from_slice(line) {
             Ok(outcome) => outcome,
             Err(no_outcome) => return serde_json::from_slice(line).map(Event::end).map_err(|_| no_outcome),
