@@ -295,16 +295,18 @@ func TestACommitWithoutAReplyIsSentElsewhereWithTheSameIDAndBody(t *testing.T) {
 }
 
 func TestARefusalAfterALostReplyDoesNotTellTheOutcome(t *testing.T) {
-	first := startEndpoint(t, fails(isLost))
-	second := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
-		if kind == "commit" {
-			return 429, troubleText(429, "quota_exceeded")
+	for _, lost := range []endpointScript{fails(isLost), refuses(504, "outcome_unknown")} {
+		first := startEndpoint(t, lost)
+		second := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
+			if kind == "commit" {
+				return 429, troubleText(429, "quota_exceeded")
+			}
+			return works(kind, ids, before)
+		})
+		checkCommits(t, clientOf(t, Options{}, first.url, second.url))
+		if asked := second.asked(); len(asked) != 2 || !strings.Contains(asked[1].path, "fence=true") {
+			t.Error("the verdict is requested", asked)
 		}
-		return works(kind, ids, before)
-	})
-	checkCommits(t, clientOf(t, Options{}, first.url, second.url))
-	if asked := second.asked(); len(asked) != 2 || !strings.Contains(asked[1].path, "fence=true") {
-		t.Error("the verdict is requested", asked)
 	}
 }
 
@@ -370,12 +372,12 @@ func TestACallerThatGivesUpFailsNoEndpoint(t *testing.T) {
 }
 
 func TestCommitsOfABatchWithoutAnOutcomeAreSentElsewhere(t *testing.T) {
-	// Of a batch, the first commit was not taken in, and of the second nothing is known. The third is decided.
+	// Of a batch, the first commit is decided, the second was not taken in, and of the third nothing is known.
 	first := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
 		line := func(status int, code string) string {
 			return `{"status":"problem","problem":` + troubleText(status, code) + "}\n"
 		}
-		return 200, line(503, "unavailable") + line(504, "outcome_unknown") + committedLine(ids[2])
+		return 200, committedLine(ids[0]) + line(503, "unavailable") + line(504, "outcome_unknown")
 	})
 	second := startEndpoint(t, works)
 	client := clientOf(t, Options{}, first.url, second.url)
@@ -388,7 +390,7 @@ func TestCommitsOfABatchWithoutAnOutcomeAreSentElsewhere(t *testing.T) {
 		checkCommitted(t, items[at].prepared, verdict, err)
 	}
 	sent := strings.SplitAfter(first.asked()[0].body, "\n")
-	if asked := second.asked(); len(asked) != 1 || asked[0].body != sent[0]+sent[1] {
+	if asked := second.asked(); len(asked) != 1 || asked[0].body != sent[1]+sent[2] {
 		t.Error("the same lines", asked, sent)
 	}
 }
@@ -465,6 +467,32 @@ func TestANodeThatLagsIsAskedOnceAndRemainsInUse(t *testing.T) {
 	if len(first.asked()) != 1 || len(second.asked()) != 1 || client.Endpoint() != first.url {
 		t.Error(first.asked(), second.asked(), client.Endpoint())
 	}
+}
+
+func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed(t *testing.T) {
+	endpoints, err := newEndpoints([]string{"http://a:1, http://b:2/", "http://c:3,http://a:1"}, 100*time.Millisecond)
+	if err != nil || !slices.Equal(endpoints.urls, []string{"http://a:1", "http://b:2", "http://c:3"}) {
+		t.Fatal(endpoints, err)
+	}
+	check := func(expected int) {
+		t.Helper()
+		if at := endpoints.current(); at != expected {
+			t.Error(at, expected)
+		}
+	}
+	// A log reader, for example, that is still connected to the second one.
+	endpoints.failed(1)
+	check(0)
+	endpoints.failed(0)
+	check(2)
+	time.Sleep(110 * time.Millisecond)
+	endpoints.failed(2)
+	endpoints.failed(0)
+	check(1)
+	// Of three that have failed, the first that answers is used.
+	endpoints.failed(1)
+	endpoints.works(2)
+	check(2)
 }
 
 func TestURLsThatCannotBeUsedAreNamed(t *testing.T) {

@@ -25,6 +25,7 @@ from tribunal_client import (
     RetryPolicy,
     Unavailable,
 )
+from tribunal_client.endpoints import Endpoints
 
 Reply = tuple[int, Any] | list[Any] | Literal["lost", "silent"]
 """Status and body, or the lines of a response; or none: the connection breaks, or stays silent."""
@@ -208,8 +209,9 @@ def test_a_commit_without_a_reply_is_sent_elsewhere_with_the_same_id_and_body(st
     assert client.endpoint == second.url
 
 
-def test_a_refusal_after_a_lost_reply_does_not_tell_the_outcome(start: Start) -> None:
-    first = start(lambda *_: "lost")
+@pytest.mark.parametrize("lost", ["lost", _refused(504, "outcome_unknown")], ids=["lost", "unknown"])
+def test_a_refusal_after_a_lost_reply_does_not_tell_the_outcome(start: Start, lost: Reply) -> None:
+    first = start(lambda *_: lost)
     second = start(lambda kind, ids, _: _refused(429, "quota_exceeded") if kind == "commit" else _works(kind, ids))
     _commit(_client([first.url, second.url]))
     assert "fence=true" in second.asked[1][0], "the verdict is requested"
@@ -260,13 +262,13 @@ def test_the_timeout_is_shared_by_the_endpoints(start: Start) -> None:
 
 
 def _undecided(kind: str, ids: list[str], _: int) -> Reply:
-    """Of a batch, the first commit was not taken in, and of the second nothing is known. The others are decided."""
+    """Of a batch, the second commit was not taken in, and of the third nothing is known. The others are decided."""
     if kind != "batch-commit":
         time.sleep(0.2)  # Further commits are queued meanwhile.
         return _works(kind, ids)
     not_taken = {"status": "problem", "problem": _problem(503, "unavailable")}
     unknown = {"status": "problem", "problem": _problem(504, "outcome_unknown")}
-    return [not_taken, unknown, *(_committed(txn_id) for txn_id in ids[2:])]
+    return [_committed(ids[0]), not_taken, unknown, *(_committed(txn_id) for txn_id in ids[3:])]
 
 
 def test_commits_of_a_batch_without_an_outcome_are_sent_elsewhere(start: Start) -> None:
@@ -284,7 +286,7 @@ def test_commits_of_a_batch_without_an_outcome_are_sent_elsewhere(start: Start) 
     [(path, lines)] = second.asked
     [sent] = [body for path, body in first.asked if _kind(path) == "batch-commit"]
     assert _kind(path) == "batch-commit"
-    assert lines.splitlines() == sent.splitlines()[:2], "the same lines"
+    assert lines.splitlines() == sent.splitlines()[1:3], "the same lines"
 
 
 def test_commits_of_an_explicit_batch_are_sent_elsewhere(start: Start) -> None:
@@ -323,6 +325,24 @@ def test_a_node_that_lags_is_asked_once_and_remains_in_use(start: Start) -> None
     client = _client([first.url, second.url])
     client.begin(["kv"])
     assert (len(first.asked), len(second.asked), client.endpoint) == (1, 1, first.url)
+
+
+def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_down_has_passed() -> None:
+    endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 0.1)
+    assert endpoints.urls == ["http://a:1", "http://b:2", "http://c:3"]
+    # A log reader, for example, that is still connected to the second one.
+    endpoints.failed(1)
+    assert endpoints.in_use == 0
+    endpoints.failed(0)
+    assert endpoints.in_use == 2
+    time.sleep(0.11)
+    endpoints.failed(2)
+    endpoints.failed(0)
+    assert endpoints.in_use == 1
+    # Of three that have failed, the first that answers is used.
+    endpoints.failed(1)
+    endpoints.works(2)
+    assert endpoints.in_use == 2
 
 
 @pytest.mark.parametrize("urls", [["http://a:1,b:2"], ["http://a:1", "ftp://b:2"], ["http://a:1,"], []])

@@ -258,17 +258,19 @@ async fn a_commit_whose_reply_is_lost_is_sent_elsewhere_with_the_same_id_and_bod
 
 #[tokio::test]
 async fn a_refusal_after_a_lost_reply_does_not_tell_the_outcome() {
-    let first = Endpoint::start(|_, _, _| Reply::Lost).await;
-    let second = Endpoint::start(|kind, ids, _| match kind {
-        "commit" => refused(429, "quota_exceeded"),
-        _ => works(kind, ids),
-    })
-    .await;
-    let client = client(&[&first.url, &second.url], options());
-    let commit = prepared(&client);
-    assert_committed(client.commit(&commit).await, &commit);
-    let paths: Vec<String> = second.asked().into_iter().map(|(path, _)| path).collect();
-    assert!(paths[1].contains("fence=true"), "the verdict is requested: {paths:?}");
+    for lost in [|| Reply::Lost, || refused(504, "outcome_unknown")] {
+        let first = Endpoint::start(move |_, _, _| lost()).await;
+        let second = Endpoint::start(|kind, ids, _| match kind {
+            "commit" => refused(429, "quota_exceeded"),
+            _ => works(kind, ids),
+        })
+        .await;
+        let client = client(&[&first.url, &second.url], options());
+        let commit = prepared(&client);
+        assert_committed(client.commit(&commit).await, &commit);
+        let paths: Vec<String> = second.asked().into_iter().map(|(path, _)| path).collect();
+        assert!(paths[1].contains("fence=true"), "the verdict is requested: {paths:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 
+import { Endpoints } from "../src/endpoints.js";
 import { Client, ClientMistake, Misuse, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
 /** A response: its status and its body, or its lines; or none: the connection breaks, or stays silent. */
@@ -159,13 +160,15 @@ for (const [name, lost] of [["lost", "lost"], ["unknown", refused(504, "outcome_
   });
 }
 
-test("a refusal after a lost reply does not tell the outcome", async () => {
-  const first = await endpoint(() => "lost");
-  const second = await endpoint((kind, ids) => (kind === "commit" ? refused(429, "quota_exceeded") : works(kind, ids)));
-  const client = clientOf([first.url, second.url]);
-  await commits(client);
-  assert.match(second.asked[1]?.[0] ?? "", /fence=true/, "the verdict is requested");
-});
+for (const [name, lost] of [["lost", "lost"], ["unknown", refused(504, "outcome_unknown")]] as const) {
+  test(`a refusal after a lost reply (${name}) does not tell the outcome`, async () => {
+    const first = await endpoint(() => lost);
+    const second = await endpoint((kind, ids) => (kind === "commit" ? refused(429, "quota_exceeded") : works(kind, ids)));
+    const client = clientOf([first.url, second.url]);
+    await commits(client);
+    assert.match(second.asked[1]?.[0] ?? "", /fence=true/, "the verdict is requested");
+  });
+}
 
 test("definite answers are not repeated elsewhere", async () => {
   for (const [status, code] of [[422, "bad_write"], [429, "quota_exceeded"], [503, "overloaded"], [401, "unauthenticated"]] as const) {
@@ -260,6 +263,24 @@ test("a node that lags is asked once and remains in use", async () => {
   const client = clientOf([first.url, second.url]);
   await client.begin({ stores: ["kv"] });
   assert.deepEqual([first.asked.length, second.asked.length, client.endpoint], [1, 1, first.url]);
+});
+
+test("an endpoint that failed for another call is passed over until its cool-down has passed", async () => {
+  const endpoints = new Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 100);
+  assert.deepEqual(endpoints.urls, ["http://a:1", "http://b:2", "http://c:3"]);
+  // A log reader, for example, that is still connected to the second one.
+  endpoints.failed(1);
+  assert.equal(endpoints.inUse, 0);
+  endpoints.failed(0);
+  assert.equal(endpoints.inUse, 2);
+  await new Promise((resolve) => setTimeout(resolve, 110));
+  endpoints.failed(2);
+  endpoints.failed(0);
+  assert.equal(endpoints.inUse, 1);
+  // Of three that have failed, the first that answers is used.
+  endpoints.failed(1);
+  endpoints.works(2);
+  assert.equal(endpoints.inUse, 2);
 });
 
 test("URLs that cannot be used are named", () => {
