@@ -89,7 +89,7 @@ func (c *Client) openLogAt(
 	ctx context.Context, endpoint int, timeout time.Duration, parameters *wire.LogPullParams,
 ) (*logStream, reply[wire.LogPage]) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &logStream{endpoint: endpoint, cancel: cancel, silenceMax: c.options.Timeout + heartbeat}
+	s := &logStream{endpoint: endpoint, cancel: cancel, silenceMax: c.options.Timeout/time.Duration(len(c.wires)) + heartbeat}
 	ndjson := func(_ context.Context, request *http.Request) error {
 		request.Header.Set("Accept", "application/x-ndjson")
 		return nil

@@ -55,7 +55,8 @@ impl LogStream {
         let sent = Sent { method: Method::GET, path: &path, body: None, traceparent: None, wait, timeout, repeat };
         match connection.open(&sent, "application/x-ndjson").await.map_err(Error::of_no_answer)? {
             Ok((endpoint, body)) => {
-                let silence_max = timeout + Duration::from_millis(HEARTBEAT_MS);
+                let endpoints = u32::try_from(connection.endpoints().urls().len()).unwrap_or(u32::MAX);
+                let silence_max = timeout / endpoints + Duration::from_millis(HEARTBEAT_MS);
                 Ok(LogStream {
                     endpoint,
                     body,

@@ -511,7 +511,7 @@ export class Client {
         if (!stop.aborted && !call.isOver(failureOf(reply))) continue;
         const body = settled(reply);
         if (body === null) throw new ServerMisbehaved("a stream without a body");
-        return new LogStream(call.endpoint, body, own, this.#timeoutMs + heartbeatMs, query.wait_ms);
+        return new LogStream(call.endpoint, body, own, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
       } finally {
         clearTimeout(late);
         stop.removeEventListener("abort", end);

@@ -386,7 +386,8 @@ class Service:
         call = self._failover()
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
-            opened = yield Open(call.addressed(request), timeout_s, timeout_s + HEARTBEAT_S)
+            silence_s = self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S
+            opened = yield Open(call.addressed(request), timeout_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
             else:
