@@ -163,8 +163,8 @@ func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.Begin
 			body.Session = &token
 		}
 	}
-	return ask[wire.BeginResponse](ctx, c, asked.wait, func(ctx context.Context) (*response, error) {
-		return c.wire.Begin(ctx, body)
+	return ask[wire.BeginResponse](ctx, c, asked.wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.Begin(ctx, body)
 	})
 }
 

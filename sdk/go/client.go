@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -26,10 +25,13 @@ type Options struct {
 	CAFile string
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
-	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s.
+	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
+	// share it: with three, the first one gets a third.
 	Timeout time.Duration
 	// ResolveTimeout bounds how long the outcome of a lost commit is requested before *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
+	// EndpointCoolDown is how long an endpoint that failed is passed over, if there are others; 0 means 10 s.
+	EndpointCoolDown time.Duration
 	// Retry bounds the retries of Run, of reads and of log readers.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
@@ -47,19 +49,32 @@ type Options struct {
 
 // Client is a client of one service. It is safe for concurrent use.
 type Client struct {
-	wire    *wire.Client
-	streams *wire.Client
-	options Options
-	session session
-	commits coalescer[commitItem, reply[wire.TxnOutcome]]
-	begins  coalescer[beginItem, shared[wire.BeginResponse]]
-	reads   coalescer[readItem, shared[wire.ReadResponse]]
+	endpoints *endpoints
+	// wires and streams have one client for each endpoint.
+	wires, streams []*wire.Client
+	options        Options
+	session        session
+	commits        coalescer[commitItem, reply[wire.TxnOutcome]]
+	begins         coalescer[beginItem, shared[wire.BeginResponse]]
+	reads          coalescer[readItem, shared[wire.ReadResponse]]
 }
 
-// New creates a client for http://host:port or https://host:port. It connects on first use.
+// New creates a client for http://host:port or https://host:port. It connects on first use. Several endpoints of one
+// service are separated by commas; see [NewWithEndpoints].
 func New(server string, options Options) (*Client, error) {
-	if parsed, err := url.Parse(server); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
-		return nil, misuse("%q is not of the form http://host:port or https://host:port", server)
+	return NewWithEndpoints([]string{server}, options)
+}
+
+// NewWithEndpoints creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in
+// use at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent
+// again there, commits with the same ids.
+func NewWithEndpoints(servers []string, options Options) (*Client, error) {
+	if options.EndpointCoolDown == 0 {
+		options.EndpointCoolDown = 10 * time.Second
+	}
+	endpoints, err := newEndpoints(servers, options.EndpointCoolDown)
+	if err != nil {
+		return nil, err
 	}
 	if options.Timeout == 0 {
 		options.Timeout = 30 * time.Second
@@ -92,18 +107,25 @@ func New(server string, options Options) (*Client, error) {
 			return nil
 		}))
 	}
-	client, err := wire.NewClient(server, editors...)
-	if err != nil {
-		return nil, misuse("%q cannot be used: %v", server, err)
+	c := &Client{endpoints: endpoints, options: options}
+	streamed := streamClient(options.HTTPClient)
+	for _, server := range endpoints.urls {
+		client, err := wire.NewClient(server, editors...)
+		if err != nil {
+			return nil, misuse("%q cannot be used: %v", server, err)
+		}
+		streams := *client
+		streams.Client = streamed
+		c.wires, c.streams = append(c.wires, client), append(c.streams, &streams)
 	}
-	streams := *client
-	streams.Client = streamClient(options.HTTPClient)
-	c := &Client{wire: client, streams: &streams, options: options}
 	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
 	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins
 	c.reads.bounds, c.reads.sendOne, c.reads.sendBatch = readBounds, c.sendRead, c.sendReads
 	return c, nil
 }
+
+// Endpoint returns the URL of the endpoint in use.
+func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
 func authoritiesOf(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
@@ -192,10 +214,12 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	if item.prepared.Traceparent != "" {
 		parameters.Traceparent = &item.prepared.Traceparent
 	}
-	return ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
+	calls := c.failover(0)
+	answer := askOn(ctx, c, calls, documentOf[wire.TxnOutcome], func(ctx context.Context, at *wire.Client) (*response, error) {
 		body := bytes.NewReader(item.body)
-		return c.wire.TxnCommitWithBody(ctx, item.prepared.TxnID, &parameters, "application/json", body)
+		return at.TxnCommitWithBody(ctx, item.prepared.TxnID, &parameters, "application/json", body)
 	})
+	return inDoubt(answer, calls.maybeTaken)
 }
 
 // Result is the result of one commit of a batch: its verdict, or an error.
@@ -235,9 +259,11 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if err != nil {
 		return nil, err
 	}
-	reply := ask[wire.BatchCommitResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.BatchCommitWithBody(ctx, "application/json", bytes.NewReader(text), withHeader)
+	calls := c.failover(0)
+	reply := askOn(ctx, c, calls, documentOf[wire.BatchCommitResponse], func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.BatchCommitWithBody(ctx, "application/json", bytes.NewReader(text), withHeader)
 	})
+	reply = inDoubt(reply, calls.maybeTaken)
 	results := make([]Result, len(commits))
 	if lost := reply.lost(); lost != nil {
 		for at, commit := range commits {
@@ -253,7 +279,15 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
 	for at, commit := range commits {
-		single := singleOf(&outcomes.Results[at], reply.header)
+		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
+		// One that the endpoint could not decide is sent again, if there are others.
+		if failed := failureOf(single); failed != nil && !calls.isSingle() {
+			item, err := newCommitItem(commit)
+			if err != nil {
+				return nil, err
+			}
+			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
+		}
 		if lost := single.lost(); lost != nil {
 			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
 		} else {
@@ -268,8 +302,8 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time.Duration) (Status, error) {
 	waitMs := milliseconds(wait)
 	parameters := wire.TxnStatusParams{Fence: &fence, WaitMs: &waitMs}
-	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, wait, func(ctx context.Context) (*response, error) {
-		return c.wire.TxnStatus(ctx, txnID, &parameters)
+	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.TxnStatus(ctx, txnID, &parameters)
 	}))
 	if err != nil {
 		return Status{}, err
@@ -284,16 +318,16 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 
 // Abort aborts a transaction unless it has its verdict already, and returns the verdict.
 func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
-	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.TxnAbort(ctx, txnID)
+	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.TxnAbort(ctx, txnID)
 	}))
 }
 
 // Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
 // id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
-	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.TxnValidate(ctx, prepared.TxnID, prepared.Request)
+	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.TxnValidate(ctx, prepared.TxnID, prepared.Request)
 	}))
 }
 
@@ -327,8 +361,8 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 		parameters.End = &end
 	}
 	answer, err := retrying(ctx, c, func() (*wire.RowPage, error) {
-		return settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context) (*response, error) {
-			return c.wire.ListRows(ctx, store, &parameters)
+		return settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+			return at.ListRows(ctx, store, &parameters)
 		}))
 	})
 	if err != nil {
@@ -348,22 +382,22 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 
 // DeclareStore declares a store, or changes one.
 func (c *Client) DeclareStore(ctx context.Context, store string, declaration wire.StoreDeclaration) (*wire.StoreInfo, error) {
-	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.PutStore(ctx, store, declaration)
+	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.PutStore(ctx, store, declaration)
 	}))
 }
 
 // Store returns the state of a store.
 func (c *Client) Store(ctx context.Context, store string) (*wire.StoreInfo, error) {
-	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.GetStore(ctx, store)
+	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.GetStore(ctx, store)
 	}))
 }
 
 // Stores returns the state of all stores of the namespace.
 func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
-	list, err := settled(ask[wire.StoreList](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.ListStores(ctx)
+	list, err := settled(ask[wire.StoreList](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.ListStores(ctx)
 	}))
 	if err != nil {
 		return nil, err

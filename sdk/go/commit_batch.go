@@ -67,14 +67,52 @@ func (c commitItem) writeTo(lines *bytes.Buffer) {
 	lines.WriteByte('\n')
 }
 
-// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own.
+// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own. Those that an
+// endpoint could not decide go to the next one.
 func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
 	if len(items) == 1 {
 		return []reply[wire.TxnOutcome]{c.sendCommit(context.Background(), items[0])}
 	}
+	calls := c.failover(0)
+	replies, maybeTaken := make([]reply[wire.TxnOutcome], len(items)), make([]bool, len(items))
+	open := make([]int, len(items))
+	for at := range open {
+		open[at] = at
+	}
+	for len(open) > 0 {
+		answer := inDoubt(c.sendLines(calls, items, open), calls.maybeTaken)
+		// The service rejected the batch as such, so each commit has to be sent as a request of its own.
+		isRefused := slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.status)
+		if isRefused && len(open) == len(items) {
+			return c.sendEach(items)
+		}
+		var again []int
+		var failed *failure
+		for n, line := range splitReply(answer, len(open)) {
+			at := open[n]
+			maybeTaken[at] = maybeTaken[at] || calls.maybeTaken
+			replies[at] = inDoubt(line, maybeTaken[at])
+			if answer.data == nil || calls.isSingle() {
+				continue
+			}
+			if undecided := failureOf(line); undecided != nil && line.status != 0 {
+				maybeTaken[at] = maybeTaken[at] || undecided.maybeTaken
+				again, failed = append(again, at), undecided
+			}
+		}
+		if failed != nil {
+			calls.isOver(failed)
+		}
+		open = again
+	}
+	return replies
+}
+
+// sendLines sends some commits as one batch.
+func (c *Client) sendLines(calls *failover, items []commitItem, open []int) reply[[]wire.TxnOutcome] {
 	var body bytes.Buffer
-	for _, item := range items {
-		item.writeTo(&body)
+	for _, at := range open {
+		items[at].writeTo(&body)
 	}
 	withName := func(_ context.Context, request *http.Request) error {
 		if c.options.ClientName != "" {
@@ -83,14 +121,10 @@ func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
 		return nil
 	}
 	// Not a caller's context: a caller that gives up must not affect the others.
-	answer := askFor(context.Background(), c, 0, linesOf[wire.TxnOutcome], func(ctx context.Context) (*response, error) {
-		return c.wire.BatchCommitWithBody(ctx, "application/x-ndjson", bytes.NewReader(body.Bytes()), withName)
+	ctx := context.Background()
+	return askOn(ctx, c, calls, linesOf[wire.TxnOutcome], func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.BatchCommitWithBody(ctx, "application/x-ndjson", bytes.NewReader(body.Bytes()), withName)
 	})
-	// The service rejected the batch as such, so each commit has to be sent as a request of its own.
-	if slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.status) {
-		return c.sendEach(items)
-	}
-	return splitReply(answer, len(items))
 }
 
 // sendEach sends every commit as a request of its own.

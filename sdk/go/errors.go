@@ -38,14 +38,15 @@ func (e *ClientMistake) Code() string { return e.Problem.Code }
 
 // Unavailable is the error of a request that decided nothing; the same request may succeed later.
 type Unavailable struct {
-	// Problem is the service's problem document; nil if the service could not be reached.
+	// Problem is the service's problem document; nil if the service could not be reached. If several endpoints were tried, it
+	// is that of one of them.
 	Problem *Problem
-	// Err is why it could not be reached.
+	// Err is why the service could not be reached. If several endpoints were tried, it names each with its reason.
 	Err error
 }
 
 func (e *Unavailable) Error() string {
-	if e.Problem != nil {
+	if e.Problem != nil && e.Err == nil {
 		return "tribunal is unavailable: " + e.Problem.Code + ": " + e.Problem.Detail
 	}
 	return fmt.Sprintf("tribunal is unavailable: %v", e.Err)

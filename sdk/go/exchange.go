@@ -37,22 +37,45 @@ type reply[T any] struct {
 	garbled bool
 }
 
+// call makes one request of one endpoint.
+type call func(context.Context, *wire.Client) (*response, error)
+
 // ask makes one request, within the timeout.
-func ask[T any](ctx context.Context, c *Client, wait time.Duration, call func(context.Context) (*response, error)) reply[T] {
-	return askFor(ctx, c, wait, documentOf[T], call)
+func ask[T any](ctx context.Context, c *Client, wait time.Duration, request call) reply[T] {
+	return askOn(ctx, c, c.failover(wait), documentOf[T], request)
 }
 
-// askFor makes one request, within the timeout, whose response is read by the given function.
-func askFor[T any](
-	ctx context.Context, c *Client, wait time.Duration, read func([]byte) (*T, error),
-	call func(context.Context) (*response, error),
+// askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read by
+// the given function.
+func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte) (*T, error), request call) reply[T] {
+	for timeout, again := f.next(ctx); again; timeout, again = f.next(ctx) {
+		answer := exchange(ctx, timeout, read, c.wires[f.at], request)
+		// The caller has given up, and the endpoint has not failed.
+		if ctx.Err() != nil || f.isOver(failureOf(answer)) {
+			return answer
+		}
+	}
+	if ctx.Err() != nil {
+		return reply[T]{err: ctx.Err(), neverSent: !f.maybeTaken}
+	}
+	return exhausted[T](f)
+}
+
+// exchange makes one request of one endpoint.
+func exchange[T any](
+	ctx context.Context, timeout time.Duration, read func([]byte) (*T, error), endpoint *wire.Client, request call,
 ) reply[T] {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout+max(wait, 0))
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	response, err := call(ctx)
+	response, err := request(ctx, endpoint)
 	if err != nil {
 		return lostRequest[T](err)
 	}
+	return replyOf(response, read)
+}
+
+// replyOf reads a response.
+func replyOf[T any](response *response, read func([]byte) (*T, error)) reply[T] {
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode/100 != 2 {
 		return refusal[T](response)
@@ -122,7 +145,7 @@ func settled[T any](a reply[T]) (*T, error) {
 	case a.untrusted:
 		return nil, misuse("the server's certificate is not trusted: %v; name its authority in CAFile", a.err)
 	case a.err != nil:
-		return nil, &Unavailable{Err: a.err}
+		return nil, &Unavailable{Problem: a.problem, Err: a.err}
 	case a.problem != nil:
 		return nil, errorOf(*a.problem)
 	case a.status >= 500:

@@ -33,12 +33,13 @@ type delivered struct {
 	notTaken error
 }
 
-// A link is one connection of a commit stream: lines out, replies in, each to the caller that waits for it.
+// A link is one connection of a commit stream, to one endpoint: lines out, replies in, each to the caller that waits for it.
 //
 // Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same time
 // leave together. Every line that was written is answered exactly once, at the latest when the link is over.
 type link struct {
-	cancel context.CancelFunc
+	endpoint int
+	cancel   context.CancelFunc
 	// silence ends the link if nothing arrives for too long.
 	silence *time.Timer
 
@@ -52,6 +53,10 @@ type link struct {
 	// waiting has the lines without a reply, by id in lower case.
 	waiting        map[string]waitingLine
 	finished, over bool
+	// released is set if the link was finished by its stream, so that its end is no failure.
+	released bool
+	// arrivedAt is when something arrived last.
+	arrivedAt time.Time
 }
 
 type waitingLine struct {
@@ -87,16 +92,21 @@ type linkLine struct {
 	Lines *string `json:"lines"`
 }
 
-// startLink connects, in a goroutine of its own.
+// startLink connects to the endpoint in use, in a goroutine of its own.
 func startLink(c *Client) *link {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &link{cancel: cancel, waiting: map[string]waitingLine{}}
+	l := &link{endpoint: c.endpoints.current(), cancel: cancel, waiting: map[string]waitingLine{}, arrivedAt: time.Now()}
 	l.changed = sync.NewCond(&l.mutex)
 	l.silence = time.AfterFunc(c.options.Timeout, l.giveUp)
 	go func() {
 		defer cancel()
 		defer l.silence.Stop()
-		l.end(l.exchange(ctx, c))
+		end := l.exchange(ctx, c)
+		// Before its callers continue elsewhere.
+		if failureOf(end.reply) != nil && !l.isReleased() {
+			c.endpoints.failed(l.endpoint)
+		}
+		l.end(end)
 	}()
 	return l
 }
@@ -105,6 +115,27 @@ func (l *link) isOver() bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	return l.over
+}
+
+func (l *link) isReleased() bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.released
+}
+
+// isSilentSince reports whether nothing has arrived since a time.
+func (l *link) isSilentSince(since time.Time) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.arrivedAt.Before(since)
+}
+
+// release ends the request for good. Replies to what was written still come.
+func (l *link) release() {
+	l.mutex.Lock()
+	l.released = true
+	l.mutex.Unlock()
+	l.finish()
 }
 
 // write writes a line; its reply comes on the channel.
@@ -190,7 +221,7 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName
 	}
-	response, err := c.streams.CommitStreamWithBody(ctx, &parameters, "application/x-ndjson", l)
+	response, err := c.streams[l.endpoint].CommitStreamWithBody(ctx, &parameters, "application/x-ndjson", l)
 	if err != nil {
 		return linkEnd{lostRequest[wire.TxnOutcome](err), math.MaxUint64}
 	}
@@ -198,6 +229,7 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 	if response.StatusCode != http.StatusOK {
 		return linkEnd{refusal[wire.TxnOutcome](response), math.MaxUint64}
 	}
+	c.endpoints.works(l.endpoint)
 	silenceMax := c.options.Timeout + heartbeat
 	l.silence.Reset(silenceMax)
 	scanner := bufio.NewScanner(response.Body)
@@ -230,6 +262,7 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
+	l.arrivedAt = time.Now()
 	switch line.Event {
 	case "heartbeat":
 		return nil, nil

@@ -121,8 +121,12 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 			}
 			err = r.follow(&line.logEvent)
 		}
-		r.Close()
 		var unavailable *Unavailable
+		if r.open.stream != nil && ctx.Err() == nil && errors.As(err, &unavailable) {
+			// The next stream continues after the same record elsewhere: all endpoints have the same log.
+			r.client.endpoints.failed(r.open.stream.endpoint)
+		}
+		r.Close()
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()

@@ -27,6 +27,9 @@ const (
 // logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a slow
 // reader slows down the stream, and memory stays bounded.
 type logStream struct {
+	// endpoint is the one that sends it.
+	endpoint int
+
 	body   io.ReadCloser
 	lines  *bufio.Reader
 	cancel context.CancelFunc
@@ -54,35 +57,58 @@ type logLine struct {
 func (c *Client) openLog(ctx context.Context, parameters *wire.LogPullParams) (*logStream, error) {
 	beat := milliseconds(heartbeat)
 	parameters.HeartbeatMs = &beat
+	calls := c.failover(0)
+	for timeout, again := calls.next(ctx); again; timeout, again = calls.next(ctx) {
+		stream, answer := c.openLogAt(ctx, calls.at, timeout, parameters)
+		switch {
+		case ctx.Err() != nil:
+			if stream != nil {
+				stream.close()
+			}
+			return nil, ctx.Err()
+		case stream != nil:
+			calls.isOver(nil)
+			return stream, nil
+		case calls.isOver(failureOf(answer)):
+			if answer.data != nil {
+				return nil, misbehaved("a page where a stream was expected")
+			}
+			_, err := settled(answer)
+			return nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	_, err := settled(exhausted[wire.LogPage](calls))
+	return nil, err
+}
+
+// openLogAt opens a stream of one endpoint; without one, it returns what the endpoint replied.
+func (c *Client) openLogAt(
+	ctx context.Context, endpoint int, timeout time.Duration, parameters *wire.LogPullParams,
+) (*logStream, reply[wire.LogPage]) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &logStream{cancel: cancel, silenceMax: c.options.Timeout + heartbeat}
+	s := &logStream{endpoint: endpoint, cancel: cancel, silenceMax: c.options.Timeout/time.Duration(len(c.wires)) + heartbeat}
 	ndjson := func(_ context.Context, request *http.Request) error {
 		request.Header.Set("Accept", "application/x-ndjson")
 		return nil
 	}
 	defer context.AfterFunc(ctx, cancel)()
-	late := time.AfterFunc(c.options.Timeout, cancel)
+	late := time.AfterFunc(timeout, cancel)
 	defer late.Stop()
-	response, err := c.wire.LogPull(lasting, parameters, ndjson)
+	response, err := c.wires[endpoint].LogPull(lasting, parameters, ndjson)
 	if err == nil && response.StatusCode == http.StatusOK {
 		s.body, s.lines = response.Body, bufio.NewReaderSize(response.Body, 64<<10)
 		s.silence = time.AfterFunc(s.silenceMax, cancel)
 		s.silence.Stop()
-		return s, nil
+		return s, reply[wire.LogPage]{}
 	}
 	defer cancel()
-	if ctx.Err() != nil {
-		if err == nil {
-			_ = response.Body.Close()
-		}
-		return nil, ctx.Err()
+	if err != nil {
+		return nil, lostRequest[wire.LogPage](err)
 	}
-	refusal := ask[wire.LogPage](lasting, c, 0, func(context.Context) (*http.Response, error) { return response, err })
-	if refusal.data != nil {
-		return nil, misbehaved("status %d for a stream", response.StatusCode)
-	}
-	_, err = settled(refusal)
-	return nil, err
+	return nil, replyOf(response, documentOf[wire.LogPage])
 }
 
 // line returns the next line.

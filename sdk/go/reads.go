@@ -129,8 +129,8 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 }
 
 func (c *Client) postRead(ctx context.Context, store string, rows []wire.RowRead) reply[wire.ReadResponse] {
-	return ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-		return c.wire.ReadRows(ctx, store, wire.ReadRequest{Read: &rows})
+	return ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.ReadRows(ctx, store, wire.ReadRequest{Read: &rows})
 	})
 }
 
@@ -142,8 +142,8 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 		asked[at] = keys.wire()
 	}
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
-		return settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context) (*response, error) {
-			return c.wire.ReadRows(ctx, store, wire.ReadRequest{Ranges: &asked})
+		return settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+			return at.ReadRows(ctx, store, wire.ReadRequest{Ranges: &asked})
 		}))
 	})
 	if err != nil {

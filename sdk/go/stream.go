@@ -18,8 +18,8 @@ const (
 	streamBytesMax = 4 << 20
 	// streamLineBytesMax bounds a line: the service ends a stream with a longer one.
 	streamLineBytesMax = 1 << 20
-	// streamAttemptsMax is how often a commit that the service certainly did not take in is written: a stream may end at
-	// any time.
+	// streamAttemptsMax is how often a commit that the only endpoint certainly did not take in is written: a stream may end
+	// at any time.
 	streamAttemptsMax = 2
 )
 
@@ -45,7 +45,8 @@ func (c *Client) CommitStream() *CommitStream {
 // Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1 MiB.
 // If the context ends, a commit that was written arrives all the same.
 //
-// When the connection is lost, the outcome is requested by the id. Until it is known, Commit does not return.
+// When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
+// other answers, the outcome is requested by the id. Until it is known, Commit does not return.
 func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	if prepared.Traceparent != "" {
 		return s.client.Commit(ctx, prepared)
@@ -82,7 +83,7 @@ func (s *CommitStream) Close() {
 	defer s.mutex.Unlock()
 	s.closed = true
 	if s.link != nil {
-		s.link.finish()
+		s.link.release()
 	}
 }
 
@@ -99,10 +100,11 @@ func (s *CommitStream) openLink() (*link, error) {
 	return s.link, nil
 }
 
-// delivered writes a line and waits for its reply. The line leaves the window when it has its reply, or when its link is
-// over: also if its caller does not wait that long.
+// delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure, within
+// the timeout. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
+// that long.
 func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte) (reply[wire.TxnOutcome], error) {
-	timeout := s.client.options.Timeout
+	urls, timeout, begun := s.client.endpoints.urls, s.client.options.Timeout, time.Now()
 	leave := func() { s.window.leave(len(line)) }
 	isAbandoned := false
 	defer func() {
@@ -110,8 +112,15 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte)
 			leave()
 		}
 	}()
-	ended := errors.New("the stream ended")
-	for range streamAttemptsMax {
+	attemptsMax := streamAttemptsMax
+	if len(urls) > 1 {
+		attemptsMax = roundsMax * len(urls)
+	}
+	ended, maybeTaken := make([]error, len(urls)), false
+	for attempts := 0; attempts < attemptsMax && (len(urls) == 1 || time.Since(begun) < timeout); attempts++ {
+		if attempts > 0 && attempts%len(urls) == 0 && len(urls) > 1 && sleep(ctx, s.client.options.Retry.step(attempts)) != nil {
+			break
+		}
 		link, err := s.openLink()
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
@@ -123,22 +132,63 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte)
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
-		timer := time.NewTimer(timeout)
+		delivered, err := s.awaited(ctx, link, comes)
+		if err != nil {
+			isAbandoned = link.abandon(txnID, comes, leave)
+			return reply[wire.TxnOutcome]{err: err}, nil
+		}
+		if delivered.notTaken != nil {
+			ended[link.endpoint] = delivered.notTaken
+			continue
+		}
+		failed := failureOf(delivered.reply)
+		if failed == nil || len(urls) == 1 {
+			return inDoubt(delivered.reply, maybeTaken), nil
+		}
+		maybeTaken = maybeTaken || failed.maybeTaken
+		ended[link.endpoint] = failed.err
+		s.leave(link)
+	}
+	if len(urls) > 1 {
+		return reply[wire.TxnOutcome]{err: noneAnswered(urls, ended), neverSent: !maybeTaken}, nil
+	}
+	if ended[0] == nil {
+		ended[0] = errors.New("the stream ended")
+	}
+	return reply[wire.TxnOutcome]{err: ended[0], neverSent: true}, nil
+}
+
+// awaited waits for the reply to a line. A link that is silent for its share of the timeout is cut if there are other
+// endpoints.
+func (s *CommitStream) awaited(ctx context.Context, link *link, comes <-chan delivered) (delivered, error) {
+	timeout, endpoints, written := s.client.options.Timeout, len(s.client.endpoints.urls), time.Now()
+	share := time.NewTimer(timeout / time.Duration(endpoints))
+	defer share.Stop()
+	whole := time.NewTimer(timeout)
+	defer whole.Stop()
+	for {
 		select {
-		case delivered := <-comes:
-			timer.Stop()
-			if delivered.notTaken == nil {
-				return delivered.reply, nil
-			}
-			ended = delivered.notTaken
+		case arrived := <-comes:
+			return arrived, nil
 		case <-ctx.Done():
-			timer.Stop()
-			isAbandoned = link.abandon(txnID, comes, leave)
-			return reply[wire.TxnOutcome]{err: ctx.Err()}, nil
-		case <-timer.C:
-			isAbandoned = link.abandon(txnID, comes, leave)
-			return reply[wire.TxnOutcome]{err: fmt.Errorf("no verdict within %v", timeout)}, nil
+			return delivered{}, ctx.Err()
+		case <-share.C:
+			if endpoints > 1 && link.isSilentSince(written) {
+				link.giveUp()
+			}
+		case <-whole.C:
+			return delivered{}, fmt.Errorf("no verdict within %v", timeout)
 		}
 	}
-	return reply[wire.TxnOutcome]{err: ended, neverSent: true}, nil
+}
+
+// leave lets further lines go to another endpoint. Replies to what was written still come.
+func (s *CommitStream) leave(link *link) {
+	s.mutex.Lock()
+	if s.link == link {
+		s.link = nil
+		s.client.endpoints.failed(link.endpoint)
+	}
+	s.mutex.Unlock()
+	link.release()
 }

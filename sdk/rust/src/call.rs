@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::Method;
 
 use crate::connection::Sent;
+use crate::failover::Repeat;
 use crate::{Client, Error, wire};
 
 /// A request of the API.
@@ -18,12 +19,14 @@ pub struct Call<'a> {
     pub query: &'a [(&'a str, &'a str)],
     /// Content type and body.
     pub body: Option<(&'static str, Vec<u8>)>,
-    /// Timeout of the request.
+    /// Timeout of the request, on all endpoints together.
     pub timeout: Duration,
 }
 
 impl Client {
-    /// Makes a request and returns the status and body of the response, whatever they are.
+    /// Makes a request and returns the status and body of the response, whatever they are. With several endpoints, a
+    /// request goes to the next one if an endpoint is unavailable or does not respond; one that may have taken effect, only
+    /// if a second one has no further effect: reads, `PUT`, and requests about transactions.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no response, [`Error::Misuse`] if there can be none.
@@ -41,8 +44,10 @@ impl Client {
             path.push_str(&format!("{name}={}", wire::percent_encoded(value.as_bytes())));
         }
         let body = call.body.map(|(kind, bytes)| (kind, bytes.into()));
-        let sent = Sent { method, path: &path, body, traceparent: None, timeout: call.timeout };
-        let answer = self.connection().ask(sent).await;
+        let repeat = Repeat::of(&method, &path);
+        let (wait, timeout) = (Duration::ZERO, call.timeout);
+        let sent = Sent { method, path: &path, body, traceparent: None, wait, timeout, repeat };
+        let answer = self.connection().ask(&sent).await;
         answer.map(|answer| (answer.status.as_u16(), answer.body.to_vec())).map_err(Error::of_no_answer)
     }
 }

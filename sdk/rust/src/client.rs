@@ -1,11 +1,10 @@
-//! The client: one method per request. Never repeats a write.
+//! The client: one method per request. Repeats a write only with the same id, on another endpoint.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
-use hyper::body::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
@@ -20,6 +19,8 @@ use crate::begin::Begins;
 use crate::coalescer::Coalescer;
 use crate::commit_batch::{CommitItem, Reply, Verdict};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
+use crate::endpoints::Endpoints;
+use crate::failover::{Failure, Repeat};
 use crate::reads::Reads;
 use crate::session::Session;
 use crate::{
@@ -35,11 +36,14 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Name of this client, for rules that are fair between clients.
     pub client_name: Option<String>,
-    /// Timeout of one request, in addition to the time that the request itself may wait.
+    /// Timeout of one request, in addition to the time that the request itself may wait. Several endpoints share it: with
+    /// three, the first one gets a third.
     pub timeout: Duration,
     /// How long to request the outcome of a lost commit before [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
-    /// Maximum number of idle connections.
+    /// How long an endpoint that failed is passed over, if there are others.
+    pub endpoint_cool_down: Duration,
+    /// Maximum number of idle connections to one endpoint.
     pub connections_idle_max: usize,
     /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
@@ -59,6 +63,7 @@ impl Default for ClientOptions {
             client_name: None,
             timeout: Duration::from_secs(30),
             resolve_timeout: Duration::from_secs(30),
+            endpoint_cool_down: Duration::from_secs(10),
             connections_idle_max: 256,
             retry: RetryPolicy::default(),
             read_own_writes: true,
@@ -130,7 +135,8 @@ struct Inner {
 }
 
 impl Client {
-    /// Creates a client for `http://host:port` or `https://host:port` with default options. Connects on first use.
+    /// Creates a client for `http://host:port` or `https://host:port` with default options. Connects on first use. Several
+    /// endpoints of one service are separated by commas, see [`Client::with_endpoints`].
     ///
     /// # Errors
     /// [`Error::Misuse`] if the URL has another form.
@@ -138,22 +144,44 @@ impl Client {
         Client::with_options(url, ClientOptions::default())
     }
 
-    /// Creates a client.
+    /// Creates a client for a URL, or for several, separated by commas.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if the URL, the API key or the CA file cannot be used.
+    /// [`Error::Misuse`] if a URL, the API key or the CA file cannot be used.
     pub fn with_options(url: &str, options: ClientOptions) -> Result<Self, Error> {
-        let connection = Connection::new(url, &options)?;
+        Client::with_endpoints([url], options)
+    }
+
+    /// Creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in use at a
+    /// time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent again
+    /// there, commits with the same ids.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if there is no URL, or if a URL, the API key or the CA file cannot be used.
+    pub fn with_endpoints<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: ClientOptions,
+    ) -> Result<Self, Error> {
+        let urls: Vec<U> = urls.into_iter().collect();
+        let endpoints = Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_cool_down)?;
+        let connection = Connection::new(endpoints, &options)?;
         let commits = Coalescer::new(commit_batch::BOUNDS);
         let (begins, reads) = (Coalescer::new(read_batch::BOUNDS), Coalescer::new(read_batch::BOUNDS));
         let session = Session::default();
         Ok(Client { inner: Arc::new(Inner { connection, options, session, commits, begins, reads }) })
     }
 
-    /// Returns the service's URL.
+    /// Returns the service's URL; several are separated by commas.
     #[must_use]
     pub fn url(&self) -> &str {
-        self.inner.connection.url()
+        self.inner.connection.urls()
+    }
+
+    /// Returns the URL of the endpoint in use.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        let endpoints = self.inner.connection.endpoints();
+        &endpoints.urls()[endpoints.in_use()]
     }
 
     /// Begins a transaction without a request: with an id created here and without snapshots. Unless
@@ -225,11 +253,7 @@ impl Client {
                 if results.len() != commits.len() {
                     return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
                 }
-                let mut outcomes = Vec::with_capacity(commits.len());
-                for (commit, result) in commits.iter().zip(results) {
-                    outcomes.push(self.outcome_in_batch(&commit.txn_id, result, answer.traceparent.clone()).await);
-                }
-                return Ok(outcomes);
+                return self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await;
             }
             Ok(answer) => answer.status.to_string(),
             Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
@@ -238,6 +262,30 @@ impl Client {
         let mut outcomes = Vec::with_capacity(commits.len());
         for commit in commits {
             outcomes.push(self.resolve(&commit.txn_id, &lost).await);
+        }
+        Ok(outcomes)
+    }
+
+    /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
+    /// others.
+    async fn outcomes_of_batch(
+        &self,
+        commits: &[PreparedCommit],
+        results: Vec<TxnOutcome>,
+        traceparent: Option<&str>,
+    ) -> Result<Vec<Result<Outcome, Error>>, Error> {
+        let several = self.connection().endpoints().urls().len() > 1;
+        let mut outcomes = Vec::with_capacity(commits.len());
+        for (commit, result) in commits.iter().zip(results) {
+            let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
+            outcomes.push(match failure {
+                Some(failure) => {
+                    let reply = self.send_commit(&CommitItem::of(commit)?).await;
+                    let reply = commit_batch::in_doubt(reply, failure.maybe_taken);
+                    self.settled(&commit.txn_id, reply).await
+                }
+                None => self.outcome_in_batch(&commit.txn_id, result, traceparent.map(str::to_owned)).await,
+            });
         }
         Ok(outcomes)
     }
@@ -535,21 +583,10 @@ impl Client {
             .transpose()
             .map_err(|e| Error::misuse(format!("the request cannot be represented in JSON: {e}")))?;
         body.as_deref().map_or(Ok(()), commit_batch::check_length)?;
-        let timeout = self.inner.options.timeout + Duration::from_millis(wait_ms.into());
+        let (wait, timeout) = (Duration::from_millis(wait_ms.into()), self.inner.options.timeout);
         let body = body.map(|bytes| ("application/json", bytes.into()));
-        Ok(self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await)
-    }
-
-    /// Sends a request whose body is written already.
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<(&'static str, Bytes)>,
-        traceparent: Option<&str>,
-    ) -> Result<Answer, NoAnswer> {
-        let timeout = self.inner.options.timeout;
-        self.inner.connection.ask(Sent { method, path, body, traceparent, timeout }).await
+        let repeat = Repeat::of(&method, path);
+        Ok(self.inner.connection.ask(&Sent { method, path, body, traceparent, wait, timeout, repeat }).await)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Batches of commits: encodes commits as lines of a batch, and splits its response into one reply per commit.
 
+use std::time::Duration;
+
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use tribunal_api::{Ack, TxnOutcome};
@@ -7,7 +9,8 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::coalescer::{Batchable, Bounds, HEAD_START};
 use crate::commit_body::write_text;
-use crate::connection::{Answer, NoAnswer};
+use crate::connection::{Answer, NoAnswer, Sent};
+use crate::failover::{Failure, Repeat};
 use crate::{Client, Committed, Error, PreparedCommit};
 
 /// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
@@ -112,11 +115,18 @@ impl CommitItem {
 }
 
 impl Client {
+    /// Returns the request of a commit, or of several.
+    fn commit_request<'a>(&self, path: &'a str, body: (&'static str, Bytes), traceparent: Option<&'a str>) -> Sent<'a> {
+        let (wait, timeout, repeat) = (Duration::ZERO, self.timeout(), Repeat::Commit);
+        Sent { method: Method::POST, path, body: Some(body), traceparent, wait, timeout, repeat }
+    }
+
     /// Sends a commit as a request of its own.
     pub(crate) async fn send_commit(&self, item: &CommitItem) -> Reply {
         let path = format!("/v1/txns/{}/commit", item.txn_id);
-        let body = Some(("application/json", item.body.clone()));
-        self.send(Method::POST, &path, body, item.traceparent.as_deref()).await.map(Verdict::Response)
+        let body = ("application/json", item.body.clone());
+        let sent = self.commit_request(&path, body, item.traceparent.as_deref());
+        self.connection().ask(&sent).await.map(Verdict::Response)
     }
 
     /// Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. A batch that is too large,
@@ -129,21 +139,78 @@ impl Client {
                 replies.push(self.send_commit(item).await);
                 continue;
             }
-            let mut lines = Vec::with_capacity(part.iter().map(Batchable::bytes).sum());
-            part.iter().for_each(|item| item.write_to(&mut lines));
-            let body = Some(("application/x-ndjson", Bytes::from(lines)));
-            let reply = self.send(Method::POST, "/v1/txns/batch-commit", body, None).await;
-            match reply.as_ref().map(|answer| answer.status) {
-                Ok(StatusCode::PAYLOAD_TOO_LARGE) => {
+            match self.send_lines(part).await {
+                Ok(found) => replies.extend(found),
+                Err(StatusCode::PAYLOAD_TOO_LARGE) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
-                Ok(StatusCode::BAD_REQUEST) => parts.extend(part.chunks(1).rev()),
-                _ => replies.extend(split_reply(reply, part.len())),
+                Err(_) => parts.extend(part.chunks(1).rev()),
             }
         }
         replies
     }
+
+    /// Sends commits as one batch; those that an endpoint could not decide go to the next one. Returns the status if the
+    /// batch is refused as such.
+    async fn send_lines(&self, items: &[CommitItem]) -> Result<Vec<Reply>, StatusCode> {
+        let mut call = self.connection().failover(Repeat::Commit, Duration::ZERO, self.timeout());
+        let mut replies: Vec<Option<Reply>> = items.iter().map(|_| None).collect();
+        let mut maybe_taken = vec![false; items.len()];
+        let mut open: Vec<usize> = (0..items.len()).collect();
+        while !open.is_empty() {
+            let mut lines = Vec::with_capacity(open.iter().map(|at| items[*at].bytes()).sum());
+            open.iter().for_each(|at| items[*at].write_to(&mut lines));
+            let body = ("application/x-ndjson", Bytes::from(lines));
+            let sent = self.commit_request("/v1/txns/batch-commit", body, None);
+            let reply = self.connection().ask_on(&mut call, &sent).await;
+            if let Ok(answer) = &reply
+                && matches!(answer.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST)
+                && open.len() == items.len()
+            {
+                return Err(answer.status);
+            }
+            let count = open.len();
+            let mut failed = None;
+            for (at, reply) in std::mem::take(&mut open).into_iter().zip(split_reply(reply, count)) {
+                maybe_taken[at] |= call.maybe_taken();
+                let failure = if call.is_single() { None } else { failure_of_line(&reply) };
+                replies[at] = Some(in_doubt(reply, maybe_taken[at]));
+                if let Some(failure) = failure {
+                    maybe_taken[at] |= failure.maybe_taken;
+                    open.push(at);
+                    failed = Some(failure);
+                }
+            }
+            if failed.is_some() {
+                call.is_over(failed);
+            }
+        }
+        Ok(replies.into_iter().flatten().collect())
+    }
+}
+
+/// Returns why an endpoint could not decide one commit of a batch.
+pub(crate) fn failure_of_line(reply: &Reply) -> Option<Failure> {
+    match reply {
+        Ok(Verdict::Line(outcome, _)) => outcome.problem.as_ref().and_then(Failure::of_problem),
+        _ => None,
+    }
+}
+
+/// Returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does not tell
+/// what became of that.
+pub(crate) fn in_doubt(reply: Reply, maybe_taken: bool) -> Reply {
+    let refused = match &reply {
+        Ok(Verdict::Response(answer)) if !answer.status.is_success() => answer.status.to_string(),
+        Ok(Verdict::Line(outcome, _)) => match &outcome.problem {
+            Some(problem) => format!("{}: {}", problem.code, problem.detail),
+            None => return reply,
+        },
+        Err(lost) if lost.never_sent => lost.text.clone(),
+        _ => return reply,
+    };
+    if maybe_taken { Err(NoAnswer::lost(refused)) } else { reply }
 }
 
 /// Splits the reply to a batch into one reply per commit.

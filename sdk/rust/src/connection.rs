@@ -1,6 +1,7 @@
-//! HTTP: a pool of connections, and requests with timeouts. Knows no JSON and never repeats a request.
+//! HTTP: a pool of connections, and requests with timeouts, each to the endpoint in use. Repeats a request only on another
+//! endpoint, as [`Repeat`] allows.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -12,8 +13,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::TokioExecutor;
 
+use crate::endpoints::Endpoints;
+use crate::failover::{Failover, Failure, Repeat};
 use crate::link::LinkBody;
-use crate::{ClientOptions, Error, tls};
+use crate::{ClientOptions, Error, RetryPolicy, tls};
 
 /// Bytes of a response above which it is refused.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -24,7 +27,10 @@ pub(crate) struct Connection {
     pool: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     /// For commit streams: each keeps its connection to itself.
     streams: Client<HttpsConnector<HttpConnector>, LinkBody>,
-    base: String,
+    endpoints: Endpoints,
+    retry: RetryPolicy,
+    /// The URLs of all endpoints, separated by commas.
+    urls: String,
     /// Headers of every request.
     headers: HeaderMap,
 }
@@ -37,7 +43,11 @@ pub(crate) struct Sent<'a> {
     /// Content type and body.
     pub body: Option<(&'static str, Bytes)>,
     pub traceparent: Option<&'a str>,
+    /// How long the request itself may wait.
+    pub wait: Duration,
+    /// How long it may take beyond that, on all endpoints together.
     pub timeout: Duration,
+    pub repeat: Repeat,
 }
 
 /// A response of any status.
@@ -58,30 +68,36 @@ pub(crate) struct NoAnswer {
     pub never_sent: bool,
     /// A retry cannot help.
     pub hopeless: bool,
+    /// How long to wait before a retry, if an endpoint gave a time.
+    pub retry_after: Option<Duration>,
 }
 
 impl NoAnswer {
     pub(crate) fn lost(text: String) -> Self {
-        NoAnswer { text, never_sent: false, hopeless: false }
+        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None }
     }
 
     /// The request could not be made.
     pub(crate) fn hopeless(text: String) -> Self {
-        NoAnswer { text, never_sent: true, hopeless: true }
+        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None }
     }
 }
 
 impl Connection {
-    pub(crate) fn new(url: &str, options: &ClientOptions) -> Result<Self, Error> {
-        let base = url.trim_end_matches('/').to_owned();
-        let uri: Uri = base.parse().map_err(|e| Error::misuse(format!("`{url}` is not a URL: {e}")))?;
-        let tls = match (uri.scheme_str(), uri.authority()) {
-            (Some("https"), Some(_)) => tls::config(options.ca_file.as_deref())?,
-            (Some("http"), Some(_)) => tls::unused()?,
-            _ => {
-                return Err(Error::misuse(format!("`{url}` is not of the form http://host:port or https://host:port")));
+    pub(crate) fn new(endpoints: Endpoints, options: &ClientOptions) -> Result<Self, Error> {
+        let mut has_tls = false;
+        for url in endpoints.urls() {
+            let uri: Uri = url.parse().map_err(|e| Error::misuse(format!("`{url}` is not a URL: {e}")))?;
+            match (uri.scheme_str(), uri.authority()) {
+                (Some("https"), Some(_)) => has_tls = true,
+                (Some("http"), Some(_)) => {}
+                _ => {
+                    let form = "http://host:port or https://host:port";
+                    return Err(Error::misuse(format!("`{url}` is not of the form {form}")));
+                }
             }
-        };
+        }
+        let tls = if has_tls { tls::config(options.ca_file.as_deref())? } else { tls::unused()? };
         let mut headers = HeaderMap::new();
         if let Some(key) = &options.api_key {
             let mut value = header("API key", format!("Bearer {key}"))?;
@@ -100,82 +116,132 @@ impl Connection {
         let idle_max = options.connections_idle_max;
         let streams = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector.clone());
         let pool = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(idle_max).build(connector);
-        Ok(Connection { pool, streams, base, headers })
+        let urls = endpoints.urls().join(",");
+        Ok(Connection { pool, streams, endpoints, retry: options.retry, urls, headers })
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.base
+    /// Returns the URLs of all endpoints, separated by commas.
+    pub(crate) fn urls(&self) -> &str {
+        &self.urls
+    }
+
+    pub(crate) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// Records that an endpoint failed while it was answering.
+    pub(crate) fn failed(&self, endpoint: usize) {
+        self.endpoints.failed(endpoint, Instant::now());
+    }
+
+    /// Records that an endpoint has answered.
+    pub(crate) fn works(&self, endpoint: usize) {
+        self.endpoints.works(endpoint, Instant::now());
+    }
+
+    /// Begins a call.
+    pub(crate) fn failover(&self, repeat: Repeat, wait: Duration, timeout: Duration) -> Failover<'_> {
+        Failover::new(&self.endpoints, self.retry, repeat, wait, timeout)
     }
 
     /// Begins a request with the headers of all.
-    fn request(&self, method: Method, path: &str) -> Builder {
-        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
+    fn request(&self, url: &str, method: Method, path: &str) -> Builder {
+        let mut request = Request::builder().method(method).uri(format!("{url}{path}"));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
         request
     }
 
-    fn no_answer(&self, e: &ClientError) -> NoAnswer {
+    fn no_answer(url: &str, e: &ClientError) -> NoAnswer {
         let advice = tls::advice(e);
         let hopeless = e.is_connect() && tls::is_refusal(e);
-        let handshake = self.base.starts_with("https") && e.is_connect();
+        let handshake = url.starts_with("https") && e.is_connect();
         let why = advice.unwrap_or_else(|| chain(e) + if handshake { tls::hint(e) } else { "" });
-        NoAnswer { text: format!("{}: {why}", self.base), never_sent: e.is_connect(), hopeless }
+        NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }
     }
 
-    /// Posts a body that is written as it comes. Returns the response as soon as it begins.
+    /// Posts a body that is written as it comes, to one endpoint. Returns the response as soon as it begins.
     pub(crate) async fn open_stream(
         &self,
+        endpoint: usize,
         path: &str,
         content_type: &'static str,
         body: LinkBody,
     ) -> Result<Response<Incoming>, NoAnswer> {
-        let request = self.request(Method::POST, path).header(CONTENT_TYPE, content_type).body(body);
+        let url = &self.endpoints.urls()[endpoint];
+        let request = self.request(url, Method::POST, path).header(CONTENT_TYPE, content_type).body(body);
         let request = request.map_err(|e| NoAnswer::hopeless(e.to_string()))?;
-        self.streams.request(request).await.map_err(|e| self.no_answer(&e))
+        self.streams.request(request).await.map_err(|e| Self::no_answer(url, &e))
     }
 
     /// Sends a request and collects the response, within its timeout.
-    pub(crate) async fn ask(&self, sent: Sent<'_>) -> Result<Answer, NoAnswer> {
-        let timeout = sent.timeout;
-        within(timeout, async { collected(self.response(sent, None).await?).await }).await
+    pub(crate) async fn ask(&self, sent: &Sent<'_>) -> Result<Answer, NoAnswer> {
+        self.ask_on(&mut self.failover(sent.repeat, sent.wait, sent.timeout), sent).await
     }
 
-    /// Sends a request and returns the body of the response as it arrives, or the whole response if it is no success. The
-    /// timeout applies to the head of the response.
+    /// Sends a request to one endpoint after another, until one answers or the call has no attempt left.
+    pub(crate) async fn ask_on(&self, call: &mut Failover<'_>, sent: &Sent<'_>) -> Result<Answer, NoAnswer> {
+        while let Some(timeout) = call.next().await {
+            let answered = async { collected(self.response(call.url(), sent, None).await?).await };
+            let reply = within(timeout, answered).await;
+            if call.is_over(Failure::of_reply(&reply)) {
+                return call.reply(reply);
+            }
+        }
+        Err(call.exhausted())
+    }
+
+    /// Sends a request and returns the endpoint and the body of the response as it arrives, or the whole response if it is no
+    /// success. The timeout applies to the head of the response.
     pub(crate) async fn open(
         &self,
-        sent: Sent<'_>,
+        sent: &Sent<'_>,
         accept: &'static str,
-    ) -> Result<Result<Incoming, Answer>, NoAnswer> {
-        let timeout = sent.timeout;
-        let opened = async {
-            let response = self.response(sent, Some(accept)).await?;
-            if response.status().is_success() {
-                return Ok(Ok(response.into_body()));
+    ) -> Result<Result<(usize, Incoming), Answer>, NoAnswer> {
+        let mut call = self.failover(sent.repeat, sent.wait, sent.timeout);
+        while let Some(timeout) = call.next().await {
+            let opened = async {
+                let response = self.response(call.url(), sent, Some(accept)).await?;
+                if response.status().is_success() {
+                    return Ok(Ok(response.into_body()));
+                }
+                collected(response).await.map(Err)
+            };
+            let reply = match within(timeout, opened).await {
+                Ok(Ok(body)) => {
+                    call.is_over(None);
+                    return Ok(Ok((call.endpoint(), body)));
+                }
+                Ok(Err(answer)) => Ok(answer),
+                Err(lost) => Err(lost),
+            };
+            if call.is_over(Failure::of_reply(&reply)) {
+                return reply.map(Err);
             }
-            collected(response).await.map(Err)
-        };
-        within(timeout, opened).await
+        }
+        Err(call.exhausted())
     }
 
-    async fn response(&self, sent: Sent<'_>, accept: Option<&'static str>) -> Result<Response<Incoming>, NoAnswer> {
-        let Sent { method, path, body, traceparent, .. } = sent;
-        let mut request = self.request(method, path);
-        if let Some((content_type, _)) = &body {
+    async fn response(
+        &self,
+        url: &str,
+        sent: &Sent<'_>,
+        accept: Option<&'static str>,
+    ) -> Result<Response<Incoming>, NoAnswer> {
+        let mut request = self.request(url, sent.method.clone(), sent.path);
+        if let Some((content_type, _)) = &sent.body {
             request = request.header(CONTENT_TYPE, *content_type);
         }
         if let Some(accept) = accept {
             request = request.header(ACCEPT, accept);
         }
-        if let Some(traceparent) = traceparent {
+        if let Some(traceparent) = sent.traceparent {
             request = request.header(TRACEPARENT, traceparent);
         }
-        let request = request
-            .body(Full::new(body.map(|(_, bytes)| bytes).unwrap_or_default()))
-            .map_err(|e| NoAnswer::hopeless(e.to_string()))?;
-        self.pool.request(request).await.map_err(|e| self.no_answer(&e))
+        let body = sent.body.as_ref().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
+        let request = request.body(Full::new(body)).map_err(|e| NoAnswer::hopeless(e.to_string()))?;
+        self.pool.request(request).await.map_err(|e| Self::no_answer(url, &e))
     }
 }
 

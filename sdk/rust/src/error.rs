@@ -58,7 +58,7 @@ impl Error {
         if lost.hopeless {
             return Error::Misuse(lost.text);
         }
-        Error::Unavailable { text: lost.text, retry_after: None }
+        Error::Unavailable { text: lost.text, retry_after: lost.retry_after }
     }
 
     pub(crate) fn misuse(text: impl Into<String>) -> Self {

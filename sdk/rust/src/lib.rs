@@ -33,6 +33,9 @@
 //! An engine with a storage of its own reads there instead of calling [`Transaction::get`], and records its reads with
 //! [`Transaction::observe`] and [`Transaction::observe_range`].
 //!
+//! Several nodes of one cluster are named with commas between them, or as a list to [`Client::with_endpoints`]. One is in use
+//! at a time; after a failure the next one is, and gets what was lost with the same ids.
+//!
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
 //! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
@@ -44,7 +47,9 @@ mod commit_batch;
 mod commit_body;
 mod connection;
 mod consumers;
+mod endpoints;
 mod error;
+mod failover;
 mod link;
 mod log;
 mod log_stream;

@@ -10,17 +10,18 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tribunal_api::{CommitEventKind, TxnOutcome};
 
 use crate::Client;
 use crate::commit_batch::{Reply, Verdict};
 use crate::connection::{Answer, NoAnswer, within};
+use crate::failover::Failure;
 
 const PATH: &str = "/v1/txns/stream";
 /// Bytes of a refusal.
@@ -52,9 +53,12 @@ pub(crate) enum Delivery {
     Over(Place),
 }
 
-/// A connection.
+/// A connection to one endpoint.
 pub(crate) struct Link {
+    endpoint: usize,
     state: Mutex<State>,
+    /// Ends it at once.
+    cut: Notify,
 }
 
 struct State {
@@ -69,6 +73,8 @@ struct State {
     idle: Option<Waker>,
     finished: bool,
     over: bool,
+    /// When something arrived last.
+    arrived_at: Instant,
 }
 
 struct Waiting {
@@ -86,6 +92,17 @@ struct End {
     upto: u64,
 }
 
+impl End {
+    /// Whether the endpoint failed, so that another one is to be used.
+    fn is_failure(&self) -> bool {
+        match &self.reply {
+            Ok(Verdict::Response(answer)) => Failure::of_reply(&Ok(answer.clone())).is_some(),
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+}
+
 /// A line that is no outcome.
 #[derive(Deserialize)]
 struct Event {
@@ -96,18 +113,26 @@ struct Event {
 }
 
 impl Link {
-    /// Connects, in a task of its own.
+    /// Connects to the endpoint in use, in a task of its own.
     pub(crate) fn start(client: Client) -> Arc<Link> {
-        let link = Link::idle();
+        let link = Link::idle(client.connection().endpoints().in_use());
         let guard = OverOnDrop(Arc::clone(&link));
         tokio::spawn(async move {
-            let end = guard.0.exchange(&client).await;
+            let silent = "nothing has arrived for too long".to_owned();
+            let end = tokio::select! {
+                end = guard.0.exchange(&client) => end,
+                () = guard.0.cut.notified() => End { reply: Err(NoAnswer::lost(silent)), upto: u64::MAX },
+            };
+            // Before its callers continue elsewhere. The end of a link that its stream has finished is no failure.
+            if end.is_failure() && !guard.0.state().finished {
+                client.connection().failed(guard.0.endpoint);
+            }
             guard.0.end(&end);
         });
         link
     }
 
-    fn idle() -> Arc<Link> {
+    fn idle(endpoint: usize) -> Arc<Link> {
         let state = State {
             lines: Vec::new(),
             written: 0,
@@ -116,8 +141,24 @@ impl Link {
             idle: None,
             finished: false,
             over: false,
+            arrived_at: Instant::now(),
         };
-        Arc::new(Link { state: Mutex::new(state) })
+        Arc::new(Link { endpoint, state: Mutex::new(state), cut: Notify::new() })
+    }
+
+    /// The endpoint that it connects to.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.endpoint
+    }
+
+    /// Returns whether nothing has arrived since a time.
+    pub(crate) fn is_silent_since(&self, time: Instant) -> bool {
+        self.state().arrived_at < time
+    }
+
+    /// Ends the link at once. What has no reply yet is lost.
+    pub(crate) fn cut(&self) {
+        self.cut.notify_one();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,13 +202,16 @@ impl Link {
     }
 
     async fn exchange(self: &Arc<Self>, client: &Client) -> End {
-        let opened = client.connection().open_stream(PATH, "application/x-ndjson", LinkBody(Arc::clone(self)));
+        let body = LinkBody(Arc::clone(self));
+        let opened = client.connection().open_stream(self.endpoint, PATH, "application/x-ndjson", body);
         let response = match within(client.timeout(), opened).await {
             Ok(response) => response,
             Err(lost) => return End { reply: Err(lost), upto: u64::MAX },
         };
         let status = response.status();
         if status.is_success() {
+            self.state().arrived_at = Instant::now();
+            client.connection().works(self.endpoint);
             return self.read(response.into_body(), client.timeout() + HEARTBEAT).await;
         }
         let body = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
@@ -216,6 +260,7 @@ impl Link {
 
     /// Hands a line to the caller who waits for it. Returns the end, if it is that.
     fn arrived(&self, line: &[u8]) -> Result<Option<End>, serde_json::Error> {
+        self.state().arrived_at = Instant::now();
         let outcome: Box<TxnOutcome> = match serde_json::from_slice(line) {
             Ok(outcome) => outcome,
             Err(no_outcome) => return serde_json::from_slice(line).map(Event::end).map_err(|_| no_outcome),
@@ -315,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_place_until_its_reply_comes_or_the_link_ends() {
-        let (link, window) = (Link::idle(), Arc::new(Semaphore::new(6)));
+        let (link, window) = (Link::idle(0), Arc::new(Semaphore::new(6)));
         for id in ["A", "b", "c"] {
             let Delivery::Written(comes) = link.write(id, b"{}\n", place(&window)) else { panic!("a new line") };
             drop(comes);

@@ -108,6 +108,7 @@ impl LogReader {
         loop {
             let waited = u32::try_from(asked.elapsed().as_millis()).unwrap_or(u32::MAX);
             let left_ms = self.wait_ms.saturating_sub(waited);
+            let endpoint = self.stream.as_ref().map(LogStream::endpoint);
             let step = match &mut self.stream {
                 // The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
                 Some(stream) if !opened && self.wait_ms < stream.wait_ms() => {
@@ -133,6 +134,8 @@ impl LogReader {
                     self.stream = None;
                     failed += 1;
                     let Error::Unavailable { retry_after, .. } = &error else { return Err(error) };
+                    // The next stream continues after the same record elsewhere: all endpoints have the same log.
+                    endpoint.into_iter().for_each(|at| self.client.connection().failed(at));
                     let Some(wait) = self.client.retry().wait(failed, *retry_after) else { return Err(error) };
                     tokio::time::sleep(wait).await;
                 }

@@ -11,6 +11,7 @@ use tribunal_api::{LogEvent, LogRecord};
 
 use crate::client::read;
 use crate::connection::{Connection, NoAnswer, Sent, within};
+use crate::failover::Repeat;
 use crate::{ClientOptions, Error};
 
 /// Interval of heartbeats to request from the service, which may choose a shorter one, in milliseconds.
@@ -20,6 +21,8 @@ const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A stream of a log.
 pub(crate) struct LogStream {
+    /// The endpoint that sends it.
+    endpoint: usize,
     body: Incoming,
     wait_ms: u32,
     /// How long to wait for anything, heartbeats included.
@@ -48,11 +51,14 @@ impl LogStream {
     ) -> Result<Self, Error> {
         let path = format!("/v1/log?{query}&wait_ms={wait_ms}&heartbeat_ms={HEARTBEAT_MS}");
         let timeout = options.timeout;
-        let sent = Sent { method: Method::GET, path: &path, body: None, traceparent: None, timeout };
-        match connection.open(sent, "application/x-ndjson").await.map_err(Error::of_no_answer)? {
-            Ok(body) => {
-                let silence_max = timeout + Duration::from_millis(HEARTBEAT_MS);
+        let (wait, repeat) = (Duration::ZERO, Repeat::Always);
+        let sent = Sent { method: Method::GET, path: &path, body: None, traceparent: None, wait, timeout, repeat };
+        match connection.open(&sent, "application/x-ndjson").await.map_err(Error::of_no_answer)? {
+            Ok((endpoint, body)) => {
+                let endpoints = u32::try_from(connection.endpoints().urls().len()).unwrap_or(u32::MAX);
+                let silence_max = timeout / endpoints + Duration::from_millis(HEARTBEAT_MS);
                 Ok(LogStream {
+                    endpoint,
                     body,
                     wait_ms,
                     silence_max,
@@ -66,6 +72,10 @@ impl LogStream {
                 Err(error) => Err(error),
             },
         }
+    }
+
+    pub(crate) fn endpoint(&self) -> usize {
+        self.endpoint
     }
 
     /// Returns how long the service waits for a record before it ends the stream, in milliseconds.

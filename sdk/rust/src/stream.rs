@@ -1,15 +1,16 @@
-//! Commits over one connection: written as they come, answered as they are decided. Never repeats a commit that the
-//! service may have taken in.
+//! Commits over one connection: written as they come, answered as they are decided. With one endpoint, a commit that the
+//! service may have taken in is never written again; with several, it is written to the next one, with the same id.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::coalescer::Batchable as _;
-use crate::commit_batch::{CommitItem, Reply};
+use crate::commit_batch::{CommitItem, Reply, Verdict, failure_of_line, in_doubt};
 use crate::connection::NoAnswer;
-use crate::link::{Delivery, Link, NotTaken, Place};
+use crate::failover::{Failure, ROUNDS_MAX, listed};
+use crate::link::{Delivered, Delivery, Link, NotTaken, Place};
 use crate::{Client, Error, Outcome, PreparedCommit};
 
 /// Commits that may wait for their verdicts: as many as the service takes in.
@@ -19,7 +20,7 @@ const BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A longer commit is a request of its own: a stream takes it only if the tenant's quota has room for another request, and
 /// ends otherwise.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// How often a commit that the service certainly did not take in is written: a stream may end at any time.
+/// How often a commit that the only endpoint certainly did not take in is written: a stream may end at any time.
 const ATTEMPTS_MAX: u32 = 2;
 
 /// A stream of commits, over a connection of its own. Clones share it; many tasks may commit at the same time.
@@ -66,7 +67,8 @@ impl CommitStream {
     /// a `traceparent`, because a stream has one trace context, and one of more than 1 MiB are requests of their own. If the
     /// future is dropped, a commit that was written arrives all the same.
     ///
-    /// When the connection is lost, the outcome is requested by the id. Until it is known, nothing is returned.
+    /// When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
+    /// other answers, the outcome is requested by the id. Until it is known, nothing is returned.
     ///
     /// # Errors
     /// See [`Error`].
@@ -107,33 +109,104 @@ impl Inner {
         Some(Place { _commit: commit, _bytes: bytes })
     }
 
-    /// Writes a line and waits for its reply; `None` if the id waits for one already.
+    /// Writes a line and waits for its reply; `None` if the id waits for one already. With several endpoints, it is written
+    /// again after each failure, within the timeout.
     async fn delivered(&self, txn_id: &str, line: &[u8]) -> Option<Reply> {
+        let urls = self.client.connection().endpoints().urls();
+        let count = u32::try_from(urls.len()).unwrap_or(u32::MAX);
+        let attempts_max = if count == 1 { ATTEMPTS_MAX } else { ROUNDS_MAX.saturating_mul(count) };
         let timeout = self.client.timeout();
-        let mut place = self.place(line.len()).await?;
-        let mut ended = String::new();
-        let mut attempts = 0;
-        while attempts < ATTEMPTS_MAX {
-            let comes = match self.open_link().write(txn_id, line, place) {
+        let mut place = Some(self.place(line.len()).await?);
+        let begun = Instant::now();
+        let mut failures: Vec<Option<String>> = vec![None; urls.len()];
+        let (mut maybe_taken, mut attempts) = (false, 0);
+        while attempts < attempts_max && (count == 1 || begun.elapsed() < timeout) {
+            if attempts > 0 && attempts % count == 0 && count > 1 {
+                tokio::time::sleep(self.client.retry().wait(attempts / count, None).unwrap_or_default()).await;
+            }
+            let free = match place.take() {
+                Some(free) => free,
+                None => self.place(line.len()).await?,
+            };
+            let link = self.open_link();
+            let comes = match link.write(txn_id, line, free) {
                 Delivery::Written(comes) => comes,
                 Delivery::Repeated => return None,
                 // It ended just now; the next one is new.
                 Delivery::Over(free) => {
-                    place = free;
+                    place = Some(free);
                     continue;
                 }
             };
             attempts += 1;
-            match tokio::time::timeout(timeout, comes).await {
-                Ok(Ok(Ok(reply))) => return Some(reply),
-                Ok(Ok(Err(NotTaken(reason, free)))) => (ended, place) = (reason, free),
-                Ok(Err(_)) => {
-                    return Some(Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())));
+            let delivered = match self.awaited(&link, comes, timeout, count).await {
+                Ok(delivered) => delivered,
+                Err(lost) => return Some(Err(lost)),
+            };
+            let reply = match delivered {
+                Ok(reply) => reply,
+                Err(NotTaken(reason, free)) => {
+                    place = Some(free);
+                    failures[link.endpoint()] = Some(reason);
+                    continue;
                 }
-                Err(_) => return Some(Err(no_reply(timeout))),
-            }
+            };
+            let failure = if count == 1 { None } else { failure_of(&reply) };
+            let Some(failure) = failure else { return Some(in_doubt(reply, maybe_taken)) };
+            maybe_taken |= failure.maybe_taken;
+            failures[link.endpoint()] = Some(failure.text().to_owned());
+            self.leave(&link);
         }
-        Some(Err(NoAnswer { text: ended, never_sent: true, hopeless: false }))
+        let text = match (count, &failures[0]) {
+            (1, reason) => reason.clone().unwrap_or_default(),
+            _ => format!("no endpoint has answered: {}", listed(urls, &failures)),
+        };
+        Some(Err(NoAnswer { text, never_sent: !maybe_taken, hopeless: false, retry_after: None }))
+    }
+
+    /// Waits for the reply to a line. A link that is silent for its share of the timeout is cut if there are other endpoints.
+    async fn awaited(
+        &self,
+        link: &Link,
+        mut comes: oneshot::Receiver<Delivered>,
+        timeout: Duration,
+        endpoints: u32,
+    ) -> Result<Delivered, NoAnswer> {
+        let written = Instant::now();
+        let ended = |_| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned()));
+        let share = timeout / endpoints;
+        if let Ok(arrived) = tokio::time::timeout(share, &mut comes).await {
+            return arrived.or_else(ended);
+        }
+        if endpoints == 1 {
+            return Err(no_reply(timeout));
+        }
+        if link.is_silent_since(written) {
+            link.cut();
+        }
+        match tokio::time::timeout(timeout.saturating_sub(share), comes).await {
+            Ok(arrived) => arrived.or_else(ended),
+            Err(_) => Err(no_reply(timeout)),
+        }
+    }
+
+    /// Lets further lines go to another endpoint. Replies to what was written still come.
+    fn leave(&self, link: &Arc<Link>) {
+        let mut current = self.current();
+        if current.as_ref().is_some_and(|open| Arc::ptr_eq(open, link)) {
+            *current = None;
+            self.client.connection().failed(link.endpoint());
+        }
+        link.finish();
+    }
+}
+
+/// Returns why a reply is no answer, so that the commit is to be written elsewhere.
+fn failure_of(reply: &Reply) -> Option<Failure> {
+    match reply {
+        Ok(Verdict::Response(answer)) => Failure::of_reply(&Ok(answer.clone())),
+        Err(lost) => Some(Failure::of_lost(lost)),
+        line => failure_of_line(line),
     }
 }
 

@@ -6,8 +6,10 @@ import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
 import { Coalescer, type Terms } from "./coalescer.js";
+import { Endpoints } from "./endpoints.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
+import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
 import { bodyOf, commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
@@ -53,10 +55,15 @@ export interface ClientOptions {
   readonly caFile?: string | undefined;
   /** Name of this client, for rules that are fair between clients. */
   readonly clientName?: string;
-  /** Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default. */
+  /**
+   * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
+   * Several endpoints share it: with three, the first one gets a third.
+   */
   readonly timeoutMs?: number;
   /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
   readonly resolveTimeoutMs?: number;
+  /** How long an endpoint that failed is passed over, if there are others, in milliseconds; 10 s by default. */
+  readonly endpointCoolDownMs?: number;
   /** Bounds of the retries of `run`, of reads and of log readers. */
   readonly retry?: Partial<RetryPolicy>;
   /** Whether a transaction sees what this client has committed to the stores that it names; true by default. */
@@ -116,11 +123,16 @@ export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "
 /** The work of `run`. It may run several times, so its only effects must be on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
 
+/** Makes one request of one endpoint. */
+type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<Exchanged<T>>;
+
 /** A client of one service. Safe to share. */
 export class Client {
   /** @internal */
   readonly retry: RetryPolicy;
-  readonly #wire: WireClient<paths>;
+  readonly #endpoints: Endpoints;
+  /** One for each endpoint. */
+  readonly #wires: readonly WireClient<paths>[];
   readonly #timeoutMs: number;
   readonly #resolveTimeoutMs: number;
   readonly #clientName: string | undefined;
@@ -131,9 +143,15 @@ export class Client {
   readonly #reads: Coalescer<ReadItem, Shared<ReadResponse>>;
   readonly #onAttempt: (attempt: Attempt) => void;
 
-  /** Creates a client for `http://host:port` or `https://host:port`. Connects on first use. */
-  constructor(url: string, options: ClientOptions = {}) {
-    if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
+  /**
+   * Creates a client for `http://host:port` or `https://host:port`. Connects on first use.
+   *
+   * Several endpoints of one service, such as the nodes of a cluster, are a list, or separated by commas. One of them is in use
+   * at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent again
+   * there, commits with the same ids.
+   */
+  constructor(url: string | readonly string[], options: ClientOptions = {}) {
+    this.#endpoints = new Endpoints(url, options.endpointCoolDownMs ?? 10_000);
     // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
     if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(options.apiKey?.trim() ?? "")) throw new Misuse("the API key has characters that no header can have");
     this.retry = { ...defaultRetry, ...options.retry };
@@ -147,8 +165,8 @@ export class Client {
     this.#reads = new Coalescer(readBounds, (items) => this.#sendReads(items));
     this.#onAttempt = options.onAttempt ?? (() => undefined);
     const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
-    this.#wire = createClient<paths>({
-      baseUrl: url,
+    const wireOf = (baseUrl: string): WireClient<paths> => createClient<paths>({
+      baseUrl,
       headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
       ...(fetch === undefined ? {} : { fetch }),
       // Keys may be any bytes, so parameters are percent-encoded before they arrive here.
@@ -159,6 +177,12 @@ export class Client {
           .map(([name, value]) => `${name}=${String(value)}`)
           .join("&"),
     });
+    this.#wires = this.#endpoints.urls.map(wireOf);
+  }
+
+  /** The URL of the endpoint in use. */
+  get endpoint(): string {
+    return this.#endpoints.urls[this.#endpoints.inUse] ?? "";
   }
 
   /**
@@ -186,7 +210,7 @@ export class Client {
     const session = first?.body.session ?? this.#session?.token(first?.stores);
     const body = { ...first?.body, ...(session === undefined ? {} : { session }) };
     if (union.rows.length > 0) body.read = union.rows;
-    const reply = await this.#ask((signal) => this.#wire.POST("/v1/txns", { body, signal }), body.wait_ms);
+    const reply = await this.#ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), body.wait_ms);
     return parts(reply, items.length, (begun) => responses(begun, union));
   }
 
@@ -259,8 +283,9 @@ export class Client {
   async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    return this.#ask((signal) =>
-      this.#wire.POST("/v1/txns/{txn_id}/commit", {
+    const call = this.#failover();
+    const reply = await this.#askOn(call, (signal, wire) =>
+      wire.POST("/v1/txns/{txn_id}/commit", {
         params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
         headers: { "content-type": "application/json" },
         body: prepared.request,
@@ -268,19 +293,44 @@ export class Client {
         signal,
       }),
     );
+    return inDoubt(reply, call.maybeTaken);
   }
 
-  /** Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. */
+  /**
+   * Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. Those that an endpoint could
+   * not decide go to the next one.
+   */
   async #sendBatch(items: readonly CommitItem[]): Promise<readonly Reply<TxnOutcome>[]> {
     const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#sendCommit(item)));
     if (items.length === 1) return each();
     const headers = { ...this.#headers(undefined), "content-type": "application/x-ndjson" };
-    const body = linesOf(items);
-    const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const reply = await this.#ask((signal) =>
-      this.#wire.POST("/v1/txns/batch-commit", { body: "", bodySerializer, headers, parseAs: "text", signal }),
-    );
-    return isRefusedAsBatch(reply) ? each() : splitReply(reply, items.length);
+    const call = this.#failover();
+    const replies: Reply<TxnOutcome>[] = [];
+    const maybeTaken = items.map(() => false);
+    for (let open = [...items.entries()]; open.length > 0; ) {
+      const body = linesOf(open.map(([, item]) => item));
+      const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
+      const whole = await this.#askOn(call, (signal, wire) =>
+        wire.POST("/v1/txns/batch-commit", { body: "", bodySerializer, headers, parseAs: "text", signal }),
+      );
+      const reply = inDoubt(whole, call.maybeTaken);
+      if (isRefusedAsBatch(reply) && open.length === items.length) return each();
+      const again: typeof open = [];
+      let failed: Failure | undefined;
+      splitReply(reply, open.length).forEach((line, n) => {
+        const [at, item] = open[n] as [number, CommitItem];
+        const failure = reply.kind === "ok" && !call.isSingle ? failureOf(line) : undefined;
+        const doubt = (maybeTaken[at] ||= call.maybeTaken);
+        replies[at] = inDoubt(line, doubt);
+        if (failure === undefined) return;
+        maybeTaken[at] ||= failure.maybeTaken;
+        again.push([at, item]);
+        failed = failure;
+      });
+      if (failed !== undefined) call.isOver(failed);
+      open = again;
+    }
+    return replies;
   }
 
   /**
@@ -293,14 +343,16 @@ export class Client {
     const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
     const body = bodyOf({ txns });
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const reply = await this.#ask((signal) =>
-      this.#wire.POST("/v1/txns/batch-commit", {
+    const call = this.#failover();
+    const whole = await this.#askOn(call, (signal, wire) =>
+      wire.POST("/v1/txns/batch-commit", {
         body: { txns },
         bodySerializer,
         headers: { ...headers, "content-type": "application/json" },
         signal,
       }),
     );
+    const reply = inDoubt(whole, call.maybeTaken);
     const lost = lostBy(reply);
     if (lost !== undefined) {
       return Promise.all(
@@ -314,7 +366,15 @@ export class Client {
     }
     const replied = reply.kind === "ok" ? reply.headers : new Headers();
     return Promise.all(
-      results.map((result, at) => inPlace(() => this.#decided(commits[at]?.txnId ?? "", singleOf(result, replied)))),
+      commits.map((commit, at) =>
+        inPlace(async () => {
+          let reply = singleOf(results[at] ?? { status: "unknown" }, replied);
+          // One that the endpoint could not decide is sent again, if there are others.
+          const failure = this.#endpoints.urls.length > 1 ? failureOf(reply) : undefined;
+          if (failure !== undefined) reply = inDoubt(await this.#sendCommit(commitItem(commit)), call.maybeTaken || failure.maybeTaken);
+          return this.#decided(commit.txnId, inDoubt(reply, call.maybeTaken));
+        }),
+      ),
     );
   }
 
@@ -326,8 +386,8 @@ export class Client {
     const { fence = false, waitMs = 0 } = options;
     const outcome = settled(
       await this.#ask(
-        (signal) =>
-          this.#wire.GET("/v1/txns/{txn_id}", {
+        (signal, wire) =>
+          wire.GET("/v1/txns/{txn_id}", {
             params: { path: { txn_id: percentEncoded(txnId) }, query: { wait_ms: waitMs, fence } },
             signal,
           }),
@@ -347,7 +407,7 @@ export class Client {
   /** Aborts a transaction unless it has its verdict already, and returns the verdict. */
   async abort(txnId: string): Promise<Verdict> {
     const path = { txn_id: percentEncoded(txnId) };
-    return verdict(await this.#ask((signal) => this.#wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
+    return verdict(await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
   }
 
   /**
@@ -358,7 +418,7 @@ export class Client {
     const path = { txn_id: percentEncoded(prepared.txnId) };
     const body = prepared.request;
     return settled(
-      await this.#ask((signal) => this.#wire.POST("/v1/txns/{txn_id}/validate", { params: { path }, body, signal })),
+      await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/validate", { params: { path }, body, signal })),
     );
   }
 
@@ -377,7 +437,7 @@ export class Client {
     const path = { store: percentEncoded(store) };
     const page = await this.#retrying(async () =>
       settled(
-        await this.#ask((signal) => this.#wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
+        await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
       ),
     );
     return { applied: page.applied, rows: page.rows.map(rowOf), more: page.more };
@@ -407,7 +467,7 @@ export class Client {
 
   async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
     const path = { store: percentEncoded(store) };
-    return this.#ask((signal) => this.#wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }));
+    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }));
   }
 
   /**
@@ -425,35 +485,52 @@ export class Client {
     return new LogReader(this, store, options);
   }
 
-  /** @internal Opens a stream of a log, until `stop` ends it. */
-  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortController): Promise<LogStream> {
-    const late = setTimeout(() => {
-      stop.abort(new Error(`no response within ${this.#timeoutMs} ms`));
-    }, this.#timeoutMs);
+  /** @internal Opens a stream of a log. `stop` ends the call, and not the stream. */
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortSignal): Promise<LogStream> {
     const named = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
-    try {
-      const reply = await exchange(() =>
-        this.#wire.GET("/v1/log", {
-          params: { query: { ...named, heartbeat_ms: heartbeatMs } },
-          headers: { accept: "application/x-ndjson" },
-          parseAs: "stream",
-          signal: stop.signal,
-        }),
-      );
-      const body = settled(reply);
-      if (body === null) throw new ServerMisbehaved("a stream without a body");
-      return new LogStream(body, stop, this.#timeoutMs + heartbeatMs, query.wait_ms);
-    } finally {
-      clearTimeout(late);
+    const call = this.#failover();
+    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
+      const own = new AbortController();
+      const end = (): void => {
+        own.abort(stop.reason);
+      };
+      const late = setTimeout(() => {
+        own.abort(new Error(`no response within ${timeoutMs} ms`));
+      }, timeoutMs);
+      stop.addEventListener("abort", end, { once: true });
+      try {
+        const wire = this.#wires[call.endpoint] as WireClient<paths>;
+        const reply = await exchange(() =>
+          wire.GET("/v1/log", {
+            params: { query: { ...named, heartbeat_ms: heartbeatMs } },
+            headers: { accept: "application/x-ndjson" },
+            parseAs: "stream",
+            signal: own.signal,
+          }),
+        );
+        if (!stop.aborted && !call.isOver(failureOf(reply))) continue;
+        const body = settled(reply);
+        if (body === null) throw new ServerMisbehaved("a stream without a body");
+        return new LogStream(call.endpoint, body, own, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
+      } finally {
+        clearTimeout(late);
+        stop.removeEventListener("abort", end);
+      }
     }
+    return settled(call.exhausted());
+  }
+
+  /** @internal Records that an endpoint failed while it was answering. */
+  endpointFailed(endpoint: number): void {
+    this.#endpoints.failed(endpoint);
   }
 
   /** Declares a store, or changes one. */
   async declareStore(store: string, declaration: StoreDeclaration): Promise<StoreInfo> {
     const path = { store: percentEncoded(store) };
     return settled(
-      await this.#ask((signal) =>
-        this.#wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),
+      await this.#ask((signal, wire) =>
+        wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),
       ),
     );
   }
@@ -461,12 +538,12 @@ export class Client {
   /** Returns the state of a store. */
   async store(store: string): Promise<StoreInfo> {
     const path = { store: percentEncoded(store) };
-    return settled(await this.#ask((signal) => this.#wire.GET("/v1/stores/{store}", { params: { path }, signal })));
+    return settled(await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}", { params: { path }, signal })));
   }
 
   /** Returns the state of all stores of the namespace. */
   async stores(): Promise<StoreInfo[]> {
-    return settled(await this.#ask((signal) => this.#wire.GET("/v1/stores", { signal }))).stores;
+    return settled(await this.#ask((signal, wire) => wire.GET("/v1/stores", { signal }))).stores;
   }
 
   /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */
@@ -503,8 +580,22 @@ export class Client {
   }
 
   /** Makes one request, within the timeout. */
-  async #ask<T>(call: (signal: AbortSignal) => Promise<Exchanged<T>>, waitMs = 0): Promise<Reply<T>> {
-    return exchange(() => call(AbortSignal.timeout(this.#timeoutMs + waitMs)));
+  async #ask<T>(call: Ask<T>, waitMs = 0): Promise<Reply<T>> {
+    return this.#askOn(this.#failover(waitMs), call);
+  }
+
+  /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
+  async #askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
+    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
+      const [wire, signal] = [this.#wires[call.endpoint] as WireClient<paths>, AbortSignal.timeout(timeoutMs)];
+      const reply = await exchange(() => ask(signal, wire));
+      if (call.isOver(failureOf(reply))) return reply;
+    }
+    return call.exhausted();
+  }
+
+  #failover(waitMs = 0): Failover {
+    return new Failover(this.#endpoints, this.retry, waitMs, this.#timeoutMs);
   }
 
   #headers(traceparent: string | undefined): { "tribunal-client"?: string; traceparent?: string } {

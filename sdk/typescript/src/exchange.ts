@@ -14,7 +14,7 @@ export interface Exchanged<T> {
 export type Reply<T> =
   | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
   | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined }
-  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly untrusted: boolean; readonly cause: unknown };
+  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly untrusted: boolean; readonly problem: Problem | undefined; readonly cause: unknown };
 
 /** Makes one call. */
 export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Reply<T>> {
@@ -24,7 +24,7 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
   } catch (cause) {
     if (cause instanceof Misuse) throw cause;
     const untrusted = isUntrusted(cause);
-    return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, cause };
+    return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, problem: undefined, cause };
   }
   const { data, error, response } = exchanged;
   if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
@@ -55,7 +55,7 @@ export function settled<T>(reply: Reply<T>): T {
           cause: reply.cause,
         });
       }
-      throw new Unavailable(`tribunal cannot be reached: ${reply.text}`, undefined, reply.cause);
+      throw new Unavailable(`tribunal cannot be reached: ${reply.text}`, reply.problem, reply.cause);
     case "problem":
       if (reply.problem !== undefined) throw errorOf(reply.problem);
       if (reply.status >= 500) throw new Unavailable(`status ${reply.status}`);

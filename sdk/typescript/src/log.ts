@@ -134,6 +134,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
         if (line === undefined) return undefined;
         step = this.#take(line);
       } catch (error) {
+        // The next stream continues after the same record elsewhere: all endpoints have the same log.
+        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#client.endpointFailed(this.#stream.endpoint);
         this.close();
         signal?.throwIfAborted();
         const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
@@ -179,22 +181,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#interruptible((stop) => this.#client.openLog(query, stop));
-  }
-
-  /** Opens a stream; stops when the reader's signal fires. */
-  async #interruptible(open: (stop: AbortController) => Promise<LogStream>): Promise<LogStream> {
-    const { signal } = this.#options;
-    const stop = new AbortController();
-    const interrupt = (): void => {
-      stop.abort(signal?.reason);
-    };
-    signal?.addEventListener("abort", interrupt, { once: true });
-    try {
-      return await open(stop);
-    } finally {
-      signal?.removeEventListener("abort", interrupt);
-    }
+    return this.#client.openLog(query, this.#options.signal ?? new AbortController().signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {

@@ -25,6 +25,8 @@ interface Reading {
 
 /** A stream of a log. */
 export class LogStream {
+  /** The endpoint that sends it. */
+  readonly endpoint: number;
   /** How long the service waits for a record before it ends the stream, in milliseconds. */
   readonly waitMs: number;
   readonly #pieces: ReadableStreamDefaultReader<Uint8Array>;
@@ -38,7 +40,8 @@ export class LogStream {
   /** What follows the last line. */
   #rest = new Uint8Array();
 
-  constructor(body: ReadableStream<Uint8Array>, stop: AbortController, silenceMs: number, waitMs: number) {
+  constructor(endpoint: number, body: ReadableStream<Uint8Array>, stop: AbortController, silenceMs: number, waitMs: number) {
+    this.endpoint = endpoint;
     this.#pieces = body.getReader();
     this.#stop = stop;
     this.#silenceMs = silenceMs;

@@ -14,6 +14,7 @@ import httpx
 from . import commit_batch, read_batch
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
+from .endpoints import Endpoints
 from .errors import Misuse
 from .exchange import NoReply, connection_options, http_options, no_reply
 from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
@@ -46,12 +47,16 @@ class Client:
     It connects on first use, and may be shared between threads.
 
     Arguments:
-        url: address of the service.
+        url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
+            separated by commas. One of them is in use at a time, the first one at the start. After a failure the next
+            one is, and remains so; what has no reply is sent again there, commits with the same ids.
         api_key: API key or token, sent as a bearer token.
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
-        timeout_s: timeout of each network operation, in addition to the time that the request itself may wait.
+        timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
+            endpoints share it: with three, the first one gets a third.
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        endpoint_cool_down_s: how long an endpoint that failed is passed over, if there are others.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
         coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
@@ -62,23 +67,26 @@ class Client:
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         *,
         api_key: str | None = None,
         ca_file: str | Path | None = None,
         client_name: str | None = None,
         timeout_s: float = 30.0,
         resolve_timeout_s: float = 30.0,
+        endpoint_cool_down_s: float = 10.0,
         retry: RetryPolicy | None = None,
         read_own_writes: bool = True,
         coalesce: bool = True,
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
-        one = connection_options(url, ca_file)
+        endpoints = Endpoints(url, endpoint_cool_down_s)
+        one = connection_options(endpoints.urls, ca_file)
         pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
-        self._http = httpx.Client(transport=pool, **http_options(url, api_key))
+        self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._service = Service(
+            endpoints,
             client_name=client_name,
             timeout_s=timeout_s,
             resolve_timeout_s=resolve_timeout_s,
@@ -96,6 +104,11 @@ class Client:
             kind: Coalescer(bounds, partial(self._send_items, send), _interrupted)
             for kind, (bounds, send) in kinds.items()
         }
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the endpoint in use."""
+        return self._service.endpoint
 
     def close(self) -> None:
         """Close the connections."""

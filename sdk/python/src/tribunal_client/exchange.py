@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -51,6 +51,8 @@ class NoReply:
     never_sent: bool
     untrusted: bool = False
     """TLS refused the server's certificate: a retry cannot help."""
+    problem: Problem | None = None
+    """If several endpoints were tried: the problem of one."""
 
 
 Reply = Answer[T] | Refusal | NoReply
@@ -107,8 +109,8 @@ def settled(reply: Reply[T]) -> T:
     match reply:
         case NoReply(text, _, True):
             raise Misuse(f"the server's certificate is not trusted: {text}; name its authority in `ca_file`")
-        case NoReply(text, _):
-            raise Unavailable(f"tribunal cannot be reached: {text}")
+        case NoReply(text, _, _, problem):
+            raise Unavailable(f"tribunal cannot be reached: {text}", problem)
         case Refusal(_, Problem() as problem):
             raise error_of(problem)
         case Refusal(status, _):
@@ -145,15 +147,12 @@ def http_options(url: str, api_key: str | None) -> dict[str, Any]:
     }
 
 
-def connection_options(url: str, ca_file: str | Path | None) -> dict[str, Any]:
+def connection_options(urls: Sequence[str], ca_file: str | Path | None) -> dict[str, Any]:
     """Return what the transport of one connection is created with."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
     return {
         "limits": httpx.Limits(max_connections=1, max_keepalive_connections=1),
         "trust_env": False,
-        "verify": False if parts.scheme == "http" else _trust(ca_file),
+        "verify": _trust(ca_file) if any(urlsplit(url).scheme == "https" for url in urls) else False,
     }
 
 

@@ -79,6 +79,7 @@ class Cursor:
         self._wait_s = wait_s
         self._page_max = page_max
         self._stream: LogStream | None = None
+        self._endpoint = 0
         self.offset = after
         """Position of the last record returned."""
         self.log_id = log
@@ -99,6 +100,9 @@ class Cursor:
                 shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
                 step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None)
             except Unavailable as error:
+                # The next stream continues after the same record elsewhere: all endpoints have the same log.
+                if self._stream is not None:
+                    self._service.endpoint_failed(self._endpoint)
                 yield from self._close()
                 failed += 1
                 pause = self._service.retry.wait_s(failed, error.retry_after_s)
@@ -127,8 +131,10 @@ class Cursor:
             yield from stream.close()
 
     def _open(self, wait_s: float) -> Flow[None]:
-        opened = yield from self._service.open_log(self._store, self.offset, self.log_id, self._page_max, wait_s)
-        self._stream = LogStream(opened, wait_s)
+        stream, self._endpoint = yield from self._service.open_log(
+            self._store, self.offset, self.log_id, self._page_max, wait_s
+        )
+        self._stream = LogStream(stream, wait_s)
 
     def _step(self, wait_s: float | None) -> Flow[LogRecord | Literal["further", "late", "idle", "limit"]]:
         """Take a line: a record, or the end of the stream, or another one; or none in time."""

@@ -15,6 +15,7 @@ from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
 from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
+from .failover import Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep
 from .ids import time_of
 from .keys import Key, normal, normals, percent_encoded
@@ -32,6 +33,7 @@ from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, ReadReques
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
+    from .endpoints import Endpoints
     from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
 T = TypeVar("T")
@@ -59,6 +61,7 @@ class Service:
 
     def __init__(
         self,
+        endpoints: Endpoints,
         *,
         client_name: str | None,
         timeout_s: float,
@@ -69,12 +72,22 @@ class Service:
         on_attempt: Callable[[Attempt], object] | None,
     ) -> None:
         self.retry = retry or RetryPolicy()
+        self._endpoints = endpoints
         self._client_name = UNSET if client_name is None else client_name
         self._timeout_s = timeout_s
         self._resolve_timeout_s = resolve_timeout_s
         self._session = Session() if read_own_writes else None
         self._coalesce = coalesce
         self._on_attempt = on_attempt or (lambda _: None)
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of the endpoint in use."""
+        return self._endpoints.urls[self._endpoints.in_use]
+
+    def endpoint_failed(self, endpoint: int) -> None:
+        """Record that an endpoint failed while it was answering."""
+        self._endpoints.failed(endpoint)
 
     def begin(self, options: BeginOptions) -> Flow[Begun]:
         """Begin a transaction at the service, which chooses the snapshots."""
@@ -168,7 +181,9 @@ class Service:
             traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
         )
         del request["json"]
-        return self._ask({**request, "content": item.body}, txn_commit._parse_response)
+        call = self._failover()
+        reply = yield from self._ask_on(call, {**request, "content": item.body}, txn_commit._parse_response)
+        return in_doubt(reply, maybe_taken=call.maybe_taken)
 
     def send_batch(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]]]:
         """Send commits as one batch. Return a reply to each, as if each had been a request of its own.
@@ -176,19 +191,54 @@ class Service:
         A batch that is too large, for example for a proxy, is sent as two halves; one whose form is refused, as single
         commits.
         """
-        try:
-            if len(items) == 1:
+        if len(items) == 1:
+            try:
                 return [(yield from self._send_commit(items[0]))]
-            reply = yield from self._ask(self._batch_request(items), outcomes)
-        except ServerMisbehaved as error:
-            return lost(str(error), len(items))
-        size = part_size(reply, len(items))
-        if size is None:
-            return split_reply(reply, len(items))
+            except ServerMisbehaved as error:
+                return lost(str(error), 1)
+        sent = yield from self._send_lines(items)
+        if not isinstance(sent, int):
+            return sent
         replies: list[Reply[TxnOutcome]] = []
-        for at in range(0, len(items), size):
-            replies.extend((yield from self.send_batch(items[at : at + size])))
+        for at in range(0, len(items), sent):
+            replies.extend((yield from self.send_batch(items[at : at + sent])))
         return replies
+
+    def _send_lines(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]] | int]:
+        """Send commits as one batch; those that an endpoint could not decide go to the next one.
+
+        Return how many commits to send together if the batch is refused as such.
+        """
+        call = self._failover()
+        replies: dict[int, Reply[TxnOutcome]] = {}
+        maybe_taken = [False] * len(items)
+        pending = list(range(len(items)))
+        while pending:
+            lines: list[Reply[TxnOutcome]]
+            try:
+                whole = yield from self._ask_on(call, self._batch_request([items[at] for at in pending]), outcomes)
+                reply = in_doubt(whole, maybe_taken=call.maybe_taken)
+                size = part_size(reply, len(items))
+                if size is not None and len(pending) == len(items):
+                    return size
+                lines = split_reply(reply, len(pending))
+                is_whole = not isinstance(reply, Answer)
+            except ServerMisbehaved as error:
+                lines, is_whole = lost(str(error), len(pending)), True
+            again: list[int] = []
+            failed: Failure | None = None
+            for at, line in zip(pending, lines, strict=True):
+                maybe_taken[at] |= call.maybe_taken
+                replies[at] = in_doubt(line, maybe_taken=maybe_taken[at])
+                failure = None if is_whole or call.is_single else failure_of(line)
+                if failure is not None:
+                    maybe_taken[at] |= failure.maybe_taken
+                    again.append(at)
+                    failed = failure
+            if failed is not None:
+                call.is_over(failed)
+            pending = again
+        return [replies[at] for at in range(len(items))]
 
     def _batch_request(self, items: Sequence[CommitItem]) -> dict[str, Any]:
         headers: dict[str, Any] = {"Content-Type": "application/x-ndjson"}
@@ -207,7 +257,9 @@ class Service:
         if len(traceparents) == 1 and None not in traceparents:
             request["headers"]["traceparent"] = traceparents.pop()
         request["content"] = body_of(request.pop("json"))
-        reply = yield from self._ask(request, batch_commit._parse_response)
+        call = self._failover()
+        whole = yield from self._ask_on(call, request, batch_commit._parse_response)
+        reply = in_doubt(whole, maybe_taken=call.maybe_taken)
         lost = lost_by(reply)
         results: list[Result] = []
         if lost is not None:
@@ -223,7 +275,13 @@ class Service:
         headers = reply.headers if isinstance(reply, Answer) else {}
         for commit, answer in zip(commits, answers, strict=True):
             try:
-                results.append((yield from self._decided(commit.txn_id, single(answer, headers))))
+                one = in_doubt(single(answer, headers), maybe_taken=call.maybe_taken)
+                # One that the endpoint could not decide is sent again, if there are others.
+                failure = None if call.is_single else failure_of(one)
+                if failure is not None:
+                    again = yield from self._send_commit(commit_item(commit))
+                    one = in_doubt(again, maybe_taken=failure.maybe_taken)
+                results.append((yield from self._decided(commit.txn_id, one)))
             except (ClientMistake, Unavailable, OutcomeUnknown) as error:
                 results.append(error)
         return results
@@ -312,8 +370,10 @@ class Service:
         """Return the state of all stores of the namespace."""
         return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
 
-    def open_log(self, store: str, after: int, log: str | None, limit: int | None, wait_s: float) -> Flow[Any]:
-        """Open a stream of a log."""
+    def open_log(
+        self, store: str, after: int, log: str | None, limit: int | None, wait_s: float
+    ) -> Flow[tuple[Any, int]]:
+        """Open a stream of a log. Return it, and the endpoint that sends it."""
         request = log_pull._get_kwargs(
             store=store,
             after=str(after),
@@ -323,12 +383,20 @@ class Service:
             heartbeat_ms=_ms(HEARTBEAT_S),
         )
         request["headers"]["accept"] = "application/x-ndjson"
-        opened = yield Open(request, self._timeout_s, self._timeout_s + HEARTBEAT_S)
-        if isinstance(opened, NoReply):
-            settled(opened)
-        if isinstance(opened, httpx.Response):
-            settled(refusal_of(opened))
-        return opened
+        call = self._failover()
+        reply: Reply[Any] | None
+        while (timeout_s := (yield from call.next())) is not None:
+            silence_s = self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S
+            opened = yield Open(call.addressed(request), timeout_s, silence_s)
+            if isinstance(opened, NoReply):
+                reply = opened
+            else:
+                reply = refusal_of(opened) if isinstance(opened, httpx.Response) else None
+            if call.is_over(None if reply is None else failure_of(reply)):
+                if reply is not None:
+                    settled(reply)
+                return opened, call.endpoint
+        return settled(call.exhausted())
 
     def retrying(self, read: Callable[[], Flow[T]]) -> Flow[T]:
         """Repeat a read while the service is unavailable."""
@@ -366,7 +434,18 @@ class Service:
         raise OutcomeUnknown(txn_id, lost)
 
     def _ask(self, request: dict[str, Any], parse: Callable[..., T | Problem], wait_s: float = 0) -> Flow[Reply[T]]:
-        return ask(request, parse, self._timeout_s + wait_s)
+        return self._ask_on(self._failover(wait_s), request, parse)
+
+    def _ask_on(self, call: Failover, request: dict[str, Any], parse: Callable[..., T | Problem]) -> Flow[Reply[T]]:
+        """Send a request to one endpoint after another, until one answers or no attempt is left."""
+        while (timeout_s := (yield from call.next())) is not None:
+            reply = yield from ask(call.addressed(request), parse, timeout_s)
+            if call.is_over(failure_of(reply)):
+                return reply
+        return call.exhausted()
+
+    def _failover(self, wait_s: float = 0) -> Failover:
+        return Failover(self._endpoints, self.retry, wait_s, self._timeout_s)
 
     def _recorded(self, decided: Verdict) -> Verdict:
         """Record a commit in the session."""

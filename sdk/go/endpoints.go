@@ -1,0 +1,101 @@
+package tribunal
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// endpoints are those of one service, all equal: which one is in use, and which ones failed recently.
+//
+// One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
+// passed over until its cool-down has passed, unless all of them have failed.
+type endpoints struct {
+	// urls is not empty.
+	urls     []string
+	coolDown time.Duration
+
+	mutex    sync.Mutex
+	inUse    int
+	failedAt []time.Time
+}
+
+// newEndpoints takes URLs apart that are separated by commas. A URL that is named twice counts once.
+func newEndpoints(servers []string, coolDown time.Duration) (*endpoints, error) {
+	e := &endpoints{coolDown: coolDown}
+	for _, server := range servers {
+		for one := range strings.SplitSeq(server, ",") {
+			one = strings.TrimRight(strings.TrimSpace(one), "/")
+			if parsed, err := url.Parse(one); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+				return nil, misuse("%q is not of the form http://host:port or https://host:port", one)
+			}
+			if !slices.Contains(e.urls, one) {
+				e.urls = append(e.urls, one)
+			}
+		}
+	}
+	if len(e.urls) == 0 {
+		return nil, misuse("a client needs the URL of at least one endpoint")
+	}
+	e.failedAt = make([]time.Time, len(e.urls))
+	return e, nil
+}
+
+// current returns the endpoint in use.
+func (e *endpoints) current() int {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.inUse
+}
+
+// choose returns the endpoint to try now of those that are allowed: the one in use or the first one after it, if possible
+// one that has not failed recently.
+func (e *endpoints) choose(isAllowed func(int) bool) (int, bool) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	return e.chosen(isAllowed)
+}
+
+func (e *endpoints) chosen(isAllowed func(int) bool) (int, bool) {
+	chosen, found := 0, false
+	for n := range e.urls {
+		at := (e.inUse + n) % len(e.urls)
+		switch {
+		case !isAllowed(at):
+		case !e.cools(at):
+			return at, true
+		case !found:
+			chosen, found = at, true
+		}
+	}
+	return chosen, found
+}
+
+// failed records that an endpoint failed: another one is in use from now on, if there is another.
+func (e *endpoints) failed(at int) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.failedAt[at] = time.Now()
+	if e.inUse != at {
+		return
+	}
+	if other, found := e.chosen(func(other int) bool { return other != at }); found {
+		e.inUse = other
+	}
+}
+
+// works records that an endpoint has answered. It is in use from now on if the one in use has failed.
+func (e *endpoints) works(at int) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.failedAt[at] = time.Time{}
+	if e.cools(e.inUse) {
+		e.inUse = at
+	}
+}
+
+func (e *endpoints) cools(at int) bool {
+	return !e.failedAt[at].IsZero() && time.Since(e.failedAt[at]) < e.coolDown
+}

@@ -1,0 +1,184 @@
+package tribunal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// roundsMax is how often one of several endpoints gets a call.
+const roundsMax = 2
+
+// failure is why an endpoint has not answered a request.
+type failure struct {
+	err error
+	// maybeTaken is set if the request may have taken effect.
+	maybeTaken bool
+	untrusted  bool
+	problem    *Problem
+}
+
+// failureOf returns why a reply is none: the connection failed, or the endpoint is unavailable; nil if it is one.
+// "overloaded" is an answer: the same load would follow to the next endpoint.
+func failureOf[T any](a reply[T]) *failure {
+	if a.err != nil && !a.garbled {
+		return &failure{a.err, !a.neverSent, a.untrusted, a.problem}
+	}
+	if !slices.Contains([]int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status) {
+		return nil
+	}
+	failed := &failure{fmt.Errorf("status %d", a.status), a.status != http.StatusServiceUnavailable, false, a.problem}
+	if a.problem != nil {
+		if !a.problem.Retryable || a.problem.Code == "overloaded" {
+			return nil
+		}
+		failed.err = fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail)
+	}
+	return failed
+}
+
+// inDoubt returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does
+// not tell what became of that.
+func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
+	switch {
+	case !maybeTaken || a.data != nil || a.garbled:
+		return a
+	case a.err != nil:
+		return reply[T]{err: a.err}
+	case a.problem != nil:
+		return reply[T]{err: fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail)}
+	}
+	return reply[T]{err: fmt.Errorf("status %d", a.status)}
+}
+
+// failover has the attempts of one call on the endpoints of a service: where to send it next, for how long, and when to
+// give up. With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every
+// request of this client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+type failover struct {
+	endpoints *endpoints
+	retry     RetryPolicy
+	// wait is how long the request itself may wait.
+	wait     time.Duration
+	deadline time.Time
+	// at is the endpoint of the latest attempt.
+	at       int
+	tried    []int
+	failures []*failure
+	// maybeTaken is set if some attempt may have taken effect.
+	maybeTaken bool
+}
+
+// failover begins a call that may take the client's timeout, in addition to the time that the request itself may wait.
+func (c *Client) failover(wait time.Duration) *failover {
+	wait, count := max(wait, 0), len(c.endpoints.urls)
+	return &failover{
+		endpoints: c.endpoints, retry: c.options.Retry, wait: wait, deadline: time.Now().Add(wait + c.options.Timeout),
+		tried: make([]int, count), failures: make([]*failure, count),
+	}
+}
+
+func (f *failover) isSingle() bool { return len(f.tried) == 1 }
+
+// next chooses the endpoint of the next attempt, after a wait if all have had their turn. It returns the timeout of the
+// attempt, and false if none is left.
+func (f *failover) next(ctx context.Context) (time.Duration, bool) {
+	round := slices.Min(f.tried)
+	if round >= roundsMax || f.isSingle() && round > 0 {
+		return 0, false
+	}
+	inTurn := func(tried int) bool { return tried != round && tried != roundsMax }
+	if round > 0 && !slices.ContainsFunc(f.tried, inTurn) {
+		pause, again := f.retry.wait(round, f.retryAfter())
+		if !again || !time.Now().Add(pause).Before(f.deadline) || sleep(ctx, pause) != nil {
+			return 0, false
+		}
+	}
+	left := max(time.Until(f.deadline), 0)
+	if left == 0 && slices.Max(f.tried) > 0 {
+		return 0, false
+	}
+	at, found := f.endpoints.choose(func(at int) bool { return f.tried[at] == round })
+	if !found {
+		return 0, false
+	}
+	// Whatever else may be tried in this round gets its share of the time.
+	others := 0
+	for _, tried := range f.tried {
+		if tried == round {
+			others++
+		}
+	}
+	f.at = at
+	f.tried[at]++
+	return min(left, f.wait+max(left-f.wait, 0)/time.Duration(others)), true
+}
+
+// isOver records how the latest attempt ended. It returns whether its reply is that of the call, and no other is to be
+// tried.
+func (f *failover) isOver(failed *failure) bool {
+	if failed == nil {
+		f.endpoints.works(f.at)
+		return true
+	}
+	if failed.problem != nil && failed.problem.Code == "store_lagging" {
+		// It works: it has waited for what the request must see.
+		f.tried[f.at] = roundsMax
+	} else {
+		f.endpoints.failed(f.at)
+	}
+	f.failures[f.at] = failed
+	if !f.isSingle() && failed.maybeTaken {
+		f.maybeTaken = true
+	}
+	return f.isSingle()
+}
+
+// retryAfter returns the shortest wait that an endpoint asked for.
+func (f *failover) retryAfter() time.Duration {
+	asked := time.Duration(0)
+	for _, failed := range f.failures {
+		if failed == nil || failed.problem == nil || failed.problem.RetryAfterMs == nil {
+			continue
+		}
+		if wait := time.Duration(*failed.problem.RetryAfterMs) * time.Millisecond; asked == 0 || wait < asked {
+			asked = wait
+		}
+	}
+	return asked
+}
+
+// exhausted returns what came of the call after no attempt is left.
+func exhausted[T any](f *failover) reply[T] {
+	var failures []failure
+	reasons := make([]error, len(f.failures))
+	answer := reply[T]{neverSent: !f.maybeTaken, untrusted: true}
+	for at, failed := range f.failures {
+		if failed == nil {
+			continue
+		}
+		failures = append(failures, *failed)
+		reasons[at] = failed.err
+		answer.untrusted = answer.untrusted && failed.untrusted
+		if answer.problem == nil {
+			answer.problem = failed.problem
+		}
+	}
+	answer.untrusted = answer.untrusted && len(failures) > 0
+	answer.err = noneAnswered(f.endpoints.urls, reasons)
+	return answer
+}
+
+// noneAnswered names each endpoint that failed, and its reason.
+func noneAnswered(urls []string, reasons []error) error {
+	var each []string
+	for at, reason := range reasons {
+		if reason != nil {
+			each = append(each, urls[at]+": "+reason.Error())
+		}
+	}
+	return errors.New("no endpoint has answered: " + strings.Join(each, "; "))
+}

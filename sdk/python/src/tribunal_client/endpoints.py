@@ -1,0 +1,72 @@
+"""The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
+
+One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
+passed over until its cool-down has passed, unless all of them have failed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from .errors import Misuse
+
+
+class Endpoints:
+    """The endpoints of one service, all equal. Shared by threads."""
+
+    def __init__(self, urls: str | Sequence[str], cool_down_s: float) -> None:
+        """Take URLs apart that are separated by commas. A URL that is named twice counts once."""
+        each = [urls] if isinstance(urls, str) else urls
+        stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))
+        self.urls = list(dict.fromkeys(stripped))
+        for url in self.urls:
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
+        if not self.urls:
+            raise Misuse("a client needs the URL of at least one endpoint")
+        self._cool_down_s = cool_down_s
+        self._failed_at: list[float | None] = [None] * len(self.urls)
+        self._in_use = 0
+        self._lock = threading.Lock()
+
+    @property
+    def in_use(self) -> int:
+        """The endpoint in use."""
+        return self._in_use
+
+    def choose(self, is_allowed: Callable[[int], bool]) -> int | None:
+        """Return the endpoint to try now of those that are allowed.
+
+        It is the one in use or the first one after it, if possible one that has not failed recently.
+        """
+        with self._lock:
+            return self._chosen(is_allowed)
+
+    def failed(self, at: int) -> None:
+        """Record that an endpoint failed: another one is in use from now on, if there is another."""
+        with self._lock:
+            self._failed_at[at] = time.monotonic()
+            if self._in_use == at:
+                other = self._chosen(lambda other: other != at)
+                self._in_use = at if other is None else other
+
+    def works(self, at: int) -> None:
+        """Record that an endpoint has answered. It is in use from now on if the one in use has failed."""
+        with self._lock:
+            self._failed_at[at] = None
+            if self._cools(self._in_use):
+                self._in_use = at
+
+    def _chosen(self, is_allowed: Callable[[int], bool]) -> int | None:
+        count = len(self.urls)
+        in_turn = [at for n in range(count) if is_allowed(at := (self._in_use + n) % count)]
+        rested = [at for at in in_turn if not self._cools(at)]
+        return next(iter(rested or in_turn), None)
+
+    def _cools(self, at: int) -> bool:
+        failed_at = self._failed_at[at]
+        return failed_at is not None and time.monotonic() - failed_at < self._cool_down_s

@@ -1,0 +1,155 @@
+"""One call on the endpoints of a service: where to send it next, for how long, and when to give up.
+
+With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every request of
+this client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .exchange import NoReply, Refusal, Reply
+from .flow import Flow, Sleep
+from .wire.types import Unset
+
+if TYPE_CHECKING:
+    from .endpoints import Endpoints
+    from .retry import RetryPolicy
+    from .wire.models import Problem
+
+T = TypeVar("T")
+
+_ROUNDS_MAX = 2
+"""How often one of several endpoints gets a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an endpoint has not answered a request."""
+
+    text: str
+    maybe_taken: bool
+    """The request may have taken effect."""
+    untrusted: bool = False
+    """TLS refused the certificate."""
+    problem: Problem | None = None
+
+
+def failure_of(reply: Reply[Any]) -> Failure | None:
+    """Return why a reply is none: the connection failed, or the endpoint is unavailable.
+
+    `overloaded` is an answer: the same load would follow to the next endpoint.
+    """
+    match reply:
+        case NoReply(text, never_sent, untrusted, problem):
+            return Failure(text, not never_sent, untrusted, problem)
+        case Refusal(502 | 503 | 504 as status, None):
+            return Failure(f"status {status}", status != 503)
+        case Refusal(502 | 503 | 504 as status, problem) if problem is not None:
+            if not problem.retryable or problem.code == "overloaded":
+                return None
+            return Failure(f"{status} {problem.code}: {problem.detail}", status != 503, problem=problem)
+    return None
+
+
+def in_doubt(reply: Reply[T], *, maybe_taken: bool) -> Reply[T]:
+    """Return the reply to a commit of which another copy may have been taken in elsewhere.
+
+    A refusal of this one does not tell what became of that.
+    """
+    match reply:
+        case Refusal(status, problem) if maybe_taken:
+            return NoReply(f"status {status}" if problem is None else f"{status} {problem.code}", never_sent=False)
+        case NoReply(text) if maybe_taken:
+            return NoReply(text, never_sent=False)
+        case _:
+            return reply
+
+
+class Failover:
+    """The attempts of one call."""
+
+    def __init__(self, endpoints: Endpoints, retry: RetryPolicy, wait_s: float, timeout_s: float) -> None:
+        """Begin a call that may take `timeout_s`, in addition to the time that the request itself may wait."""
+        self._endpoints = endpoints
+        self._retry = retry
+        self._wait_s = wait_s
+        self._deadline = time.monotonic() + wait_s + timeout_s
+        self._tried = [0] * len(endpoints.urls)
+        self._failures: list[Failure | None] = [None] * len(endpoints.urls)
+        self.is_single = len(endpoints.urls) == 1
+        """Whether there is only one endpoint."""
+        self.endpoint = 0
+        """The endpoint of the latest attempt."""
+        self.maybe_taken = False
+        """Whether some attempt may have taken effect."""
+
+    def next(self) -> Flow[float | None]:
+        """Choose the endpoint of the next attempt, after a wait if all have had their turn.
+
+        Return the timeout of the attempt in seconds; `None` if none is left.
+        """
+        turn = min(self._tried)
+        if turn >= (1 if self.is_single else _ROUNDS_MAX):
+            return None
+        if turn > 0 and all(tried in (turn, _ROUNDS_MAX) for tried in self._tried):
+            pause = self._retry.wait_s(turn, self._retry_after_s())
+            if pause is None or time.monotonic() + pause >= self._deadline:
+                return None
+            yield Sleep(pause)
+        left = max(0.0, self._deadline - time.monotonic())
+        if left == 0 and any(self._tried):
+            return None
+        at = self._endpoints.choose(lambda one: self._tried[one] == turn)
+        if at is None:
+            return None
+        # Whatever else may be tried in this round gets its share of the time.
+        others = self._tried.count(turn)
+        self.endpoint = at
+        self._tried[at] += 1
+        return min(left, self._wait_s + max(0.0, left - self._wait_s) / others)
+
+    def addressed(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a request with the endpoint of the latest attempt."""
+        if self.is_single:
+            return request
+        return {**request, "url": self._endpoints.urls[self.endpoint] + request["url"]}
+
+    def is_over(self, failure: Failure | None) -> bool:
+        """Record how the latest attempt ended. Return whether its reply is that of the call."""
+        if failure is None:
+            self._endpoints.works(self.endpoint)
+            return True
+        if failure.problem is not None and failure.problem.code == "store_lagging":
+            # It works: it has waited for what the request must see.
+            self._tried[self.endpoint] = _ROUNDS_MAX
+        else:
+            self._endpoints.failed(self.endpoint)
+        self._failures[self.endpoint] = failure
+        self.maybe_taken |= failure.maybe_taken and not self.is_single
+        return self.is_single
+
+    def exhausted(self) -> NoReply:
+        """Return what came of the call after no attempt is left."""
+        failures = [failure for failure in self._failures if failure is not None]
+        each = zip(self._endpoints.urls, self._failures, strict=True)
+        # Failures of the network name the endpoint already.
+        reasons = "; ".join(
+            failure.text if failure.text.startswith(url) else f"{url}: {failure.text}"
+            for url, failure in each
+            if failure is not None
+        )
+        return NoReply(
+            f"no endpoint has answered: {reasons}",
+            never_sent=not self.maybe_taken,
+            untrusted=all(failure.untrusted for failure in failures),
+            problem=next((failure.problem for failure in failures if failure.problem is not None), None),
+        )
+
+    def _retry_after_s(self) -> float:
+        """Return the shortest wait that an endpoint asked for."""
+        problems = (failure.problem for failure in self._failures if failure is not None)
+        asked = (problem.retry_after_ms for problem in problems if problem is not None)
+        return min((ms / 1000 for ms in asked if not isinstance(ms, Unset)), default=0.0)

@@ -1,0 +1,250 @@
+//! One call on the endpoints of a service: where to send it next, for how long, and when to give up.
+//!
+//! With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds; a request that may
+//! have taken effect is repeated only if a repetition has no further effect. Invariant: no endpoint gets a call more often
+//! than [`ROUNDS_MAX`] times, and none after the deadline.
+
+use std::time::{Duration, Instant};
+
+use hyper::{Method, StatusCode};
+use tribunal_api::Problem;
+
+use crate::RetryPolicy;
+use crate::connection::{Answer, NoAnswer};
+use crate::endpoints::Endpoints;
+
+/// How often one of several endpoints gets a call.
+pub(crate) const ROUNDS_MAX: u32 = 2;
+
+/// When a request may be sent again, to another endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Only if it certainly was not taken in: a second one may have another effect.
+    IfNotTaken,
+    /// Always: it changes nothing, or the same.
+    Always,
+    /// Always: its transaction is decided once, by its id. If one copy may have been taken in, only a verdict tells what became
+    /// of it.
+    Commit,
+}
+
+impl Repeat {
+    /// Returns how a request may be repeated.
+    pub(crate) fn of(method: &Method, path: &str) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
+        match path.strip_prefix("/v1/txns") {
+            Some(rest) if *method == Method::POST && rest.ends_with("commit") => Repeat::Commit,
+            Some(_) => Repeat::Always,
+            None if *method == Method::GET || *method == Method::PUT || path.ends_with("/rows/read") => Repeat::Always,
+            None => Repeat::IfNotTaken,
+        }
+    }
+}
+
+/// Why an endpoint has not answered a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    text: String,
+    /// The request may have taken effect.
+    pub maybe_taken: bool,
+    /// A retry there cannot help.
+    hopeless: bool,
+    retry_after: Option<Duration>,
+    /// The endpoint works, but has not yet applied what the request must see. It has waited for that.
+    lags: bool,
+}
+
+impl Failure {
+    /// Returns why a reply is none: the connection failed, or the endpoint is unavailable.
+    pub(crate) fn of_reply(reply: &Result<Answer, NoAnswer>) -> Option<Self> {
+        match reply {
+            Ok(answer) => {
+                let problem = || serde_json::from_slice(&answer.body).ok();
+                Failure::of_status(answer.status, problem)
+            }
+            Err(lost) => Some(Failure::of_lost(lost)),
+        }
+    }
+
+    pub(crate) fn of_lost(lost: &NoAnswer) -> Self {
+        let (text, hopeless) = (lost.text.clone(), lost.hopeless);
+        Failure { text, maybe_taken: !lost.never_sent, hopeless, retry_after: lost.retry_after, lags: false }
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns why a problem in place of one commit's outcome is none.
+    pub(crate) fn of_problem(problem: &Problem) -> Option<Self> {
+        let status = StatusCode::from_u16(problem.status).ok()?;
+        Failure::of_status(status, || Some(problem.clone()))
+    }
+
+    /// `overloaded` is an answer: the same load would follow to the next endpoint.
+    fn of_status(status: StatusCode, problem: impl FnOnce() -> Option<Problem>) -> Option<Self> {
+        let maybe_taken = match status {
+            StatusCode::SERVICE_UNAVAILABLE => false,
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => true,
+            _ => return None,
+        };
+        let mut failure =
+            Failure { text: status.to_string(), maybe_taken, hopeless: false, retry_after: None, lags: false };
+        if let Some(problem) = problem() {
+            if !problem.retryable || problem.code == "overloaded" {
+                return None;
+            }
+            failure.text = format!("{} {}: {}", status.as_u16(), problem.code, problem.detail);
+            failure.retry_after = problem.retry_after_ms.map(|ms| Duration::from_millis(ms.into()));
+            failure.lags = problem.code == "store_lagging";
+        }
+        Some(failure)
+    }
+}
+
+/// The attempts of one call.
+pub(crate) struct Failover<'e> {
+    endpoints: &'e Endpoints,
+    retry: RetryPolicy,
+    repeat: Repeat,
+    /// How long the request itself may wait.
+    wait: Duration,
+    deadline: Instant,
+    /// The endpoint of the latest attempt.
+    at: usize,
+    tried: Vec<u32>,
+    /// The latest failure of each endpoint.
+    failures: Vec<Option<Failure>>,
+    maybe_taken: bool,
+}
+
+impl<'e> Failover<'e> {
+    /// Begins a call that may take `timeout`, in addition to the time that the request itself may wait.
+    pub(crate) fn new(
+        endpoints: &'e Endpoints,
+        retry: RetryPolicy,
+        repeat: Repeat,
+        wait: Duration,
+        timeout: Duration,
+    ) -> Self {
+        let (at, count) = (endpoints.in_use(), endpoints.urls().len());
+        Failover {
+            endpoints,
+            retry,
+            repeat,
+            wait,
+            deadline: Instant::now() + wait + timeout,
+            at,
+            tried: vec![0; count],
+            failures: vec![None; count],
+            maybe_taken: false,
+        }
+    }
+
+    /// Whether there is only one endpoint.
+    pub(crate) fn is_single(&self) -> bool {
+        self.tried.len() == 1
+    }
+
+    /// Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt;
+    /// `None` if none is left.
+    pub(crate) async fn next(&mut self) -> Option<Duration> {
+        let rounds_max = if self.is_single() { 1 } else { ROUNDS_MAX };
+        let round = self.tried.iter().copied().min().filter(|round| *round < rounds_max)?;
+        if round > 0 && self.tried.iter().all(|tried| *tried == round || *tried == ROUNDS_MAX) {
+            let asked = self.failures.iter().flatten().filter_map(|failure| failure.retry_after).min();
+            let wait = self.retry.wait(round, asked)?;
+            if Instant::now() + wait >= self.deadline {
+                return None;
+            }
+            tokio::time::sleep(wait).await;
+        }
+        let now = Instant::now();
+        let left = self.deadline.saturating_duration_since(now);
+        let is_first = self.tried.iter().all(|tried| *tried == 0);
+        if left.is_zero() && !is_first {
+            return None;
+        }
+        self.at = self.endpoints.choose(|at| self.tried[at] == round, now)?;
+        // Whatever else may be tried in this round gets its share of the time.
+        let others = self.tried.iter().filter(|tried| **tried == round).count();
+        self.tried[self.at] += 1;
+        if self.repeat == Repeat::IfNotTaken {
+            return Some(left);
+        }
+        let share = left.saturating_sub(self.wait) / u32::try_from(others).unwrap_or(u32::MAX);
+        Some((self.wait + share).min(left))
+    }
+
+    /// The endpoint of the latest attempt.
+    pub(crate) fn endpoint(&self) -> usize {
+        self.at
+    }
+
+    pub(crate) fn url(&self) -> &'e str {
+        &self.endpoints.urls()[self.at]
+    }
+
+    /// Whether some attempt may have taken effect.
+    pub(crate) fn maybe_taken(&self) -> bool {
+        self.maybe_taken
+    }
+
+    /// Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried.
+    pub(crate) fn is_over(&mut self, failure: Option<Failure>) -> bool {
+        let now = Instant::now();
+        let Some(failure) = failure else {
+            self.endpoints.works(self.at, now);
+            return true;
+        };
+        let is_over = self.is_single() || self.repeat == Repeat::IfNotTaken && failure.maybe_taken;
+        if failure.lags {
+            self.tried[self.at] = ROUNDS_MAX;
+        } else {
+            self.endpoints.failed(self.at, now);
+        }
+        if !is_over {
+            self.maybe_taken |= failure.maybe_taken;
+        }
+        self.failures[self.at] = Some(failure);
+        is_over
+    }
+
+    /// Returns the reply of the call, given that of the attempt that ended it. A refusal tells nothing of a commit that an
+    /// earlier attempt may have brought elsewhere.
+    pub(crate) fn reply(&self, reply: Result<Answer, NoAnswer>) -> Result<Answer, NoAnswer> {
+        match &reply {
+            Ok(answer) if self.repeat == Repeat::Commit && self.maybe_taken && !answer.status.is_success() => {
+                let text = format!("{}: {}; before: {}", self.url(), answer.status, self.failures());
+                Err(NoAnswer::lost(text))
+            }
+            _ => reply,
+        }
+    }
+
+    /// Returns what came of the call after no attempt is left.
+    pub(crate) fn exhausted(&self) -> NoAnswer {
+        let failures = || self.failures.iter().flatten();
+        NoAnswer {
+            text: format!("no endpoint has answered: {}", self.failures()),
+            never_sent: !self.maybe_taken,
+            hopeless: failures().all(|failure| failure.hopeless),
+            retry_after: failures().filter_map(|failure| failure.retry_after).min(),
+        }
+    }
+
+    fn failures(&self) -> String {
+        let texts: Vec<_> = self.failures.iter().map(|failure| Some(failure.as_ref()?.text.clone())).collect();
+        listed(self.endpoints.urls(), &texts)
+    }
+}
+
+/// Lists each endpoint that failed with its reason.
+pub(crate) fn listed(urls: &[String], reasons: &[Option<String>]) -> String {
+    let each = urls.iter().zip(reasons).filter_map(|(url, reason)| {
+        let text = reason.as_deref()?;
+        // Failures of a connection name the endpoint already.
+        Some(if text.starts_with(url.as_str()) { text.to_owned() } else { format!("{url}: {text}") })
+    });
+    each.collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,456 @@
+//! The client against several endpoints, some of which fail: services over HTTP that reply by a script.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tribunal_client::{
+    BeginOptions, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, PreparedCommit, RetryPolicy,
+};
+
+/// What an endpoint does with a request.
+enum Reply {
+    Json(u16, Value),
+    /// It responds with these lines.
+    Lines(Vec<Value>),
+    /// It reads the request and closes the connection.
+    Lost,
+    /// It reads the request and never responds.
+    Silent,
+}
+
+/// A request as it arrived: its path and its body.
+type Asked = (String, String);
+
+struct Endpoint {
+    url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Endpoint {
+    /// Starts an endpoint that replies by `script`, which gets the kind of a request, the ids in it and how many requests came
+    /// before.
+    async fn start(script: impl Fn(&str, &[String], usize) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let (script, log) = (Arc::new(script), Arc::clone(&asked));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (script, log) = (Arc::clone(&script), Arc::clone(&log));
+                    async move { respond(request, &*script, &log).await }
+                });
+                tokio::spawn(async move {
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        Endpoint { url, asked }
+    }
+
+    async fn that_commits() -> Self {
+        Endpoint::start(|kind, ids, _| works(kind, ids)).await
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().expect("no test panics with it").clone()
+    }
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    script: &(impl Fn(&str, &[String], usize) -> Reply + Send + Sync),
+    log: &Mutex<Vec<Asked>>,
+) -> Result<Response<Full<Bytes>>, &'static str> {
+    let path = request.uri().to_string();
+    let kind = kind_of(&path);
+    // A stream is read up to its first line: its end comes only after the replies.
+    let mut body = request.into_body();
+    let mut text = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        text.extend_from_slice(&frame.into_data().unwrap_or_default());
+        if kind == "stream" && text.ends_with(b"\n") {
+            break;
+        }
+    }
+    let text = String::from_utf8(text).expect("JSON");
+    let before = {
+        let mut log = log.lock().expect("no test panics with it");
+        log.push((path.clone(), text.clone()));
+        log.len() - 1
+    };
+    let (status, text) = match script(kind, &ids_of(&path, &text), before) {
+        Reply::Json(status, body) => (status, body.to_string()),
+        Reply::Lines(lines) => (200, lines.iter().map(|line| format!("{line}\n")).collect()),
+        Reply::Lost => return Err("lost"),
+        Reply::Silent => {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            return Err("silent");
+        }
+    };
+    Ok(Response::builder().status(status).body(Full::new(Bytes::from(text))).expect("a response"))
+}
+
+fn kind_of(path: &str) -> &'static str {
+    match path {
+        "/v1/txns" => "begin",
+        "/v1/txns/stream" => "stream",
+        "/v1/txns/batch-commit" => "batch",
+        path if path.ends_with("/commit") => "commit",
+        path if path.starts_with("/v1/log") => "log",
+        path if path.starts_with("/v1/txns/") => "status",
+        _ => "other",
+    }
+}
+
+/// The ids of the commits of a request: in its lines, or in its path.
+fn ids_of(path: &str, body: &str) -> Vec<String> {
+    let ids = |line: &str| Some(serde_json::from_str::<Value>(line).ok()?["txn_id"].as_str()?.to_owned());
+    let of_path = || path.split(['/', '?']).nth(3).unwrap_or_default().to_owned();
+    match kind_of(path) {
+        "batch" | "stream" => body.lines().filter_map(ids).collect(),
+        _ => vec![of_path()],
+    }
+}
+
+fn committed(id: &str) -> Value {
+    json!({ "status": "committed", "txn_id": id, "epoch": "9", "csn": "7", "version": "5", "lsn": { "kv": "3" } })
+}
+
+fn problem(status: u16, code: &str) -> Value {
+    json!({ "type": "about:blank", "title": "x", "status": status, "detail": "says so", "code": code,
+        "retryable": status >= 500, "errors": [] })
+}
+
+fn refused(status: u16, code: &str) -> Reply {
+    Reply::Json(status, problem(status, code))
+}
+
+fn works(kind: &str, ids: &[String]) -> Reply {
+    match kind {
+        "begin" => Reply::Json(
+            201,
+            json!({ "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", "snapshots": { "kv": "7" }, "epoch": "8",
+                "expires_at": "2026-01-01T00:00:00Z", "session": "s" }),
+        ),
+        "commit" | "status" => Reply::Json(200, committed(&ids[0])),
+        "batch" | "stream" => Reply::Lines(ids.iter().map(|id| committed(id)).collect()),
+        _ => Reply::Json(200, json!({ "stores": [] })),
+    }
+}
+
+/// The URL of an endpoint that nobody listens on.
+async fn dead() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let address: SocketAddr = listener.local_addr().expect("bound");
+    format!("http://{address}")
+}
+
+fn options() -> ClientOptions {
+    ClientOptions {
+        timeout: Duration::from_secs(6),
+        resolve_timeout: Duration::from_millis(300),
+        retry: RetryPolicy { attempts_max: 4, ..RetryPolicy::default() },
+        ..ClientOptions::default()
+    }
+}
+
+fn client(urls: &[&str], options: ClientOptions) -> Client {
+    Client::with_endpoints(urls, options).expect("URLs")
+}
+
+fn prepared(client: &Client) -> PreparedCommit {
+    let mut txn = client.begin_local(IsolationLevel::Serializable);
+    txn.add("kv", "n", 1).expect("a number");
+    txn.prepare()
+}
+
+#[track_caller]
+fn assert_committed(outcome: Result<Outcome, Error>, prepared: &PreparedCommit) {
+    match outcome {
+        Ok(Outcome::Committed(committed)) => assert_eq!(committed.txn_id, prepared.txn_id),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_dead_endpoint_is_passed_over_and_the_next_one_stays_in_use() {
+    let (first, second) = (dead().await, Endpoint::that_commits().await);
+    // As in the variable `TRIBUNAL_URL`.
+    let client = Client::with_options(&format!("{first},{}", second.url), options()).expect("URLs");
+    assert_eq!((client.url(), client.endpoint()), (format!("{first},{}", second.url).as_str(), first.as_str()));
+    client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+    let commit = prepared(&client);
+    assert_committed(client.commit(&commit).await, &commit);
+    assert_eq!(client.endpoint(), second.url);
+    assert_eq!(second.asked().len(), 2);
+}
+
+#[tokio::test]
+async fn an_unavailable_endpoint_is_left_until_its_cool_down_has_passed() {
+    let first = Endpoint::start(|kind, ids, before| match before {
+        0 => refused(503, "stopping"),
+        _ => works(kind, ids),
+    })
+    .await;
+    // The second one fails at its third request.
+    let second = Endpoint::start(|kind, ids, before| match before {
+        0 | 1 => works(kind, ids),
+        _ => refused(503, "unavailable"),
+    })
+    .await;
+    let third = Endpoint::that_commits().await;
+    let cool_down = Duration::from_millis(300);
+    let client =
+        client(&[&first.url, &second.url, &third.url], ClientOptions { endpoint_cool_down: cool_down, ..options() });
+    let counts = || [first.asked().len(), second.asked().len(), third.asked().len()];
+    client.stores().await.expect("the second one answers");
+    client.stores().await.expect("it stays in use");
+    assert_eq!(counts(), [1, 2, 0]);
+    client.stores().await.expect("the third one answers");
+    assert_eq!(counts(), [1, 3, 1], "the first one has failed shortly before");
+    tokio::time::sleep(cool_down).await;
+    client.stores().await.expect("the third one stays in use");
+    assert_eq!(counts(), [1, 3, 2], "although the first one may be tried again");
+    assert_eq!(client.endpoint(), third.url);
+}
+
+#[tokio::test]
+async fn a_failed_endpoint_is_tried_again_after_its_cool_down() {
+    let first = Endpoint::start(|kind, ids, before| if before == 0 { Reply::Lost } else { works(kind, ids) }).await;
+    let second = Endpoint::start(|kind, ids, before| match before {
+        1 => refused(503, "unavailable"),
+        _ => works(kind, ids),
+    })
+    .await;
+    let cool_down = Duration::from_millis(50);
+    let client = client(&[&first.url, &second.url], ClientOptions { endpoint_cool_down: cool_down, ..options() });
+    client.stores().await.expect("the second one answers");
+    tokio::time::sleep(cool_down).await;
+    client.stores().await.expect("the first one answers");
+    assert_eq!((first.asked().len(), second.asked().len()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_commit_whose_reply_is_lost_is_sent_elsewhere_with_the_same_id_and_body() {
+    for lost in [|| Reply::Lost, || refused(504, "outcome_unknown"), || Reply::Silent] {
+        let first = Endpoint::start(move |_, _, _| lost()).await;
+        let second = Endpoint::that_commits().await;
+        let timeout = Duration::from_secs(2);
+        let client = client(&[&first.url, &second.url], ClientOptions { timeout, ..options() });
+        let commit = prepared(&client);
+        assert_committed(client.commit(&commit).await, &commit);
+        assert_eq!(first.asked().len(), 1);
+        assert_eq!(first.asked(), second.asked(), "the same request, and no question about its status");
+        assert_eq!(client.endpoint(), second.url);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_after_a_lost_reply_does_not_tell_the_outcome() {
+    for lost in [|| Reply::Lost, || refused(504, "outcome_unknown")] {
+        let first = Endpoint::start(move |_, _, _| lost()).await;
+        let second = Endpoint::start(|kind, ids, _| match kind {
+            "commit" => refused(429, "quota_exceeded"),
+            _ => works(kind, ids),
+        })
+        .await;
+        let client = client(&[&first.url, &second.url], options());
+        let commit = prepared(&client);
+        assert_committed(client.commit(&commit).await, &commit);
+        let paths: Vec<String> = second.asked().into_iter().map(|(path, _)| path).collect();
+        assert!(paths[1].contains("fence=true"), "the verdict is requested: {paths:?}");
+    }
+}
+
+#[tokio::test]
+async fn definite_answers_are_not_repeated_elsewhere() {
+    for (status, code) in [(422, "bad_write"), (429, "quota_exceeded"), (503, "overloaded"), (401, "unauthenticated")] {
+        let first = Endpoint::start(move |_, _, _| refused(status, code)).await;
+        let second = Endpoint::that_commits().await;
+        let client = client(&[&first.url, &second.url], options());
+        let refused = client.commit(&prepared(&client)).await.expect_err("a refusal");
+        assert!(refused.to_string().contains(code), "{refused}");
+        assert_eq!((first.asked().len(), second.asked().len(), client.endpoint()), (1, 0, first.url.as_str()));
+    }
+    let aborts =
+        json!({ "status": "aborted", "txn_id": "x", "epoch": "9", "reason": "write_conflict", "retryable": true });
+    let first = Endpoint::start(move |_, _, _| Reply::Json(200, aborts.clone())).await;
+    let second = Endpoint::that_commits().await;
+    let client = client(&[&first.url, &second.url], options());
+    assert!(matches!(client.commit(&prepared(&client)).await, Ok(Outcome::Aborted(_))));
+    assert_eq!(second.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn a_request_with_another_effect_the_second_time_is_not_repeated_after_a_lost_reply() {
+    let first = Endpoint::start(|_, _, _| Reply::Lost).await;
+    let second = Endpoint::that_commits().await;
+    let client = client(&[&first.url, &second.url], options());
+    assert!(matches!(client.attach_push("kv", None).await, Err(Error::Unavailable { .. })));
+    assert_eq!(second.asked().len(), 0, "it may have taken effect");
+    client.stores().await.expect("the next request goes elsewhere");
+    assert_eq!((first.asked().len(), second.asked().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_error_after_all_have_failed_names_each_endpoint_and_its_reason() {
+    let (first, second) = (dead().await, Endpoint::start(|_, _, _| refused(503, "no_majority")).await);
+    let third = Endpoint::start(|_, _, _| Reply::Json(503, json!("a proxy"))).await;
+    let client = client(&[&first, &second.url, &third.url], options());
+    let error = client.begin(BeginOptions::default()).await.err().expect("nobody answers");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let text = error.to_string();
+    for part in [&first, &second.url, &third.url, "no_majority: says so", "503 Service Unavailable"] {
+        assert!(text.contains(part), "{part} is missing: {text}");
+    }
+    assert_eq!((second.asked().len(), third.asked().len()), (2, 2), "each is tried twice");
+    let commit = client.commit(&prepared(&client)).await;
+    assert!(matches!(commit, Err(Error::Unavailable { .. })), "nothing was taken: {commit:?}");
+}
+
+#[tokio::test]
+async fn the_timeout_is_shared_by_the_endpoints() {
+    let endpoints = [Endpoint::start(|_, _, _| Reply::Silent).await, Endpoint::start(|_, _, _| Reply::Silent).await];
+    let timeout = Duration::from_millis(600);
+    let client = client(&[&endpoints[0].url, &endpoints[1].url], ClientOptions { timeout, ..options() });
+    let begun = Instant::now();
+    let error = client.begin(BeginOptions::default()).await.err().expect("nobody answers");
+    assert!(begun.elapsed() >= timeout, "{:?}", begun.elapsed());
+    for endpoint in &endpoints {
+        let reason = format!("{}: no response within ", endpoint.url);
+        assert!(error.to_string().contains(&reason), "{error}");
+    }
+    assert_eq!(endpoints.map(|endpoint| endpoint.asked().len()), [1, 1]);
+}
+
+#[tokio::test]
+async fn commits_of_a_batch_without_an_outcome_are_sent_elsewhere() {
+    // Of a batch, the second commit was not taken in, and of the third nothing is known. The others are decided.
+    let first = Endpoint::start(|kind, ids, _| match kind {
+        "batch" => {
+            let line = |(at, id): (usize, &String)| match at {
+                1 => json!({ "status": "problem", "problem": problem(503, "unavailable") }),
+                2 => json!({ "status": "problem", "problem": problem(504, "outcome_unknown") }),
+                _ => committed(id),
+            };
+            Reply::Lines(ids.iter().enumerate().map(line).collect())
+        }
+        _ => works(kind, ids),
+    })
+    .await;
+    let second = Endpoint::that_commits().await;
+    let client = client(&[&first.url, &second.url], options());
+    let commits: Vec<_> = (0..4).map(|_| prepared(&client)).collect();
+    let (a, b, c, d) = tokio::join!(
+        client.commit(&commits[0]),
+        client.commit(&commits[1]),
+        client.commit(&commits[2]),
+        client.commit(&commits[3])
+    );
+    for (outcome, commit) in [a, b, c, d].into_iter().zip(&commits) {
+        assert_committed(outcome, commit);
+    }
+    let [(path, lines)] = &second.asked()[..] else { panic!("one batch: {:?}", second.asked()) };
+    let sent = &first.asked().into_iter().find(|(path, _)| kind_of(path) == "batch").expect("a batch").1;
+    assert_eq!(kind_of(path), "batch");
+    let expected: Vec<&str> = sent.lines().skip(1).take(2).collect();
+    assert_eq!(lines.lines().collect::<Vec<_>>(), expected, "the same lines");
+}
+
+#[tokio::test]
+async fn commits_of_an_explicit_batch_are_sent_elsewhere() {
+    let first = Endpoint::start(|_, _, before| match before {
+        0 => Reply::Json(
+            200,
+            json!({ "results": [{ "status": "problem", "problem": problem(504, "outcome_unknown") }] }),
+        ),
+        _ => refused(503, "stopping"),
+    })
+    .await;
+    let second = Endpoint::that_commits().await;
+    let client = client(&[&first.url, &second.url], options());
+    let commit = prepared(&client);
+    let mut outcomes = client.batch(std::slice::from_ref(&commit)).await.expect("one answer each");
+    assert_committed(outcomes.pop().expect("one"), &commit);
+    assert_eq!(second.asked()[0].0, format!("/v1/txns/{}/commit", commit.txn_id));
+}
+
+#[tokio::test]
+async fn a_stream_of_commits_continues_at_the_next_endpoint() {
+    for lost in [|| Reply::Lost, || Reply::Silent, || refused(503, "stopping"), || Reply::Lines(vec![])] {
+        let first = Endpoint::start(move |_, _, _| lost()).await;
+        let second = Endpoint::that_commits().await;
+        let timeout = Duration::from_secs(2);
+        let client = client(&[&first.url, &second.url], ClientOptions { timeout, ..options() });
+        let stream = client.commit_stream();
+        let commit = prepared(&client);
+        assert_committed(stream.commit(&commit).await, &commit);
+        assert_eq!(first.asked().len(), 1);
+        assert_eq!(first.asked(), second.asked(), "the same line");
+    }
+}
+
+#[tokio::test]
+async fn a_line_that_was_not_taken_in_goes_to_the_next_endpoint() {
+    let first = Endpoint::start(|_, ids, _| {
+        Reply::Lines(vec![json!({ "status": "problem", "txn_id": ids[0], "problem": problem(503, "unavailable") })])
+    })
+    .await;
+    let (second, nobody) = (Endpoint::that_commits().await, dead().await);
+    let client = client(&[&first.url, &nobody, &second.url], options());
+    let commit = prepared(&client);
+    assert_committed(client.commit_stream().commit(&commit).await, &commit);
+    assert_eq!(first.asked(), second.asked(), "the same line");
+}
+
+#[tokio::test]
+async fn a_log_reader_continues_at_its_position_on_another_endpoint() {
+    let record = |lsn: u64| {
+        json!({ "store": "kv", "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "1",
+            "version": "5", "txn_id": "x", "writes": [] })
+    };
+    let first = Endpoint::start(move |_, _, _| {
+        Reply::Lines(vec![record(1), record(2), json!({ "event": "end", "reason": "stopping", "next": "2" })])
+    })
+    .await;
+    let second = Endpoint::start(move |_, _, _| Reply::Lines(vec![record(3)])).await;
+    let client = client(&[&first.url, &second.url], options());
+    let mut log = client.log("kv", Lsn(0));
+    for lsn in 1..=3 {
+        assert_eq!(log.next().await.expect("readable").map(|record| record.lsn), Some(Lsn(lsn)));
+    }
+    assert_eq!(first.asked().len(), 1);
+    assert!(second.asked()[0].0.contains("after=2"), "{:?}", second.asked());
+    assert_eq!(client.endpoint(), second.url);
+}
+
+#[tokio::test]
+async fn a_node_that_lags_is_asked_once_and_remains_in_use() {
+    let lags = |kind: &str, ids: &[String], before: usize| match before {
+        0 => refused(503, "store_lagging"),
+        _ => works(kind, ids),
+    };
+    let (first, second) = (Endpoint::start(lags).await, Endpoint::that_commits().await);
+    let client = client(&[&first.url, &second.url], options());
+    client.begin(BeginOptions::stores(["kv"])).await.expect("the other one has applied it");
+    assert_eq!((first.asked().len(), second.asked().len(), client.endpoint()), (1, 1, first.url.as_str()));
+}
+
+#[test]
+fn urls_that_cannot_be_used_are_named() {
+    for urls in [&["http://a:1,b:2"][..], &["http://a:1", "ftp://b:2"], &["http://a:1,"], &[]] {
+        let error = Client::with_endpoints(urls, ClientOptions::default()).err().expect("unusable");
+        assert!(matches!(error, Error::Misuse(_)), "{error:?}");
+    }
+}

@@ -1,0 +1,61 @@
+/**
+ * The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
+ *
+ * One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
+ * passed over until its cool-down has passed, unless all of them have failed.
+ */
+
+import { Misuse } from "./errors.js";
+
+/** The endpoints of one service, all equal. */
+export class Endpoints {
+  /** Not empty, each without a `/` at its end. */
+  readonly urls: readonly string[];
+  readonly #coolDownMs: number;
+  /** When each failed last, on the clock of `performance.now`. */
+  readonly #failedAt: number[];
+  #inUse = 0;
+
+  /** Takes URLs apart that are separated by commas. A URL that is named twice counts once. */
+  constructor(urls: string | readonly string[], coolDownMs: number) {
+    const each = [urls].flat().flatMap((one) => one.split(","));
+    this.urls = [...new Set(each.map((url) => url.trim().replace(/\/+$/, "")))];
+    for (const url of this.urls) {
+      if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
+    }
+    if (this.urls.length === 0) throw new Misuse("a client needs the URL of at least one endpoint");
+    this.#coolDownMs = coolDownMs;
+    this.#failedAt = this.urls.map(() => -Infinity);
+  }
+
+  /** The endpoint in use. */
+  get inUse(): number {
+    return this.#inUse;
+  }
+
+  /**
+   * Returns the endpoint to try now of those that are allowed: the one in use or the first one after it, if possible one
+   * that has not failed recently.
+   */
+  choose(isAllowed: (at: number) => boolean): number | undefined {
+    const count = this.urls.length;
+    const inTurn = this.urls.map((_, n) => (this.#inUse + n) % count).filter(isAllowed);
+    return inTurn.find((at) => !this.#cools(at)) ?? inTurn[0];
+  }
+
+  /** Records that an endpoint failed: another one is in use from now on, if there is another. */
+  failed(at: number): void {
+    this.#failedAt[at] = performance.now();
+    if (this.#inUse === at) this.#inUse = this.choose((other) => other !== at) ?? at;
+  }
+
+  /** Records that an endpoint has answered. It is in use from now on if the one in use has failed. */
+  works(at: number): void {
+    this.#failedAt[at] = -Infinity;
+    if (this.#cools(this.#inUse)) this.#inUse = at;
+  }
+
+  #cools(at: number): boolean {
+    return performance.now() - (this.#failedAt[at] ?? -Infinity) < this.#coolDownMs;
+  }
+}

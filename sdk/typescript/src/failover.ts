@@ -1,0 +1,149 @@
+/**
+ * One call on the endpoints of a service: where to send it next, for how long, and when to give up.
+ *
+ * With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every request of this
+ * client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+ */
+
+import type { Endpoints } from "./endpoints.js";
+import type { Problem } from "./errors.js";
+import type { Reply } from "./exchange.js";
+import { sleep, waitMs, type RetryPolicy } from "./retry.js";
+
+/** How often one of several endpoints gets a call. */
+const roundsMax = 2;
+
+/** Why an endpoint has not answered a request. */
+export interface Failure {
+  readonly text: string;
+  /** The request may have taken effect. */
+  readonly maybeTaken: boolean;
+  /** TLS refused the certificate. */
+  readonly untrusted: boolean;
+  readonly problem: Problem | undefined;
+  readonly cause: unknown;
+}
+
+/**
+ * Returns why a reply is none: the connection failed, or the endpoint is unavailable. `overloaded` is an answer: the same
+ * load would follow to the next endpoint.
+ */
+export function failureOf(reply: Reply<unknown>): Failure | undefined {
+  if (reply.kind === "none") {
+    const { text, neverSent, untrusted, problem, cause } = reply;
+    return { text, maybeTaken: !neverSent, untrusted, problem, cause };
+  }
+  if (reply.kind === "ok" || ![502, 503, 504].includes(reply.status)) return undefined;
+  const { status, problem } = reply;
+  if (problem !== undefined && (!problem.retryable || problem.code === "overloaded")) return undefined;
+  const text = problem === undefined ? `status ${status}` : `${status} ${problem.code}: ${problem.detail}`;
+  return { text, maybeTaken: status !== 503, untrusted: false, problem, cause: undefined };
+}
+
+/**
+ * Returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does not tell
+ * what became of that.
+ */
+export function inDoubt<T>(reply: Reply<T>, maybeTaken: boolean): Reply<T> {
+  if (!maybeTaken || reply.kind === "ok") return reply;
+  const text = reply.kind === "none" ? reply.text : `${reply.status} ${reply.problem?.code ?? ""}`.trim();
+  return { kind: "none", text, neverSent: false, untrusted: false, problem: undefined, cause: undefined };
+}
+
+/** The attempts of one call. */
+export class Failover {
+  readonly #endpoints: Endpoints;
+  readonly #retry: RetryPolicy;
+  readonly #waitMs: number;
+  readonly #deadline: number;
+  readonly #tried: number[];
+  /** The latest failure of each endpoint. */
+  readonly #failures: (Failure | undefined)[];
+  #at = 0;
+  #maybeTaken = false;
+
+  /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
+  constructor(endpoints: Endpoints, retry: RetryPolicy, ownWaitMs: number, timeoutMs: number) {
+    this.#endpoints = endpoints;
+    this.#retry = retry;
+    this.#waitMs = ownWaitMs;
+    this.#deadline = performance.now() + ownWaitMs + timeoutMs;
+    this.#tried = endpoints.urls.map(() => 0);
+    this.#failures = endpoints.urls.map(() => undefined);
+  }
+
+  /** Whether there is only one endpoint. */
+  get isSingle(): boolean {
+    return this.#tried.length === 1;
+  }
+
+  /** The endpoint of the latest attempt. */
+  get endpoint(): number {
+    return this.#at;
+  }
+
+  /** Whether some attempt may have taken effect. */
+  get maybeTaken(): boolean {
+    return this.#maybeTaken;
+  }
+
+  /**
+   * Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt in
+   * milliseconds; `undefined` if none is left.
+   */
+  async next(): Promise<number | undefined> {
+    const round = Math.min(...this.#tried);
+    if (round >= (this.isSingle ? 1 : roundsMax)) return undefined;
+    if (round > 0 && this.#tried.every((tried) => tried === round || tried === roundsMax)) {
+      const pause = waitMs(this.#retry, round, this.#retryAfterMs());
+      if (pause === undefined || performance.now() + pause >= this.#deadline) return undefined;
+      await sleep(pause);
+    }
+    const left = Math.max(0, this.#deadline - performance.now());
+    if (left === 0 && this.#tried.some((tried) => tried > 0)) return undefined;
+    const at = this.#endpoints.choose((one) => this.#tried[one] === round);
+    if (at === undefined) return undefined;
+    // Whatever else may be tried in this round gets its share of the time.
+    const others = this.#tried.filter((tried) => tried === round).length;
+    this.#at = at;
+    this.#tried[at] = round + 1;
+    return Math.ceil(Math.min(left, this.#waitMs + Math.max(0, left - this.#waitMs) / others));
+  }
+
+  /** Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried. */
+  isOver(failure: Failure | undefined): boolean {
+    if (failure === undefined) {
+      this.#endpoints.works(this.#at);
+      return true;
+    }
+    // An endpoint that lags works: it has waited for what the request must see.
+    if (failure.problem?.code === "store_lagging") this.#tried[this.#at] = roundsMax;
+    else this.#endpoints.failed(this.#at);
+    this.#failures[this.#at] = failure;
+    if (!this.isSingle && failure.maybeTaken) this.#maybeTaken = true;
+    return this.isSingle;
+  }
+
+  /** Returns what came of the call after no attempt is left. */
+  exhausted(): Reply<never> {
+    const failures = this.#failures.filter((failure) => failure !== undefined);
+    const reasons = this.#endpoints.urls.flatMap((url, at) => {
+      const text = this.#failures[at]?.text;
+      return text === undefined ? [] : [`${url}: ${text}`];
+    });
+    return {
+      kind: "none",
+      text: `no endpoint has answered: ${reasons.join("; ")}`,
+      neverSent: !this.#maybeTaken,
+      untrusted: failures.every(({ untrusted }) => untrusted),
+      problem: failures.find(({ problem }) => problem !== undefined)?.problem,
+      cause: failures[0]?.cause,
+    };
+  }
+
+  /** The shortest wait that an endpoint asked for, milliseconds. */
+  #retryAfterMs(): number {
+    const asked = this.#failures.flatMap((failure) => failure?.problem?.retry_after_ms ?? []);
+    return asked.length === 0 ? 0 : Math.min(...asked);
+  }
+}

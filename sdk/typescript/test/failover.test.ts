@@ -1,0 +1,288 @@
+/** The client against several endpoints, some of which fail: services over HTTP that reply by a script. */
+
+import assert from "node:assert/strict";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, test } from "node:test";
+
+import { Endpoints } from "../src/endpoints.js";
+import { Client, ClientMistake, Misuse, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
+
+/** A response: its status and its body, or its lines; or none: the connection breaks, or stays silent. */
+type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | "lost" | "silent";
+
+/** Gets the kind of a request, the ids in it, and how many requests came before. */
+type Script = (kind: string, ids: readonly string[], before: number) => Reply;
+
+interface Endpoint {
+  readonly url: string;
+  /** Path and body of each request. */
+  readonly asked: (readonly [string, string])[];
+}
+
+const stops: (() => void)[] = [];
+after(() => {
+  for (const stop of stops) stop();
+});
+
+async function endpoint(script: Script): Promise<Endpoint> {
+  const asked: [string, string][] = [];
+  const server = createServer((request, response) => {
+    void respond(script, asked, request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  stops.push(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
+}
+
+async function respond(script: Script, asked: [string, string][], request: IncomingMessage, response: ServerResponse): Promise<void> {
+  let text = "";
+  for await (const chunk of request) text += String(chunk);
+  const path = request.url ?? "";
+  asked.push([path, text]);
+  const reply = script(kindOf(path), idsOf(path, text), asked.length - 1);
+  if (reply === "lost") request.socket.destroy();
+  else if (reply === "silent") return;
+  else if ("lines" in reply) response.writeHead(200).end(reply.lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+  else response.writeHead(reply[0], { "content-type": "application/json" }).end(JSON.stringify(reply[1]));
+}
+
+function kindOf(path: string): string {
+  if (path === "/v1/txns") return "begin";
+  if (path.endsWith("/batch-commit")) return "batch";
+  if (path.endsWith("/commit")) return "commit";
+  return path.startsWith("/v1/txns/") ? "status" : "other";
+}
+
+function idsOf(path: string, body: string): string[] {
+  const lines = body.split("\n").filter((line) => line !== "");
+  if (kindOf(path) !== "batch") return [path.split(/[/?]/)[3] ?? ""];
+  return lines.map((line) => (JSON.parse(line) as { txn_id: string }).txn_id);
+}
+
+function committed(id: string | undefined): object {
+  return { status: "committed", txn_id: id, epoch: "9", csn: "7", version: "5", lsn: { kv: "3" } };
+}
+
+function problem(status: number, code: string): object {
+  return { type: "about:blank", title: "x", status, detail: "says so", code, retryable: status >= 500, errors: [] };
+}
+
+const refused = (status: number, code: string): Reply => [status, problem(status, code)];
+
+function works(kind: string, ids: readonly string[]): Reply {
+  switch (kind) {
+    case "begin":
+      return [201, { txn_id: "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", snapshots: { kv: "7" }, epoch: "8", expires_at: "2026-01-01T00:00:00Z", session: "s" }];
+    case "commit":
+    case "status":
+      return [200, committed(ids[0])];
+    case "batch":
+      return { lines: ids.map(committed) };
+    default:
+      return [200, { stores: [] }];
+  }
+}
+
+/** The URL of an endpoint that nobody listens on. */
+async function dead(): Promise<string> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return `http://127.0.0.1:${port}`;
+}
+
+function clientOf(urls: readonly string[], options: ClientOptions = {}): Client {
+  return new Client(urls, { timeoutMs: 6000, resolveTimeoutMs: 300, retry: { attemptsMax: 4 }, ...options });
+}
+
+function prepared(client: Client): PreparedCommit {
+  const txn = client.beginLocal();
+  txn.add("kv", "n", 1);
+  return txn.prepare();
+}
+
+async function commits(client: Client, commit = prepared(client)): Promise<void> {
+  const verdict = await client.commit(commit);
+  assert.deepEqual([verdict.status, verdict.txnId], ["committed", commit.txnId]);
+}
+
+test("a dead endpoint is passed over and the next one stays in use", async () => {
+  const [first, second] = [await dead(), await endpoint(works)];
+  // As in the variable `TRIBUNAL_URL`.
+  const client = new Client(`${first}, ${second.url}/`);
+  assert.equal(client.endpoint, first);
+  await client.begin({ stores: ["kv"] });
+  await commits(client);
+  assert.equal(client.endpoint, second.url);
+  assert.equal(second.asked.length, 2);
+});
+
+test("an unavailable endpoint is left until its cool-down has passed", async () => {
+  const first = await endpoint((kind, ids, before) => (before === 0 ? refused(503, "stopping") : works(kind, ids)));
+  // The second one fails at its third request.
+  const second = await endpoint((kind, ids, before) => (before < 2 ? works(kind, ids) : refused(503, "unavailable")));
+  const third = await endpoint(works);
+  const client = clientOf([first.url, second.url, third.url], { endpointCoolDownMs: 300 });
+  const counts = (): number[] => [first, second, third].map(({ asked }) => asked.length);
+  await client.stores();
+  await client.stores();
+  assert.deepEqual(counts(), [1, 2, 0], "the second one stays in use");
+  await client.stores();
+  assert.deepEqual(counts(), [1, 3, 1], "the first one has failed shortly before");
+  await new Promise((resolve) => setTimeout(resolve, 310));
+  await client.stores();
+  assert.deepEqual(counts(), [1, 3, 2], "the third one stays in use, although the first one may be tried again");
+});
+
+test("a failed endpoint is tried again after its cool-down", async () => {
+  const first = await endpoint((kind, ids, before) => (before === 0 ? "lost" : works(kind, ids)));
+  const second = await endpoint((kind, ids, before) => (before === 1 ? refused(503, "unavailable") : works(kind, ids)));
+  const client = clientOf([first.url, second.url], { endpointCoolDownMs: 50 });
+  await client.stores();
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  await client.stores();
+  assert.deepEqual([first.asked.length, second.asked.length], [2, 2]);
+});
+
+for (const [name, lost] of [["lost", "lost"], ["unknown", refused(504, "outcome_unknown")], ["silent", "silent"]] as const) {
+  test(`a commit without a reply (${name}) is sent elsewhere with the same id and body`, async () => {
+    const [first, second] = [await endpoint(() => lost), await endpoint(works)];
+    const client = clientOf([first.url, second.url], { timeoutMs: 2000 });
+    await commits(client);
+    assert.equal(first.asked.length, 1);
+    assert.deepEqual(first.asked, second.asked, "the same request, and no question about its status");
+    assert.equal(client.endpoint, second.url);
+  });
+}
+
+for (const [name, lost] of [["lost", "lost"], ["unknown", refused(504, "outcome_unknown")]] as const) {
+  test(`a refusal after a lost reply (${name}) does not tell the outcome`, async () => {
+    const first = await endpoint(() => lost);
+    const second = await endpoint((kind, ids) => (kind === "commit" ? refused(429, "quota_exceeded") : works(kind, ids)));
+    const client = clientOf([first.url, second.url]);
+    await commits(client);
+    assert.match(second.asked[1]?.[0] ?? "", /fence=true/, "the verdict is requested");
+  });
+}
+
+test("definite answers are not repeated elsewhere", async () => {
+  for (const [status, code] of [[422, "bad_write"], [429, "quota_exceeded"], [503, "overloaded"], [401, "unauthenticated"]] as const) {
+    const [first, second] = [await endpoint(() => refused(status, code)), await endpoint(works)];
+    const client = clientOf([first.url, second.url]);
+    await assert.rejects(client.commit(prepared(client)), (error) => (error instanceof ClientMistake || error instanceof Unavailable) && error.code === code);
+    assert.deepEqual([first.asked.length, second.asked.length, client.endpoint], [1, 0, first.url]);
+  }
+  const aborts = await endpoint((_, ids) => [200, { status: "aborted", txn_id: ids[0], epoch: "9", reason: "write_conflict", retryable: true }]);
+  const second = await endpoint(works);
+  const client = clientOf([aborts.url, second.url]);
+  assert.equal((await client.commit(prepared(client))).status, "aborted");
+  assert.equal(second.asked.length, 0);
+});
+
+test("the error after all have failed names each endpoint and its reason", async () => {
+  const [first, second] = [await dead(), await endpoint(() => refused(503, "no_majority"))];
+  const third = await endpoint(() => [503, "a proxy"]);
+  const client = clientOf([first, second.url, third.url]);
+  await assert.rejects(client.begin(), (error: unknown) => {
+    assert.ok(error instanceof Unavailable);
+    for (const part of [first, second.url, third.url, "ECONNREFUSED", "no_majority: says so", "status 503"]) {
+      assert.ok(error.message.includes(part), `${part} is missing: ${error.message}`);
+    }
+    assert.equal(error.code, "no_majority");
+    return true;
+  });
+  assert.deepEqual([second.asked.length, third.asked.length], [2, 2], "each is tried twice");
+  await assert.rejects(client.commit(prepared(client)), Unavailable, "nothing was taken");
+});
+
+test("the timeout is shared by the endpoints", async () => {
+  const endpoints = [await endpoint(() => "silent"), await endpoint(() => "silent")];
+  const client = clientOf(endpoints.map(({ url }) => url), { timeoutMs: 600 });
+  const begun = performance.now();
+  await assert.rejects(client.begin(), Unavailable);
+  assert.ok(performance.now() - begun >= 590);
+  assert.deepEqual(endpoints.map(({ asked }) => asked.length), [1, 1]);
+});
+
+test("commits of a batch without an outcome are sent elsewhere", async () => {
+  // The first of a batch is decided, the second was not taken in, and of the third nothing is known.
+  const first = await endpoint((kind, ids) =>
+    kind === "batch" && ids.length === 3
+      ? {
+          lines: [
+            committed(ids[0]),
+            { status: "problem", problem: problem(503, "unavailable") },
+            { status: "problem", problem: problem(504, "outcome_unknown") },
+          ],
+        }
+      : works(kind, ids),
+  );
+  const second = await endpoint(works);
+  const client = clientOf([first.url, second.url]);
+  // The first commit goes alone; what comes while it is in flight is a batch.
+  await Promise.all([0, 1, 2, 3].map(async () => commits(client)));
+  assert.deepEqual(second.asked.map(([path]) => kindOf(path)), ["batch"]);
+  const sent = first.asked.find(([path]) => kindOf(path) === "batch")?.[1].split("\n");
+  assert.deepEqual(second.asked[0]?.[1].split("\n"), sent?.slice(1), "the same lines");
+});
+
+test("commits of an explicit batch are sent elsewhere", async () => {
+  const unknown = { status: "problem", problem: problem(504, "outcome_unknown") };
+  const first = await endpoint((_, __, before) => (before === 0 ? [200, { results: [unknown] }] : refused(503, "stopping")));
+  const second = await endpoint(works);
+  const client = clientOf([first.url, second.url]);
+  const commit = prepared(client);
+  const [verdict] = await client.batch([commit]);
+  assert.ok(verdict !== undefined && "status" in verdict && verdict.status === "committed", JSON.stringify(verdict));
+  assert.equal(second.asked[0]?.[0], `/v1/txns/${commit.txnId}/commit`);
+});
+
+test("a log reader continues at its position on another endpoint", async () => {
+  const record = (lsn: number): object => ({
+    store: "kv", lsn: String(lsn), prev_lsn: String(lsn - 1), epoch: "9", csn: "1", version: "5", txn_id: "x", writes: [],
+  });
+  const first = await endpoint(() => ({ lines: [record(1), record(2), { event: "end", reason: "stopping" }] }));
+  const second = await endpoint(() => ({ lines: [record(3)] }));
+  const client = clientOf([first.url, second.url]);
+  const log = client.log("kv");
+  for (const lsn of ["1", "2", "3"]) assert.equal((await log.next())?.lsn, lsn);
+  log.close();
+  assert.equal(first.asked.length, 1);
+  assert.match(second.asked[0]?.[0] ?? "", /after=2/);
+  assert.equal(client.endpoint, second.url);
+});
+
+test("a node that lags is asked once and remains in use", async () => {
+  const first = await endpoint((kind, ids, before) => (before === 0 ? refused(503, "store_lagging") : works(kind, ids)));
+  const second = await endpoint(works);
+  const client = clientOf([first.url, second.url]);
+  await client.begin({ stores: ["kv"] });
+  assert.deepEqual([first.asked.length, second.asked.length, client.endpoint], [1, 1, first.url]);
+});
+
+test("an endpoint that failed for another call is passed over until its cool-down has passed", async () => {
+  const endpoints = new Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1000);
+  assert.deepEqual(endpoints.urls, ["http://a:1", "http://b:2", "http://c:3"]);
+  // A log reader, for example, that is still connected to the second one.
+  endpoints.failed(1);
+  assert.equal(endpoints.inUse, 0);
+  await new Promise((resolve) => setTimeout(resolve, 600));
+  endpoints.failed(0);
+  assert.equal(endpoints.inUse, 2);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  endpoints.failed(2);
+  assert.equal(endpoints.inUse, 1, "unlike the first one, it has rested");
+  // Of three that have failed, the first that answers is used.
+  endpoints.failed(1);
+  endpoints.works(0);
+  assert.equal(endpoints.inUse, 0);
+});
+
+test("URLs that cannot be used are named", () => {
+  for (const urls of [["http://a:1,b:2"], ["http://a:1", "ftp://b:2"], ["http://a:1,"], []]) assert.throws(() => new Client(urls), Misuse);
+});
