@@ -361,9 +361,13 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 		parameters.End = &end
 	}
 	answer, err := retrying(ctx, c, func() (*wire.RowPage, error) {
-		return settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		page, err := settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 			return at.ListRows(ctx, store, &parameters)
 		}))
+		if err != nil {
+			return nil, err
+		}
+		return page, c.checkOwnWrites(store, page.Applied)
 	})
 	if err != nil {
 		return nil, err
@@ -440,6 +444,19 @@ func (c *Client) recorded(verdict Verdict, err error) (Verdict, error) {
 		c.session.record(committed)
 	}
 	return verdict, err
+}
+
+// checkOwnWrites checks that a read of a store reflects this client's own commits, if they are to be read: with several
+// endpoints, one that is asked after another may not have applied them yet. The error is *Unavailable.
+func (c *Client) checkOwnWrites(store, applied string) error {
+	if len(c.wires) == 1 || c.options.IgnoreOwnWrites {
+		return nil
+	}
+	fields := reader{}
+	if at, own := Epoch(fields.number(&applied)), c.session.epochOf(store); fields.err == nil && at < own {
+		return &Unavailable{Err: fmt.Errorf("%s has applied epoch %d of store %s, not yet %d", c.Endpoint(), at, store, own)}
+	}
+	return fields.err
 }
 
 // retrying repeats a read while the service is unavailable.

@@ -122,7 +122,7 @@ func idsOf(path, body string) []string {
 }
 
 func committedLine(id string) string {
-	return fmt.Sprintf(`{"status":"committed","txn_id":%q,"epoch":"9","csn":"7","version":"5","lsn":{"kv":"3"}}`, id) + "\n"
+	return fmt.Sprintf(`{"status":"committed","txn_id":%q,"epoch":"9","csn":"7","version":"5","lsn":{"kv":"3"},"session":"s"}`, id) + "\n"
 }
 
 func troubleText(status int, code string) string {
@@ -494,6 +494,27 @@ func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed
 	endpoints.failed(1)
 	endpoints.works(0)
 	check(0)
+}
+
+func TestAReadWaitsForTheClientsOwnCommits(t *testing.T) {
+	first := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
+		if before == 0 {
+			return works(kind, ids, before)
+		}
+		return 503, problemText(503, "stopping")
+	})
+	// The commit is of epoch 9.
+	second := startEndpoint(t, func(_ string, _ []string, before int) (int, string) {
+		return 200, fmt.Sprintf(`{"applied":"%d","rows":[{"store":"kv","key":"n","value":1,"version":"5"}]}`, 8+before)
+	})
+	client := clientOf(t, Options{}, first.url, second.url)
+	prepared := preparedOf(t, client)
+	verdict, err := client.Commit(context.Background(), prepared)
+	checkCommitted(t, prepared, verdict, err)
+	reads, err := client.ReadRows(context.Background(), "kv", []RowRead{{Key: "n"}})
+	if err != nil || reads.Applied != 9 || len(second.asked()) != 2 {
+		t.Error(reads, err, second.asked())
+	}
 }
 
 func TestURLsThatCannotBeUsedAreNamed(t *testing.T) {

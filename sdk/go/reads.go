@@ -81,7 +81,11 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 		if answer.refused {
 			answer = c.sendRead(ctx, asked)
 		}
-		return settled(answer.reply)
+		found, err := settled(answer.reply)
+		if err != nil {
+			return nil, err
+		}
+		return found, c.checkOwnWrites(store, found.Applied)
 	})
 	if err != nil {
 		return nil, err
@@ -142,9 +146,13 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 		asked[at] = keys.wire()
 	}
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
-		return settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		found, err := settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 			return at.ReadRows(ctx, store, wire.ReadRequest{Ranges: &asked})
 		}))
+		if err != nil {
+			return nil, err
+		}
+		return found, c.checkOwnWrites(store, found.Applied)
 	})
 	if err != nil {
 		return nil, err

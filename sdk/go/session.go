@@ -33,6 +33,13 @@ func (s *session) record(committed *Committed) {
 	}
 }
 
+// epochOf returns the epoch of the latest commit to a store; 0 if there is none.
+func (s *session) epochOf(store string) Epoch {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.latest[store].epoch
+}
+
 // token returns the token of the latest commit to these stores, or to any store if none is named; empty if there is
 // none.
 func (s *session) token(stores []string) string {

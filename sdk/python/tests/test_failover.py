@@ -113,7 +113,8 @@ def _ids(path: str, body: bytes) -> list[str]:
 
 
 def _committed(txn_id: str) -> dict[str, Any]:
-    return {"status": "committed", "txn_id": txn_id, "epoch": "9", "csn": "7", "version": "5", "lsn": {"kv": "3"}}
+    outcome = {"status": "committed", "txn_id": txn_id, "epoch": "9", "csn": "7", "version": "5", "lsn": {"kv": "3"}}
+    return {**outcome, "session": "s"}
 
 
 def _problem(status: int, code: str) -> dict[str, Any]:
@@ -343,6 +344,20 @@ def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_
     endpoints.failed(1)
     endpoints.works(0)
     assert endpoints.in_use == 0
+
+
+def test_a_read_waits_for_the_clients_own_commits(start: Start) -> None:
+    def lagging(_: str, __: list[str], before: int) -> Reply:
+        # The commit is of epoch 9.
+        row = {"store": "kv", "key": "n", "value": 1, "version": "5"}
+        return 200, {"applied": str(8 + before), "rows": [row]}
+
+    first = start(lambda kind, ids, before: _refused(503, "stopping") if before else _works(kind, ids))
+    second = start(lagging)
+    client = _client([first.url, second.url])
+    _commit(client)
+    assert client.read_rows("kv", ["n"]).applied == 9
+    assert len(second.asked) == 2
 
 
 @pytest.mark.parametrize("urls", [["http://a:1,b:2"], ["http://a:1", "ftp://b:2"], ["http://a:1,"], []])

@@ -384,8 +384,12 @@ impl Client {
             wire::percent_encoded(start.as_ref()),
             wire::percent_encoded(end.as_ref()),
         );
-        let page: tribunal_api::RowPage =
-            self.retrying(|| async { read(&self.ask(Method::GET, &path, None::<&()>, 0).await?) }).await?;
+        let page = self
+            .retrying(|| async {
+                let page: tribunal_api::RowPage = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
+                self.check_own_writes(store, &page.applied).map(|()| page)
+            })
+            .await?;
         Ok(RowPage {
             applied: wire::epoch(&page.applied)?,
             rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,
@@ -414,6 +418,24 @@ impl Client {
     /// Returns the token of the latest commit of this client to these stores, if its own writes are to be read.
     pub(crate) fn own_session(&self, stores: &[String]) -> Option<String> {
         self.inner.options.read_own_writes.then(|| self.inner.session.token(stores)).flatten()
+    }
+
+    /// Checks that a read of a store reflects this client's own commits, if they are to be read: with several endpoints, one
+    /// that is asked after another may not have applied them yet.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if it does not.
+    pub(crate) fn check_own_writes(&self, store: &str, applied: &str) -> Result<(), Error> {
+        let several = self.connection().endpoints().urls().len() > 1;
+        let own = self.inner.session.epoch(store).filter(|_| several && self.inner.options.read_own_writes);
+        let applied = wire::epoch(applied)?;
+        match own {
+            Some(own) if applied < own => {
+                let text = format!("{} has applied epoch {applied} of store {store}, not yet {own}", self.endpoint());
+                Err(Error::Unavailable { text, retry_after: None })
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn retry(&self) -> &RetryPolicy {

@@ -122,10 +122,11 @@ impl Client {
         let item = Arc::new(ReadItem { store: store.to_owned(), rows: asked });
         let answer = self
             .retrying(|| async {
-                match self.rows_batched(&item).await? {
-                    Some(answer) => Ok(answer),
-                    None => self.rows_single(&item).await,
-                }
+                let answer = match self.rows_batched(&item).await? {
+                    Some(answer) => answer,
+                    None => self.rows_single(&item).await?,
+                };
+                self.check_own_writes(store, &answer.applied).map(|()| answer)
             })
             .await?;
         let found = answer.rows.unwrap_or_default();
@@ -142,8 +143,12 @@ impl Client {
         let asked = ranges.iter().map(|range| range_read(None, range)).collect();
         let request = ReadRequest { read: None, ranges: Some(asked) };
         let path = path_of(store);
-        let answer: ReadResponse =
-            self.retrying(|| async { read(&self.ask(Method::POST, &path, Some(&request), 0).await?) }).await?;
+        let answer = self
+            .retrying(|| async {
+                let answer: ReadResponse = read(&self.ask(Method::POST, &path, Some(&request), 0).await?)?;
+                self.check_own_writes(store, &answer.applied).map(|()| answer)
+            })
+            .await?;
         let found = answer.ranges.unwrap_or_default();
         if found.len() != ranges.len() {
             return Err(Error::misbehaved(format!(

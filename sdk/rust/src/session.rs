@@ -27,6 +27,12 @@ impl Session {
         }
     }
 
+    /// Returns the epoch of the latest commit to a store.
+    pub(crate) fn epoch(&self, store: &str) -> Option<Epoch> {
+        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        latest.get(store).map(|(epoch, _)| *epoch)
+    }
+
     /// Returns the token of the latest commit to these stores, or to any store if none is named.
     pub(crate) fn token(&self, stores: &[String]) -> Option<String> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tribunal_client::{
-    BeginOptions, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, PreparedCommit, RetryPolicy,
+    BeginOptions, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome, PreparedCommit, RetryPolicy, RowRead,
 };
 
 /// What an endpoint does with a request.
@@ -124,7 +124,8 @@ fn ids_of(path: &str, body: &str) -> Vec<String> {
 }
 
 fn committed(id: &str) -> Value {
-    json!({ "status": "committed", "txn_id": id, "epoch": "9", "csn": "7", "version": "5", "lsn": { "kv": "3" } })
+    json!({ "status": "committed", "txn_id": id, "epoch": "9", "csn": "7", "version": "5", "lsn": { "kv": "3" },
+        "session": "s" })
 }
 
 fn problem(status: u16, code: &str) -> Value {
@@ -445,6 +446,26 @@ async fn a_node_that_lags_is_asked_once_and_remains_in_use() {
     let client = client(&[&first.url, &second.url], options());
     client.begin(BeginOptions::stores(["kv"])).await.expect("the other one has applied it");
     assert_eq!((first.asked().len(), second.asked().len(), client.endpoint()), (1, 1, first.url.as_str()));
+}
+
+#[tokio::test]
+async fn a_read_waits_for_the_clients_own_commits() {
+    let first = Endpoint::start(|kind, ids, before| match before {
+        0 => works(kind, ids),
+        _ => refused(503, "stopping"),
+    })
+    .await;
+    // The commit is of epoch 9.
+    let second = Endpoint::start(|_, _, before| {
+        let row = json!({ "store": "kv", "key": "n", "value": 1, "version": "5" });
+        Reply::Json(200, json!({ "applied": (8 + before).to_string(), "rows": [row] }))
+    })
+    .await;
+    let client = client(&[&first.url, &second.url], options());
+    let commit = prepared(&client);
+    assert_committed(client.commit(&commit).await, &commit);
+    let reads = client.read_rows("kv", &[RowRead { key: b"n", known: None }]).await.expect("applied in time");
+    assert_eq!((reads.applied.0, second.asked().len()), (9, 2));
 }
 
 #[test]

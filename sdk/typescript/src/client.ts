@@ -435,7 +435,7 @@ export class Client {
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
     if (range.limit !== undefined) query.limit = range.limit;
     const path = { store: percentEncoded(store) };
-    const page = await this.#retrying(async () =>
+    const page = await this.#retrying(store, async () =>
       settled(
         await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
       ),
@@ -451,7 +451,7 @@ export class Client {
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
     const item = { store, rows: rows.map((row) => asked(row)) };
     const bytes = bytesOf(item.rows);
-    const answer = await this.#retrying(() =>
+    const answer = await this.#retrying(store, () =>
       this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group: store, bytes }, item, (items) => this.#sendReads(items)),
     );
     const keys = rows.map(({ key }) => normal(key));
@@ -476,7 +476,7 @@ export class Client {
    */
   async readRanges(store: string, ranges: readonly KeyRange[]): Promise<RangeReads> {
     const asked = ranges.map(rangeAsked);
-    const answer = await this.#retrying(async () => settled(await this.#read(store, { ranges: asked })));
+    const answer = await this.#retrying(store, async () => settled(await this.#read(store, { ranges: asked })));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
@@ -566,11 +566,15 @@ export class Client {
     throw new OutcomeUnknown(txnId, last);
   }
 
-  /** Repeats a read while the service is unavailable. */
-  async #retrying<T>(read: () => Promise<T>): Promise<T> {
+  /** Repeats a read while the service is unavailable, or does not reflect this client's own commits. */
+  async #retrying<T extends { applied: string }>(store: string, read: () => Promise<T>): Promise<T> {
     for (let failed = 1; ; failed++) {
       try {
-        return await read();
+        const found = await read();
+        // With several endpoints, one that is asked after another may not have applied them yet.
+        const own = this.#endpoints.urls.length > 1 ? this.#session?.epoch(store) : undefined;
+        if (own === undefined || BigInt(found.applied) >= own) return found;
+        throw new Unavailable(`${this.endpoint} has applied epoch ${found.applied} of store ${store}, not yet ${own}`);
       } catch (error) {
         const pause = error instanceof Unavailable ? waitMs(this.retry, failed, error.retryAfterMs) : undefined;
         if (pause === undefined) throw error;

@@ -21,6 +21,11 @@ export class Session {
     }
   }
 
+  /** Returns the epoch of the latest commit to a store; `undefined` if there is none. */
+  epoch(store: string): bigint | undefined {
+    return this.#latest.get(store)?.epoch;
+  }
+
   /** Returns the token of the latest commit to these stores, or to any store; `undefined` if there is none. */
   token(stores?: readonly string[]): string | undefined {
     let latest: Latest | undefined;

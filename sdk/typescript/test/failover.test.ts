@@ -64,7 +64,7 @@ function idsOf(path: string, body: string): string[] {
 }
 
 function committed(id: string | undefined): object {
-  return { status: "committed", txn_id: id, epoch: "9", csn: "7", version: "5", lsn: { kv: "3" } };
+  return { status: "committed", txn_id: id, epoch: "9", csn: "7", version: "5", lsn: { kv: "3" }, session: "s" };
 }
 
 function problem(status: number, code: string): object {
@@ -281,6 +281,16 @@ test("an endpoint that failed for another call is passed over until its cool-dow
   endpoints.failed(1);
   endpoints.works(0);
   assert.equal(endpoints.inUse, 0);
+});
+
+test("a read waits for the client's own commits", async () => {
+  const first = await endpoint((kind, ids, before) => (before === 0 ? works(kind, ids) : refused(503, "stopping")));
+  // The commit is of epoch 9.
+  const second = await endpoint((_, __, before) => [200, { applied: String(8 + before), rows: [{ store: "kv", key: "n", value: 1, version: "5" }] }]);
+  const client = clientOf([first.url, second.url]);
+  await commits(client);
+  assert.equal((await client.readRows("kv", [{ key: "n" }])).applied, "9");
+  assert.equal(second.asked.length, 2);
 });
 
 test("URLs that cannot be used are named", () => {

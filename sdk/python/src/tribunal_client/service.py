@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
 T = TypeVar("T")
+Read = TypeVar("Read", RowPage, RowReads, RangeReads)
 Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown
 """The result of one commit of a batch."""
 
@@ -320,7 +321,7 @@ class Service:
             page = settled((yield from self._ask(request, list_rows._parse_response)))
             return RowPage(number(page.applied), [row_of(row) for row in page.rows], page.more)
 
-        return (yield from self.retrying(read))
+        return (yield from self.retrying(store, read))
 
     def read_rows(self, store: str, keys: Sequence[Key], known: Mapping[Key, int]) -> Flow[RowReads]:
         """Read rows of an embedded store as of one epoch."""
@@ -332,7 +333,7 @@ class Service:
             found = settled((yield from self._shared("reads", item, self.send_reads)))
             return RowReads(number(found.applied), states(found.rows or [], names))
 
-        return (yield from self.retrying(read))
+        return (yield from self.retrying(store, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
         """Send reads of one store as one request."""
@@ -355,7 +356,7 @@ class Service:
             found = settled((yield from self._ask(request, read_rows._parse_response)))
             return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)))
 
-        return (yield from self.retrying(read))
+        return (yield from self.retrying(store, read))
 
     def declare_store(self, store: str, declaration: StoreDeclaration) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
@@ -398,12 +399,19 @@ class Service:
                 return opened, call.endpoint
         return settled(call.exhausted())
 
-    def retrying(self, read: Callable[[], Flow[T]]) -> Flow[T]:
-        """Repeat a read while the service is unavailable."""
+    def retrying(self, store: str, read: Callable[[], Flow[Read]]) -> Flow[Read]:
+        """Repeat a read while the service is unavailable, or does not reflect this client's own commits."""
         failed = 0
         while True:
             try:
-                return (yield from read())
+                found = yield from read()
+                # With several endpoints, one that is asked after another may not have applied them yet.
+                own = 0 if self._session is None or len(self._endpoints.urls) == 1 else self._session.epoch(store)
+                if found.applied >= own:
+                    return found
+                raise Unavailable(  # noqa: TRY301
+                    f"{self.endpoint} has applied epoch {found.applied} of store {store}, not yet {own}"
+                )
             except Unavailable as error:
                 failed += 1
                 wait = self.retry.wait_s(failed, error.retry_after_s)

@@ -28,6 +28,11 @@ class Session:
                 if known is None or known[0] < committed.epoch:
                     self._latest[store] = (committed.epoch, committed.session)
 
+    def epoch(self, store: str) -> int:
+        """Return the epoch of the latest commit to a store; 0 if there is none."""
+        with self._lock:
+            return self._latest.get(store, (0, ""))[0]
+
     def token(self, stores: Sequence[str] | None) -> str | None:
         """Return the token of the latest commit to these stores, or to any store; `None` if there is none."""
         with self._lock:
