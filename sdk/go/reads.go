@@ -59,7 +59,7 @@ type readItem struct {
 }
 
 // ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
-// total. They include every commit that was acknowledged before the call. While requests of other reads are in flight, the
+// total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight, the
 // read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
 	asked := readItem{store, make([]wire.RowRead, len(rows))}
@@ -139,7 +139,7 @@ func (c *Client) postRead(ctx context.Context, store string, rows []wire.RowRead
 }
 
 // ReadRanges reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in
-// total. They include every commit that was acknowledged before the call.
+// total. They include every commit that its node acknowledged before the call.
 func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange) (*RangeReads, error) {
 	asked := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {

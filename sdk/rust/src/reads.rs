@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-    /// They include every commit that was acknowledged before the call. While requests of other reads are in flight, the
+    /// They include every commit that its node acknowledged before the call. While requests of other reads are in flight, the
     /// read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Client {
     }
 
     /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-    /// include every commit that was acknowledged before the call.
+    /// include every commit that its node acknowledged before the call.
     ///
     /// # Errors
     /// See [`Error`].

@@ -445,7 +445,7 @@ export class Client {
 
   /**
    * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-   * They include every commit that was acknowledged before the call. While requests of other reads are in flight, the read
+   * They include every commit that its node acknowledged before the call. While requests of other reads are in flight, the read
    * may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
@@ -472,7 +472,7 @@ export class Client {
 
   /**
    * Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-   * include every commit that was acknowledged before the call.
+   * include every commit that its node acknowledged before the call.
    */
   async readRanges(store: string, ranges: readonly KeyRange[]): Promise<RangeReads> {
     const asked = ranges.map(rangeAsked);

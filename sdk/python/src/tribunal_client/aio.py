@@ -228,7 +228,7 @@ class AsyncClient:
     async def read_rows(self, store: str, keys: Sequence[Key], *, known: Mapping[Key, int] | None = None) -> RowReads:
         """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
-        All rows are read at the same epoch, and include every commit that was acknowledged before the call. While
+        All rows are read at the same epoch, and include every commit that its node acknowledged before the call. While
         requests of other reads are in flight, the read may be queued and share a request; see `coalesce`.
 
         Arguments:
@@ -242,7 +242,7 @@ class AsyncClient:
     async def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> RangeReads:
         """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
 
-        All are read at the same epoch, and include every commit that was acknowledged before the call.
+        All are read at the same epoch, and include every commit that its node acknowledged before the call.
         """
         return await self._perform(self._service.read_ranges(store, ranges))
 
