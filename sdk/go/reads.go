@@ -59,8 +59,8 @@ type readItem struct {
 }
 
 // ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
-// total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight, the
-// read may be queued and share a request; see [Options.NoCoalesce].
+// total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
+// the read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
 	asked := readItem{store, make([]wire.RowRead, len(rows))}
 	for at, row := range rows {

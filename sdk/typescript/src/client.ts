@@ -445,8 +445,8 @@ export class Client {
 
   /**
    * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-   * They include every commit that its node acknowledged before the call. While requests of other reads are in flight, the read
-   * may be queued and share a request; see `coalesce`.
+   * They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
+   * the read may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
     const item = { store, rows: rows.map((row) => asked(row)) };
