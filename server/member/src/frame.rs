@@ -14,6 +14,7 @@ const LEAVING: u8 = 2;
 const RELAY: u8 = 3;
 const ASK: u8 = 4;
 const ENTRIES: u8 = 5;
+const STAGE: u8 = 6;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,19 @@ pub enum Frame {
     },
     /// The answer.
     Entries(PeerEntries),
+    /// How far the sender's first start is. Not for the member: what stands before it takes it.
+    Stage(Stage),
+}
+
+/// How far the first start of a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Its disk has nothing.
+    New,
+    /// It has met all others, and noted so.
+    Prepared,
+    /// It takes part, or has taken part.
+    Member,
 }
 
 /// What a member has handed out of a group, for another one that cannot reach its leader.
@@ -70,6 +84,7 @@ impl Frame {
                 (ASK, out)
             }
             Frame::Entries(entries) => (ENTRIES, entries.encode()),
+            Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
         };
         let mut out = Vec::with_capacity(1 + content.len());
         out.push(kind);
@@ -92,6 +107,7 @@ impl Frame {
             RELAY => decode_control(&bytes[1..]).map(|entry| Frame::Relay(Box::new(entry))),
             ASK => take_ask(&mut reader),
             ENTRIES => PeerEntries::take(&mut reader, bytes).map(Frame::Entries),
+            STAGE => take_stage(&mut reader).map(Frame::Stage),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
         }
@@ -110,6 +126,16 @@ fn take_group(reader: &mut Reader<'_>) -> Result<GroupId, Malformed> {
 fn take_ask(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
     let (group, after) = (take_group(reader)?, reader.varint("index")?);
     reader.finish("end of the frame").map(|()| Frame::Ask { group, after })
+}
+
+fn take_stage(reader: &mut Reader<'_>) -> Result<Stage, Malformed> {
+    let stage = match reader.u8("stage")? {
+        0 => Stage::New,
+        1 => Stage::Prepared,
+        2 => Stage::Member,
+        _ => return Err(reader.malformed("stage")),
+    };
+    reader.finish("end of the frame").map(|()| stage)
 }
 
 impl PeerEntries {

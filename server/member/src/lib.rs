@@ -32,7 +32,7 @@ mod roles;
 mod serving;
 mod sources;
 
-pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries};
+pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries, Stage};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;

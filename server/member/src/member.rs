@@ -154,6 +154,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
+            // What stands before the member has taken it.
+            Input::Frame { frame: Frame::Stage(_), .. } => {}
             Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),

@@ -66,8 +66,8 @@ const EPOCH_CACHE_BYTES: usize = 96 << 20;
 
 /// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the first start of a cluster waits for a majority of its nodes.
-const FIRST_MAJORITY_TIMEOUT: Duration = Duration::from_secs(600);
+/// A member waits for the others, however long that takes.
+const MEMBER_STEP_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How often a node looks whether the cluster is configured.
 const CONFIGURATION_POLL: Duration = Duration::from_millis(20);
 /// How long a start waits for one store to be opened, which reads what its memory is made of.
@@ -187,13 +187,20 @@ impl Node {
             Some((membership, _)) => Ready::member(config, membership, Arc::clone(&loader)),
         };
         let ready = ready.map_err(NodeError::Start)?;
+        let is_member = cluster.is_some();
         let (mut node, found) = Node::assemble(config, runtime, address, ready, loader, (jwt, egress), cluster)?;
+        let mut listener = Some((listener, tls));
+        if is_member {
+            // A member may wait for others for long: meanwhile it tells so.
+            listener.take().into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
+        }
         if let Err(error) = node.settle(config, with_kv, found) {
             // What does not go on cannot be joined either; the process ends with the reason.
             std::mem::forget(node);
             return Err(error);
         }
-        node.serve(config, listener, tls);
+        node.service.configured.store(true, Ordering::Relaxed);
+        listener.into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
         Ok(node)
     }
 
@@ -368,6 +375,7 @@ impl Node {
                 runtime.handle().clone(),
                 joined.is_some(),
             )),
+            configured: AtomicBool::new(joined.is_none()),
             joined,
             access,
         });
@@ -399,7 +407,7 @@ impl Node {
     /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
     fn settle(&self, config: &Config, with_kv: bool, found: Found) -> Result<(), NodeError> {
         if found.waits {
-            self.wait_for_configuration(&found);
+            self.wait_for_configuration(&found)?;
             return self.start_readers(&found.declared);
         }
         for activation in found.activations {
@@ -425,7 +433,7 @@ impl Node {
     }
 
     /// Waits until the node that gives a new cluster its configuration has done so: nothing may be decided before.
-    fn wait_for_configuration(&self, found: &Found) {
+    fn wait_for_configuration(&self, found: &Found) -> Result<(), NodeError> {
         let is_named = |wanted: &PluginActivation| self.service.plugins.is_named(&wanted.choice.slot);
         let mut told = false;
         while !found.activations.iter().all(is_named) {
@@ -434,8 +442,12 @@ impl Node {
                     "waiting for the first start of the cluster: its node with the lowest number configures it"
                 );
             }
+            if self.ended.borrow().is_some() {
+                return Err(self.failure());
+            }
             std::thread::sleep(CONFIGURATION_POLL);
         }
+        Ok(())
     }
 
     /// Starts what reads the log: stores' pushes, which are to be ready, and webhooks.
@@ -514,15 +526,10 @@ impl Node {
     fn control(&self, change: ControlChange) -> Result<Effect, NodeError> {
         let (reply, applied) = oneshot::channel();
         let sent = self.messages.send(Message::Control(change, reply));
-        let timeout = if self.peers.is_some() { FIRST_MAJORITY_TIMEOUT } else { START_STEP_TIMEOUT };
+        let timeout = if self.peers.is_some() { MEMBER_STEP_TIMEOUT } else { START_STEP_TIMEOUT };
         let applied = async { tokio::time::timeout(timeout, applied).await };
         match sent.map(|()| self.runtime.block_on(applied)) {
             Ok(Ok(Ok(reply))) => reply.applied.map_err(|refusal| NodeError::Start(refusal.to_string())),
-            Ok(Err(_)) if self.peers.is_some() => Err(NodeError::Start(format!(
-                "the cluster was not configured within {} s: a majority of its nodes must run and reach each other; see the lines \
-                 before",
-                FIRST_MAJORITY_TIMEOUT.as_secs()
-            ))),
             Ok(Err(_)) => Err(NodeError::Start(format!(
                 "a change of the configuration was not written and applied within {} s: the disk, or a thread of the node, \
                  does not go on; see the lines before",
@@ -535,6 +542,7 @@ impl Node {
     fn failure(&self) -> NodeError {
         match self.runtime.block_on(how_it_ended(self.ended.clone())) {
             Ended::LogFailed(reason) => NodeError::LogFailed(reason),
+            Ended::Refused(reason) => NodeError::Start(reason),
             Ended::Stopped => NodeError::Start("the node stopped while it was starting".into()),
         }
     }
@@ -592,6 +600,7 @@ impl Node {
                 () = signals.first() => Ok(()),
                 ended = ended => Err(match ended {
                     Ended::LogFailed(reason) => NodeError::LogFailed(reason),
+                    Ended::Refused(reason) => NodeError::Start(reason),
                     Ended::Stopped => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
                 }),
             }
@@ -645,6 +654,7 @@ impl Node {
         match ended {
             Ended::Stopped => Ok(()),
             Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
+            Ended::Refused(reason) => Err(NodeError::Start(reason)),
         }
     }
 }

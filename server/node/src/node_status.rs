@@ -77,8 +77,12 @@ impl NodeApi for NodeService {
         }
         reasons.extend(self.push_problems(names_stores));
         let full = self.disk.full();
-        let alone = self.joined.is_some() && !self.shared.view.takes_commits();
-        if alone {
+        let takes_commits = self.shared.view.takes_commits() && self.configured.load(Ordering::Relaxed);
+        let alone = self.joined.is_some() && !takes_commits;
+        if alone && !self.configured.load(Ordering::Relaxed) {
+            reasons
+                .push("the cluster has not started yet: at its first start, all of its nodes have to be there".into());
+        } else if alone {
             reasons.push(
                 "the node does not reach a majority of the cluster's nodes, or does not lead its own log yet".into(),
             );

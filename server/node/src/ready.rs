@@ -10,6 +10,7 @@ use tribunal_log::{DiskLog, HoldBack, LogReader};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{Bounds, GroupId, PluginActivation, limits};
 
+use crate::cluster::first_start::FirstStart;
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
 use crate::commit::decider::Decider;
@@ -48,7 +49,7 @@ pub enum Deciding {
     /// A replica.
     Alone(Box<ReplicaStart<PolicySet, Workers>>),
     /// A member.
-    Member(Box<NodeMember>),
+    Member(Box<NodeMember>, FirstStart),
 }
 
 impl Deciding {
@@ -56,7 +57,7 @@ impl Deciding {
     pub fn begin(self, now: Now) -> Decider {
         match self {
             Deciding::Alone(start) => Decider::Alone(Box::new(Replica::new(*start, now))),
-            Deciding::Member(member) => Decider::Member(member),
+            Deciding::Member(member, first_start) => Decider::Member(member, first_start),
         }
     }
 }
@@ -117,7 +118,7 @@ impl Ready {
             activations: recovered.activations,
             bounds,
             replicated,
-            deciding: Deciding::Member(recovered.member),
+            deciding: Deciding::Member(recovered.member, recovered.first_start),
         })
     }
 }

@@ -95,6 +95,8 @@ pub struct NodeService {
     pub images: ImagePermits,
     /// The other nodes, if there are others.
     pub joined: Option<Joined>,
+    /// The control log has what every node needs; a new cluster gets it at its first start.
+    pub configured: AtomicBool,
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
@@ -480,6 +482,9 @@ impl NodeService {
     /// # Errors
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
+        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_commits()) {
+            return Err(not_taken());
+        }
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
         // A node that is cut off from the others waits for a majority; the change may still be agreed on.

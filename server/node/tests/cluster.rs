@@ -264,6 +264,66 @@ fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
 }
 
 #[test]
+fn a_node_that_lost_its_disk_is_refused_and_comes_back_with_it() {
+    let mut cluster = Cluster::start(3);
+    cluster.node(1).put_row("row", 1);
+    cluster.settled();
+    cluster.take(2).kill();
+    let (data, lost) = (cluster.node_dir(2).join("data"), cluster.node_dir(2).join("lost"));
+    std::fs::rename(&data, &lost).unwrap();
+    let refused = Node::spawn(cluster.command(2)).err().expect("it must not take part");
+    assert!(refused.contains("is empty") && refused.contains("must not return under its number"), "{refused}");
+    cluster.node(3).put_row("without it", 1);
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&lost, &data).unwrap();
+    cluster.start_node(2);
+    cluster.ready();
+    cluster.settled();
+    assert_eq!(cluster.node(2).log_of("kv").len(), 2);
+}
+
+#[test]
+fn other_members_than_the_clusters_are_refused() {
+    let mut cluster = Cluster::start(3);
+    cluster.take(2).kill();
+    let file = cluster.node_dir(2).join("tribunal.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let refused = |cluster: &Cluster, config: String| {
+        std::fs::write(&file, config).unwrap();
+        Node::spawn(cluster.command(2)).err().expect("it must not start")
+    };
+    let more = format!("{config}[[cluster.nodes]]\nid = 4\naddress = \"127.0.0.1:1\"\n");
+    let why = refused(&cluster, more);
+    assert!(why.contains("the nodes 1 2 3 4") && why.contains("a cluster of 1 2 3"), "{why}");
+    let at = config.find("[[cluster.nodes]]\nid = 3").unwrap();
+    assert!(refused(&cluster, config[..at].to_owned()).contains("cannot be changed yet"));
+    std::fs::write(&file, &config).unwrap();
+    cluster.start_node(2);
+    cluster.ready();
+}
+
+#[test]
+fn a_node_of_a_new_cluster_says_that_it_waits_for_the_others() {
+    let mut cluster = Cluster::prepare(3);
+    let (file, address) = (cluster.node_dir(1).join("tribunal.toml"), support::cluster::free_address());
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, config.replacen("listen = \"127.0.0.1:0\"", &format!("listen = \"{address}\""), 1)).unwrap();
+    let mut alone =
+        cluster.command(1).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let ready = || agent.get(format!("http://{address}/readyz")).call().ok();
+    let mut first = eventually("the node to answer", ready);
+    assert_eq!(first.status().as_u16(), 503);
+    let text = first.body_mut().read_to_string().unwrap();
+    assert!(text.contains("all of its nodes have to be there"), "{text}");
+    alone.kill().unwrap();
+    alone.wait().unwrap();
+    // It continues when the others come.
+    cluster.start_all();
+    eventually("the node to take part", || (cluster.node(1).get("/readyz").status == 200).then_some(()));
+}
+
+#[test]
 fn what_a_cluster_cannot_do_yet_is_refused_with_a_reason() {
     let cluster = Cluster::start(1);
     let node = cluster.node(1);

@@ -57,8 +57,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     if is_member(dir, &chunks, mark.as_ref()) {
         let reason = format!(
             "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
-             that back. Remove the member from the cluster and add it again, with an empty directory. If most members are \
-             lost, `tribunal cluster recover --accept-loss` continues with what is left, and lists what is in doubt",
+             that back. The cluster continues without it as long as a majority of its nodes runs. Keep the directory",
             dir.display()
         );
         return Err(LogError::Io { reason });

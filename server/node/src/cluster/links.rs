@@ -50,7 +50,7 @@ pub fn start(
     let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
     let settings = PeerSettings {
         node: membership.node,
-        cluster: membership.name.clone(),
+        cluster: membership.name_with_members(),
         peers,
         frame_bytes_max: FRAME_BYTES_MAX,
         queue_bytes_max: QUEUE_BYTES_MAX,

@@ -10,6 +10,10 @@ use crate::config::Cluster;
 
 /// Characters of a cluster's secret, at least.
 const SECRET_CHARS_MIN: usize = 32;
+/// Bytes of a cluster's name.
+const NAME_BYTES_MAX: usize = 40;
+/// Bytes of the name by which nodes know each other's cluster.
+const PEER_NAME_BYTES_MAX: usize = 64;
 /// Highest number of a node: 10 bits, as in a CSN.
 const NODE_MAX: u16 = 1023;
 /// Incarnation of the groups that a cluster begins with.
@@ -36,8 +40,8 @@ impl Membership {
     pub fn read(config: &Cluster) -> Result<Membership, Vec<String>> {
         let mut faults = Vec::new();
         let mut fault = |text: String| faults.push(format!("configuration: {text}"));
-        if config.name.is_empty() || config.name.len() > 64 || !config.name.chars().all(is_plain) {
-            fault("`cluster.name` is 1 to 64 letters, digits, `-`, `_` or `.`".into());
+        if config.name.is_empty() || config.name.len() > NAME_BYTES_MAX || !config.name.chars().all(is_plain) {
+            fault("`cluster.name` is 1 to 40 letters, digits, `-`, `_` or `.`".into());
         }
         let mut nodes = BTreeMap::new();
         for node in &config.nodes {
@@ -71,6 +75,19 @@ impl Membership {
         }
         let identity = identity_of(&config.name, secret);
         Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, nodes })
+    }
+
+    /// Returns the name with what else nodes must agree on to talk to each other: who the members are.
+    #[must_use]
+    pub fn name_with_members(&self) -> String {
+        let nodes: Vec<String> = self.nodes.keys().map(ToString::to_string).collect();
+        let listed = format!("{}.nodes-{}", self.name, nodes.join("-"));
+        if listed.len() <= PEER_NAME_BYTES_MAX {
+            return listed;
+        }
+        let digest = Sha256::digest(listed.as_bytes());
+        let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}.nodes-{digest}", self.name)
     }
 
     /// Returns the group that a node leads when all is well.

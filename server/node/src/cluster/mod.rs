@@ -1,5 +1,6 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
+pub mod first_start;
 pub mod group_logs;
 pub mod links;
 pub mod membership;

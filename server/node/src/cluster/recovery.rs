@@ -17,6 +17,7 @@ use tribunal_member::{GroupPoint, Input, Member, MemberStart, Members, Output, R
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{ControlIndex, Csn, Epoch, EpochInput, EpochOutcome, GroupId, PluginActivation};
 
+use crate::cluster::first_start::FirstStart;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for};
@@ -54,6 +55,8 @@ pub struct RecoveredMember {
     pub member: Box<NodeMember>,
     /// Where its monotonic clock begins.
     pub started: Instant,
+    /// Whether the node may take part already.
+    pub first_start: FirstStart,
     /// Plugins that the configuration names, for a cluster that has none yet.
     pub activations: Vec<PluginActivation>,
 }
@@ -149,7 +152,10 @@ pub fn recover_member(
     let is_named =
         |wanted: &PluginActivation| slots.slot(&wanted.choice.slot).is_some_and(|slot| slot.active().is_some());
     let activations = activations.into_iter().filter(|wanted| !is_named(wanted)).collect();
-    Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), started, activations })
+    let groups = reader.groups();
+    let has_history = groups.into_iter().any(|group| reader.group_state(group).commit > 0);
+    let first_start = FirstStart::read(&config.data, membership, has_history)?;
+    Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), started, first_start, activations })
 }
 
 struct Replay {

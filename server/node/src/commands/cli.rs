@@ -129,8 +129,9 @@ pub struct ClusterUp {
     pub data: PathBuf,
     /// Port of the first node of a new cluster. The others take the following ones, and between themselves those from 10 after
     /// it on. 0 takes free ones.
-    #[arg(long, default_value_t = 7420)]
-    pub port: u16,
+    /// 7420 if left out.
+    #[arg(long)]
+    pub port: Option<u16>,
 }
 
 /// Flags of `tribunal cluster certificates`.

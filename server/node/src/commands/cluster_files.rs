@@ -1,5 +1,6 @@
 //! The files of a cluster: its authority, its secret, and of each node a certificate, a key and a configuration.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -41,11 +42,12 @@ pub struct NodeFiles {
     pub dir: PathBuf,
 }
 
-/// Writes the files of a cluster into `root`, which exists. Callers of its API need a key if `needs_keys`.
+/// Writes the files of a cluster into `root`, which exists; in the configurations, it is called `from`. Callers of its API
+/// need a key if `needs_keys`.
 ///
 /// # Errors
 /// In words, if something cannot be made or written.
-pub fn create(root: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) -> Result<(), String> {
+pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) -> Result<(), String> {
     let authority = authority_in(root, name)?;
     let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
     for node in nodes {
@@ -53,6 +55,7 @@ pub fn create(root: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) ->
         let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
         write(&node.dir.join("node.pem"), &certificate.certificate_pem, PUBLIC)?;
         write(&node.dir.join("node.key"), &certificate.key_pem, PRIVATE)?;
+        let own = from.join(node.dir.strip_prefix(root).unwrap_or(&node.dir));
         let mut config = Config {
             listen: node.api,
             data: node.data.clone(),
@@ -60,10 +63,10 @@ pub fn create(root: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) ->
                 name: name.to_owned(),
                 node: node.id,
                 listen: node.listen,
-                secret_file: root.join(SECRET_FILE),
-                cert_file: node.dir.join("node.pem"),
-                key_file: node.dir.join("node.key"),
-                authority_file: root.join(AUTHORITY_FILE),
+                secret_file: from.join(SECRET_FILE),
+                cert_file: own.join("node.pem"),
+                key_file: own.join("node.key"),
+                authority_file: from.join(AUTHORITY_FILE),
                 nodes: all.clone(),
             }),
             ..Config::default()
@@ -96,22 +99,30 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
     if root.join(SECRET_FILE).exists() {
         return Err(format!("{} holds the files of a cluster; choose another directory with --out", root.display()));
     }
+    let mut seen = BTreeSet::new();
+    for at in &flags.node {
+        if !seen.insert(at.id.to_string()) || !seen.insert(at.host.clone()) {
+            return Err(format!("--node {}={}: two nodes have that number, or that host", at.id, at.host));
+        }
+    }
     fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
     let nodes: Vec<NodeFiles> = flags.node.iter().map(|at| of_machine(at, flags)).collect();
-    create(root, &flags.name, &nodes, true)?;
+    create(root, Path::new(""), &flags.name, &nodes, true)?;
     for node in &nodes {
-        out!(
-            "node {}: {} (copy it to {} with {SECRET_FILE} and {AUTHORITY_FILE})",
-            node.id,
-            node.dir.display(),
-            node.host
-        );
+        let own = node.dir.file_name().unwrap_or_default().display();
+        out!("node {}: copy {own}/, {SECRET_FILE} and {AUTHORITY_FILE} into one directory on {}", node.id, node.host);
+    }
+    if nodes.len() < 3 {
+        out!("\nWith less than three nodes, none may fail: a majority decides.");
     }
     out!(
         "\nKeep {} away from the nodes: it signs certificates of this cluster.",
         root.join(AUTHORITY_KEY_FILE).display()
     );
-    out!("Review node-*/tribunal.toml, then on each machine: {} serve --config node-N/tribunal.toml", program());
+    out!(
+        "Review node-*/tribunal.toml. Then, in that directory on each machine: {} serve --config node-N/tribunal.toml",
+        program()
+    );
     Ok(())
 }
 

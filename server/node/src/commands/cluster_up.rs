@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use crate::config::Config;
 
 /// Name of the clusters that are run on one machine.
 const LOCAL: &str = "local";
+/// The port of the first node, if none is given.
+const PORT: u16 = 7420;
 /// The ports for other nodes begin so far after those of the API.
 const PEER_PORTS: u16 = 10;
 /// How long the nodes may take to listen.
@@ -35,6 +37,7 @@ struct LocalNode {
     id: u16,
     dir: PathBuf,
     url: String,
+    listen: SocketAddr,
     process: Option<Child>,
     /// When it ended, if it is not running.
     ended: Option<Instant>,
@@ -45,10 +48,17 @@ struct LocalNode {
 /// # Errors
 /// If files cannot be written, a node does not start, or the cluster is not configured.
 pub fn run(flags: &ClusterUp) -> Result<(), String> {
-    if !flags.data.join(SECRET_FILE).exists() {
+    let is_new = !flags.data.join(SECRET_FILE).exists();
+    if is_new {
         create(flags)?;
+    } else if flags.port.is_some() {
+        let data = flags.data.display();
+        return Err(format!(
+            "{data} has a cluster, with its own ports; leave --port out, or use another directory with --data"
+        ));
     }
     let mut nodes = read_nodes(&flags.data)?;
+    refuse_running(&nodes)?;
     if flags.nodes.is_some_and(|wanted| usize::from(wanted) != nodes.len()) {
         return Err(format!(
             "{} has a cluster of {} nodes; leave --nodes out, or use another directory with --data",
@@ -70,10 +80,10 @@ const CONFIG_FILE: &str = "tribunal.toml";
 
 /// Makes the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
-    let count = flags.nodes.unwrap_or(3);
+    let (count, port) = (flags.nodes.unwrap_or(3), flags.port.unwrap_or(PORT));
     // All stay taken until all are known, so that no port is given twice.
-    let apis = (0..count).map(|ix| take_port(flags.port, ix)).collect::<Result<Vec<_>, _>>()?;
-    let peers = (0..count).map(|ix| take_port(flags.port, PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
+    let apis = (0..count).map(|ix| take_port(port, ix)).collect::<Result<Vec<_>, _>>()?;
+    let peers = (0..count).map(|ix| take_port(port, PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&flags.data).map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
     let root = fs::canonicalize(&flags.data).map_err(|error| format!("{}: {error}", flags.data.display()))?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
@@ -83,7 +93,21 @@ fn create(flags: &ClusterUp) -> Result<(), String> {
         let (host, data) = (listen.ip().to_string(), dir.join("data"));
         nodes.push(NodeFiles { id, address: listen.to_string(), listen, host, api, data, dir });
     }
-    cluster_files::create(&root, LOCAL, &nodes, false)
+    cluster_files::create(&root, &root, LOCAL, &nodes, false)
+}
+
+/// Refuses to start nodes that run already, for example because `cluster up` was killed.
+fn refuse_running(nodes: &[LocalNode]) -> Result<(), String> {
+    let running = nodes.iter().find(|node| TcpListener::bind(node.listen).is_err());
+    running.map_or(Ok(()), |node| {
+        Err(format!(
+            "something listens on {}, the address of node {}: if this cluster runs already, stop it first (its nodes are the \
+             processes `serve --config {}/node-*/{CONFIG_FILE}`)",
+            node.listen,
+            node.id,
+            node.dir.parent().unwrap_or(&node.dir).display()
+        ))
+    })
 }
 
 /// Takes the port at `offset` from the first one, or any if that is 0.
@@ -105,7 +129,8 @@ fn read_nodes(data: &Path) -> Result<Vec<LocalNode>, String> {
         }
         let config = Config::read(Some(&file))?;
         let url = format!("http://{}", config.listen);
-        nodes.insert(id, LocalNode { id, dir, url, process: None, ended: None });
+        let listen = config.listen;
+        nodes.insert(id, LocalNode { id, dir, url, listen, process: None, ended: None });
     }
     if nodes.is_empty() {
         return Err(format!(
@@ -194,7 +219,14 @@ fn last_line(file: &Path) -> String {
 fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
     let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
     block_on(async move {
-        Client::new(&nodes[0].url)?.declare_store("kv", &declaration).await?;
+        let (client, deadline) = (Client::new(&nodes[0].url)?, Instant::now() + START_TIMEOUT);
+        // Its node may not lead its own log again yet.
+        while let Err(error) = client.declare_store("kv", &declaration).await {
+            if Instant::now() >= deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(POLL).await;
+        }
         // Each node follows the configuration by itself, a moment later.
         for node in nodes {
             let client = Client::new(&node.url)?;
@@ -213,7 +245,14 @@ fn tell(nodes: &[LocalNode]) {
         out!("  node {}  {}  process {pid}, log {}", node.id, node.url, node.log_file().display());
     }
     let pid = nodes.last().and_then(|node| node.process.as_ref()).map_or(0, Child::id);
-    out!("\nEvery node takes transactions. Kill one, and nothing that was acknowledged is lost: kill -9 {pid}");
+    match nodes.len() {
+        0..=2 => out!(
+            "\nEvery node takes transactions. All have to run: a majority decides, so with three nodes one may fail."
+        ),
+        _ => {
+            out!("\nEvery node takes transactions. Kill one, and nothing that was acknowledged is lost: kill -9 {pid}")
+        }
+    }
     out!(
         "It is started again after {} s. State: {} cluster status --url {}",
         RESTART_AFTER.as_secs(),

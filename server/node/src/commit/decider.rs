@@ -3,6 +3,7 @@
 use tribunal_member::{Input, Output};
 use tribunal_replica::{Effect, Event, Now, Replica};
 
+use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::NodeMember;
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
@@ -15,8 +16,8 @@ pub type NodeReplica = Replica<Channels, PolicySet, Workers>;
 pub enum Decider {
     /// A replica whose proposals the log takes as they are.
     Alone(Box<NodeReplica>),
-    /// A member whose proposals a majority agrees on.
-    Member(Box<NodeMember>),
+    /// A member whose proposals a majority agrees on, once it takes part.
+    Member(Box<NodeMember>, FirstStart),
 }
 
 impl Decider {
@@ -25,7 +26,7 @@ impl Decider {
     pub fn replica(&self) -> &NodeReplica {
         match self {
             Decider::Alone(replica) => replica,
-            Decider::Member(member) => member.replica(),
+            Decider::Member(member, _) => member.replica(),
         }
     }
 
@@ -33,7 +34,7 @@ impl Decider {
     pub fn replica_mut(&mut self) -> &mut NodeReplica {
         match self {
             Decider::Alone(replica) => replica,
-            Decider::Member(member) => member.replica_mut(),
+            Decider::Member(member, _) => member.replica_mut(),
         }
     }
 
@@ -41,7 +42,15 @@ impl Decider {
     pub fn member(&mut self) -> Option<&mut NodeMember> {
         match self {
             Decider::Alone(_) => None,
-            Decider::Member(member) => Some(member),
+            Decider::Member(member, _) => Some(member),
+        }
+    }
+
+    /// Returns how far the first start of a member is.
+    pub fn first_start(&mut self) -> Option<&mut FirstStart> {
+        match self {
+            Decider::Alone(_) => None,
+            Decider::Member(_, first_start) => Some(first_start),
         }
     }
 
@@ -49,7 +58,7 @@ impl Decider {
     pub fn step(&mut self, event: Event<Channels>, now: Now) {
         match self {
             Decider::Alone(replica) => replica.step(event, now),
-            Decider::Member(member) => {
+            Decider::Member(member, _) => {
                 let refused = member.step(Input::Replica(event), now);
                 debug_assert!(refused.is_ok(), "only what peers send is refused");
             }
@@ -63,7 +72,7 @@ impl Decider {
                 Effect::Decided(decided) => Output::Decided { decided, entries: Vec::new() },
                 effect => Output::Effect(effect),
             }),
-            Decider::Member(member) => member.poll(),
+            Decider::Member(member, _) => member.poll(),
         }
     }
 }

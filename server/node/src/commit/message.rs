@@ -66,4 +66,6 @@ pub enum Ended {
     Stopped,
     /// Durability is in doubt, for this reason.
     LogFailed(String),
+    /// The node must not take part in its cluster, for this reason.
+    Refused(String),
 }

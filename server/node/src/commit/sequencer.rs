@@ -43,6 +43,8 @@ pub struct Sequencer {
     /// When a member was last told that time has passed.
     ticked_at: Instant,
     reads: FreshReads,
+    /// What failed is no log: the node must not take part.
+    refused: bool,
     /// Empty; its memory is used again.
     spare: Vec<Commit>,
 }
@@ -74,6 +76,7 @@ impl Sequencer {
             round: GroupWrites::default(),
             ticked_at: started,
             reads: FreshReads::default(),
+            refused: false,
             stopped: false,
             asked_at: None,
             inline: InlineWrites::default(),
@@ -215,7 +218,7 @@ impl Sequencer {
             }
             Message::ControlDurable(index, entry) => self.step(Event::ControlEntry(index, entry)),
             Message::Persisted(number) => self.bring(Input::Persisted(number)),
-            Message::Peer(received, frame) => self.bring(Input::Frame { from: received.from, frame: *frame }),
+            Message::Peer(received, frame) => self.peer_frame(received.from, *frame),
             Message::Unreachable(node) => self.bring(Input::Unreachable(node)),
             Message::Fresh(reply) => self.read_fresh(reply),
             Message::PushReported(store, generation, reports) => {
@@ -274,6 +277,9 @@ impl Sequencer {
             }
         }
         commits.into_iter().for_each(|commit| commit.waiter.handle.answer(Answer::Unknown, Some(commit.txn)));
+        if self.refused {
+            return Ended::Refused(reason);
+        }
         Ended::LogFailed(reason)
     }
 }

@@ -150,6 +150,9 @@ impl PluginApi for PluginAdmin {
     }
 
     fn activate(&self, request: Activate) -> ServiceFuture<'_, Activation> {
+        if self.in_cluster && !self.is_named(&PluginSlot::Rule) {
+            return Box::pin(std::future::ready(Err(unavailable("the cluster has not started yet"))));
+        }
         Box::pin(self.change(move |parts| parts.activate(&request)))
     }
 

@@ -19,6 +19,11 @@ pub struct Cluster {
     nodes: Vec<Option<Node>>,
 }
 
+/// Returns the address of a port that is free.
+pub fn free_address() -> String {
+    format!("127.0.0.1:{}", free_port())
+}
+
 /// Returns a port that is free, below those that the system gives to others.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -64,8 +69,10 @@ impl Cluster {
     pub fn start(count: u16) -> Cluster {
         let mut cluster = Cluster::prepare(count);
         cluster.start_all();
-        let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
-        assert_eq!(declared.status, 201, "{}", declared.body);
+        eventually("the store to be declared", || {
+            let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+            (declared.status < 300).then_some(())
+        });
         cluster.ready();
         cluster
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use tribunal_member::{Input, Output};
+use tribunal_member::{Frame, Input, Output, Stage};
 use tribunal_replica::Event;
-use tribunal_types::Epoch;
+use tribunal_types::{Epoch, NodeId};
 
 use super::Sequencer;
 use crate::cluster::recovery::{TICK, cannot_go_on};
@@ -62,11 +62,44 @@ impl Sequencer {
     pub(super) fn tick_member(&mut self) {
         if self.ticked_at.elapsed() >= TICK {
             self.ticked_at = Instant::now();
+            if self.tell_stage() {
+                return;
+            }
             self.bring(Input::Tick);
             if let Some(member) = self.decider.member() {
                 self.shared.view.follow(member);
             }
         }
+    }
+
+    /// Takes what another node has sent.
+    pub(super) fn peer_frame(&mut self, from: NodeId, frame: Frame) {
+        let Some(first_start) = self.decider.first_start() else { return };
+        let before = first_start.stage();
+        if let Frame::Stage(stage) = frame {
+            if let Err(reason) = first_start.received(from, stage) {
+                self.refused = true;
+                self.inline.failed.get_or_insert(reason);
+            } else if stage != Stage::Member {
+                let own = first_start.stage();
+                (self.state.send)(from, Frame::Stage(own));
+            }
+        } else if before == Stage::Member {
+            self.bring(Input::Frame { from, frame });
+        }
+    }
+
+    /// Tells the other nodes how far the first start is, and returns true, if this node does not take part yet.
+    fn tell_stage(&mut self) -> bool {
+        let Some(first_start) = self.decider.first_start() else { return false };
+        let stage = first_start.stage();
+        if stage == Stage::Member {
+            return false;
+        }
+        for other in first_start.others() {
+            (self.state.send)(other, Frame::Stage(stage));
+        }
+        true
     }
 
     /// Takes the next step of a stop, if it is time for it.
