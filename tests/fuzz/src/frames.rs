@@ -16,9 +16,12 @@ use tribunal_types::{ControlChange, ControlEntry, GroupId, Incarnation, NodeId};
 const ME: NodeId = NodeId(2);
 const GROUP: GroupId = GroupId { node: NodeId(1), incarnation: Incarnation(1) };
 
-/// Entries of all groups, by index, with their terms.
+/// Term and content of each entry, by group and index.
+type Entries = BTreeMap<(GroupId, u64), (u64, Vec<u8>)>;
+
+/// The logs of all groups.
 #[derive(Clone, Default)]
-struct InMemory(Rc<RefCell<BTreeMap<(GroupId, u64), (u64, Vec<u8>)>>>);
+struct InMemory(Rc<RefCell<Entries>>);
 
 impl InMemory {
     fn append(&self, group: GroupId, id: EntryId, content: &Bytes) {

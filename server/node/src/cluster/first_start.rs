@@ -92,9 +92,11 @@ impl FirstStart {
         self.others.keys().copied()
     }
 
-    /// Returns the nodes that have said nothing yet.
-    pub fn missing(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.others.iter().filter(|(_, said)| said.is_none()).map(|(node, _)| *node)
+    /// Returns the nodes that have said nothing yet, as text.
+    #[must_use]
+    pub fn missing(&self) -> String {
+        let missing = self.others.iter().filter(|(_, said)| said.is_none()).map(|(node, _)| node.to_string());
+        missing.collect::<Vec<_>>().join(", ")
     }
 
     /// Takes note of how far another node is.
@@ -155,7 +157,7 @@ mod tests {
         let mut nodes: Vec<_> = (1..=2).map(|id| (NodeId(id), read(id))).collect();
         talk(&mut nodes).unwrap();
         assert!(nodes.iter().all(|(_, start)| start.stage() == Stage::New), "one is missing");
-        assert_eq!(nodes[0].1.missing().collect::<Vec<_>>(), [NodeId(3)]);
+        assert_eq!(nodes[0].1.missing(), "3");
         nodes.push((NodeId(3), read(3)));
         talk(&mut nodes).unwrap();
         assert!(nodes.iter().all(|(_, start)| start.stage() == Stage::Member));

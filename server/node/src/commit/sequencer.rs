@@ -45,6 +45,8 @@ pub struct Sequencer {
     reads: FreshReads,
     /// What failed is no log: the node must not take part.
     refused: bool,
+    /// Ticks that the first start of a member has taken.
+    waited_ticks: u32,
     /// Empty; its memory is used again.
     spare: Vec<Commit>,
 }
@@ -77,6 +79,7 @@ impl Sequencer {
             ticked_at: started,
             reads: FreshReads::default(),
             refused: false,
+            waited_ticks: 0,
             stopped: false,
             asked_at: None,
             inline: InlineWrites::default(),

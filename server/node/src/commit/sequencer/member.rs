@@ -18,6 +18,10 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it waits in all, until a majority has decided what is under way.
 pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Ticks between two lines of the log about nodes that are missing, and before the first one.
+const WAITING_TOLD_EVERY: u32 = 1_000;
+const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
+
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -98,6 +102,11 @@ impl Sequencer {
         }
         for other in first_start.others() {
             (self.state.send)(other, Frame::Stage(stage));
+        }
+        self.waited_ticks += 1;
+        let missing = first_start.missing();
+        if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD && !missing.is_empty() {
+            tracing::info!(missing, "waiting for all nodes of the cluster, which has not started yet");
         }
         true
     }
