@@ -37,5 +37,5 @@ pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;
 pub use tribunal_raft::{
-    GroupLog, GroupPoint, Input as RaftInput, Members, RaftMessage, Settings as RaftSettings, StoredGroup,
+    GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Settings as RaftSettings, StoredGroup,
 };

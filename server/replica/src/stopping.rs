@@ -67,7 +67,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     fn end(&mut self) {
         self.stopping = Stopping::Done;
-        if self.resolver.last() > self.image_at {
+        if self.settings.image_every_bytes < u64::MAX && self.resolver.last() > self.image_at {
             self.begin_image();
         }
         while self.image.is_some() {

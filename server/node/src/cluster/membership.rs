@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 use tribunal_log::ClusterIdentity;
+use tribunal_member::NODE_MAX;
 use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
 use crate::config::Cluster;
@@ -14,8 +15,6 @@ const SECRET_CHARS_MIN: usize = 32;
 const NAME_BYTES_MAX: usize = 40;
 /// Bytes of the name by which nodes know each other's cluster.
 const PEER_NAME_BYTES_MAX: usize = 64;
-/// Highest number of a node: 10 bits, as in a CSN.
-const NODE_MAX: u16 = 1023;
 /// Incarnation of the groups that a cluster begins with.
 const FIRST: Incarnation = Incarnation(1);
 

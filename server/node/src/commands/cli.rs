@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use tribunal_client::{Client, ClientOptions, Error};
+use tribunal_member::NODE_MAX;
 
 use crate::commands::plugin_flags::PluginCommand;
 use crate::config::{EpochLength, PolicyHost};
@@ -166,7 +167,8 @@ pub struct NodeAt {
 impl NodeAt {
     fn from_flag(text: &str) -> Result<NodeAt, String> {
         let parts = text.split_once('=').filter(|(_, host)| !host.is_empty());
-        let parsed = parts.and_then(|(id, host)| Some((id.parse().ok().filter(|id| (1..=1023).contains(id))?, host)));
+        let parsed =
+            parts.and_then(|(id, host)| Some((id.parse().ok().filter(|id| (1..=NODE_MAX).contains(id))?, host)));
         let (id, host) = parsed.ok_or("a node is NUMBER=HOST, with a number from 1 to 1023, such as 1=10.1.0.1")?;
         Ok(NodeAt { id, host: host.to_owned() })
     }

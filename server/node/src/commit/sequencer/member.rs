@@ -18,8 +18,9 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it waits in all, until a majority has decided what is under way.
 pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ticks between two lines of the log about nodes that are missing, and before the first one.
+/// Ticks between two lines of the log about nodes that are missing.
 const WAITING_TOLD_EVERY: u32 = 1_000;
+/// Ticks before the first of them.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
 
 /// How far a stop is.
@@ -61,8 +62,8 @@ impl Sequencer {
         Some(replica.map_or(tick, |replica| replica.min(tick)))
     }
 
-    /// Tells the member that time has passed, if it has. Ticks that were missed are not made up for: a node that was paused would depose
-    /// everybody.
+    /// Tells the member that time has passed, if it has. Ticks that were missed are not made up for: a node that was
+    /// paused would depose everybody.
     pub(super) fn tick_member(&mut self) {
         if self.ticked_at.elapsed() >= TICK {
             self.ticked_at = Instant::now();
