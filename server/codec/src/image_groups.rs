@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tribunal_types::{GroupId, Incarnation, NodeId};
+use tribunal_types::{Csn, GroupId, Incarnation, NodeId};
 
 use crate::group_record::{EntryId, put_id, take_id};
 use crate::reader::{Malformed, Reader};
@@ -17,6 +17,8 @@ use crate::{Kind, put_head, take_head};
 pub struct GroupCursor {
     /// Last entry that the image includes.
     pub included: EntryId,
+    /// Not below any stamp up to that entry: the group's next proposals are above it.
+    pub stamp: Csn,
     /// The group's members as of that entry, encoded by the caller.
     pub members: Vec<u8>,
 }
@@ -30,10 +32,11 @@ pub fn encode_group_cursors(cursors: &GroupCursors) -> Vec<u8> {
     let mut out = Vec::with_capacity(8 + 64 * cursors.len());
     put_head(Kind::ImageGroups, &mut out);
     put_varint(cursors.len() as u64, &mut out);
-    for (group, GroupCursor { included, members }) in cursors {
+    for (group, GroupCursor { included, stamp, members }) in cursors {
         put_varint(u64::from(group.node.0), &mut out);
         put_varint(u64::from(group.incarnation.0), &mut out);
         put_id(*included, &mut out);
+        put_varint(stamp.0, &mut out);
         put_bytes(members, &mut out);
     }
     out
@@ -47,10 +50,11 @@ pub fn decode_group_cursors(bytes: &[u8]) -> Result<GroupCursors, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::ImageGroups, &mut reader)?;
     let mut cursors = GroupCursors::new();
-    for _ in 0..reader.count(5, "groups")? {
+    for _ in 0..reader.count(6, "groups")? {
         let group =
             GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) };
-        let cursor = GroupCursor { included: take_id(&mut reader)?, members: reader.bytes("members")?.to_vec() };
+        let (included, stamp) = (take_id(&mut reader)?, Csn(reader.varint("stamp")?));
+        let cursor = GroupCursor { included, stamp, members: reader.bytes("members")?.to_vec() };
         if cursors.last_key_value().is_some_and(|(last, _)| *last >= group) {
             return Err(reader.malformed("order of groups"));
         }
@@ -69,7 +73,8 @@ mod tests {
     }
 
     fn cursors() -> GroupCursors {
-        let cursor = |term, index, members| GroupCursor { included: EntryId { term, index }, members };
+        let cursor =
+            |term, index, members| GroupCursor { included: EntryId { term, index }, stamp: Csn(term), members };
         GroupCursors::from([
             (group(0, 1), cursor(9, 700, vec![1, 2, 3])),
             (group(1, 5), GroupCursor::default()),

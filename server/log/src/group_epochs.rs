@@ -57,12 +57,14 @@ impl DiskLog {
             entries.iter().map(sequence).collect::<Option<Vec<_>>>()
         };
         let sequences = sequences.ok_or_else(|| refuse(format!("an entry of epoch {} is not there", outcome.epoch)))?;
+        let first = sequences.iter().copied().min();
         self.append_record(&GroupRecord::Epoch { epoch: outcome.epoch, entries: sequences })?;
         self.copies.decided(entries);
         let payload = outcomes::payload_of(outcome);
         let appended = self.segments.append(Kind::Outcome, outcome.epoch.0, self.group_records.index, &payload)?;
         self.appended_bytes += appended.bytes;
         let mut index = self.shared.index.write();
+        index.starts.push(outcome.epoch, first.unwrap_or(self.group_records.index));
         index.lsns.push(outcome);
         // What the entries take was counted when they were written.
         index.retention.push(outcome.epoch, outcome.epoch_time_ms, appended.bytes);

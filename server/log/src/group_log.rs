@@ -3,10 +3,11 @@
 //! An entry may replace one that is not committed, and all after it. A group's state (term, vote, commit index, members,
 //! what is compacted) is a record as well, and never in the mark: the mark is written later than what it tells of.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tribunal_codec::{EntryId, GroupCursors, GroupRecord, GroupState, decode_group_record, encode_group_record};
-use tribunal_types::GroupId;
+use tribunal_types::{Epoch, GroupId};
 
 use crate::error::LogError;
 use crate::frame::Kind;
@@ -63,6 +64,16 @@ impl DiskLog {
             return Ok(());
         }
         self.append_record(&GroupRecord::Ended { group })
+    }
+
+    /// Returns for each group the last committed entry that no epoch from `below` on needs, nor a reader of one: it may be
+    /// compacted as soon as state images include it. Groups without such an entry are left out.
+    #[must_use]
+    pub fn spare_group_entries(&self, below: Epoch) -> BTreeMap<GroupId, u64> {
+        let index = self.shared.index.read();
+        let kept = index.retention.keep_from(self.limits).min(below);
+        let Some(first_needed) = index.starts.first_needed(kept) else { return BTreeMap::new() };
+        index.groups.spare_before(first_needed)
     }
 
     pub(crate) fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {

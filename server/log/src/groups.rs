@@ -121,6 +121,17 @@ impl Groups {
         self.groups.values().filter_map(|group| group.entries.front()).map(|entry| entry.sequence).min()
     }
 
+    /// Returns the last committed entry of each group whose record is before `sequence`, for groups that have one.
+    pub(crate) fn spare_before(&self, sequence: u64) -> BTreeMap<GroupId, u64> {
+        let spare = |group: &Group| {
+            // Of a later index, an earlier record is never needed.
+            let before = group.entries.partition_point(|entry| entry.sequence < sequence) as u64;
+            let last = (group.before.index + before).min(group.state.commit);
+            (last > group.before.index).then_some(last)
+        };
+        self.groups.iter().filter_map(|(id, group)| Some((*id, spare(group)?))).collect()
+    }
+
     /// Returns the states and the ends in records before `sequence`, to be written again before those are truncated.
     pub(crate) fn carried_before(&self, sequence: u64) -> Vec<GroupRecord<'static>> {
         let states = self.groups.iter().filter(|(_, group)| (1..sequence).contains(&group.state_at));

@@ -26,6 +26,7 @@ mod control_compaction;
 mod control_log;
 mod copies;
 mod epoch_runs;
+mod epoch_starts;
 mod error;
 mod files;
 mod frame;

@@ -420,11 +420,17 @@ impl Replay<'_> {
             None => self.group_records.is_some() && self.first_of_epoch >= self.first_record,
         };
         if is_whole {
+            if self.tip.is_none() {
+                self.index.starts.push(outcome.epoch, self.first_of_epoch);
+            }
             self.index.lsns.push(outcome);
             let bytes = self.undecided.take(outcome.epoch);
             self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
         } else {
             // Its entry was in a segment that has been truncated.
+            if self.tip.is_none() {
+                self.index.oldest = outcome.epoch.next();
+            }
             for (store, span) in spans_of(outcome) {
                 self.index.lsns.set_truncated(store, Lsn(span.first.0 + span.count - 1));
             }

@@ -9,6 +9,7 @@ use tribunal_types::{Batch, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn,
 
 use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
+use crate::epoch_starts::EpochStarts;
 use crate::error::LogError;
 use crate::frame::Kind;
 use crate::groups::Groups;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Index {
     pub runs: EpochRuns,
+    /// Of a log that has Raft groups.
+    pub starts: EpochStarts,
     pub lsns: LsnIndex,
     pub retention: Retention,
     pub groups: Groups,

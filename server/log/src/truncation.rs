@@ -22,13 +22,16 @@ fn path_in(dir: &Path) -> PathBuf {
 }
 
 /// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can go. Entries of
-/// groups that are not compacted stay. A log without entries of its own retains what is from position `retained` on.
+/// groups that are not compacted stay. A log without any epoch retains what is from position `retained` on.
 pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Option<u64>, LogError> {
-    let (last_entry, oldest, of_groups) = {
+    let (last_entry, oldest, of_groups, of_epochs) = {
         let index = shared.index.read();
-        (index.runs.last_below(below).map(|(_, entry)| entry), index.oldest, index.groups.first_needed())
+        let last_entry = index.runs.last_below(below).map(|(_, entry)| entry);
+        (last_entry, index.oldest, index.groups.first_needed(), index.starts.first_needed(below))
     };
     let mut needed = match (shared.segments.last_index(Kind::Entry), last_entry) {
+        // Its position is one of those below.
+        (None, _) if of_epochs.is_some() => u64::MAX,
         (None, _) => retained,
         (Some(_), Some(entry)) if below > oldest => {
             // The first entry that must stay, and the segment it begins in.
@@ -37,7 +40,7 @@ pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Op
         }
         _ => return Ok(None),
     };
-    if let Some(record) = of_groups {
+    for record in [of_groups, of_epochs].into_iter().flatten() {
         let Some(position) = shared.segments.find(Kind::Group, record)? else { return Ok(None) };
         needed = needed.min(position);
     }
@@ -50,7 +53,7 @@ pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Op
 /// # Errors
 /// If the note cannot be written: then nothing has changed.
 pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), LogError> {
-    let (first_entry, below) = first_entry_from(shared, cut)?;
+    let (first_entry, below) = first_entry_from(shared, cut, first_record)?;
     let gone = last_positions_below(shared, below)?;
     // Only the log's thread changes the index, so it stays as it is while the note is written.
     let mut positions: BTreeMap<StoreId, Lsn> = shared.index.read().lsns.truncated().into_iter().collect();
@@ -69,19 +72,20 @@ pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), L
     }
     index.lsns.remove_below(below);
     index.runs.remove_below(below);
+    index.starts.remove_below(below);
     index.retention.remove_below(below);
     index.oldest = below;
     index.first_entry = first_entry;
     Ok(())
 }
 
-/// Returns the first entry at or after position `cut`, and its first epoch; what is known if the log has no entries of its
-/// own.
-fn first_entry_from(shared: &Shared, cut: u64) -> Result<(u64, Epoch), LogError> {
+/// Returns the first entry at or after position `cut`, and its first epoch. A log without entries of its own keeps the epochs
+/// that need no record of a group before `first_record`.
+fn first_entry_from(shared: &Shared, cut: u64, first_record: u64) -> Result<(u64, Epoch), LogError> {
     let Some(first_entry) = shared.segments.first_index_from(Kind::Entry, cut)? else {
         if shared.segments.last_index(Kind::Entry).is_none() {
             let index = shared.index.read();
-            return Ok((index.first_entry, index.oldest));
+            return Ok((index.first_entry, index.oldest.max(index.starts.first_whole(first_record))));
         }
         return Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on")));
     };

@@ -4,9 +4,10 @@ mod fixture;
 
 use fixture::{Dir, options};
 use tribunal_codec::{EntryId, GroupState, PROPOSED, encode_batch};
-use tribunal_log::{ClusterIdentity, DiskLog, DurableLog, LogError, LogOptions, Opened};
+use tribunal_log::sim::{SimFiles, Survival};
+use tribunal_log::{ClusterIdentity, DiskLog, DurableLog, LogError, LogOptions, Opened, open_on};
 use tribunal_types::{
-    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, NamespaceId, NodeId, TxnId,
+    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, NamespaceId, NodeId, StateImage, TxnId,
 };
 
 const GROUPS: [GroupId; 2] = [group(1), group(2)];
@@ -207,4 +208,55 @@ fn a_members_log_is_that_of_its_cluster_and_its_node() {
     assert!(refused(2, ClusterIdentity { id: LogId([8; 16]), ..cluster }).contains("another cluster"));
     assert!(refused(2, ClusterIdentity { row_secret: [4; 16], ..cluster }).contains("another cluster"));
     open(2, cluster).map(drop).unwrap();
+}
+
+/// Entries come earlier than the epochs that they are decided in: group 2 is always ten entries ahead.
+#[test]
+fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
+    const AHEAD: u64 = 10;
+    const LAST: u64 = 10_000;
+    let disk = SimFiles::new(3);
+    let path = std::path::Path::new("/log");
+    let options = LogOptions { retention_ms: 0, ..LogOptions::default() };
+    let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
+    (1..=AHEAD).for_each(|epoch| append(&mut opened.writer, GROUPS[1], epoch, Some(&batch(GROUPS[1], epoch))));
+    let mut most = 0;
+    for epoch in 1..=LAST {
+        let (log, reader) = (&mut opened.writer, &opened.reader);
+        append(log, GROUPS[1], epoch + AHEAD, Some(&batch(GROUPS[1], epoch + AHEAD)));
+        append(log, GROUPS[0], epoch, Some(&batch(GROUPS[0], epoch)));
+        for group in GROUPS {
+            log.set_group_state(group, &GroupState { term: 1, commit: epoch, ..reader.group_state(group) }).unwrap();
+        }
+        log.append_epoch(&outcome(epoch), &[(GROUPS[0], epoch), (GROUPS[1], epoch)]).unwrap();
+        if epoch % 250 == 0 {
+            log.write_image(&StateImage { epoch: Epoch(epoch), ..StateImage::default() }).unwrap();
+            let below = Epoch(epoch.saturating_sub(250));
+            for (group, index) in log.spare_group_entries(below) {
+                assert!(index < below.0, "entry {index} of node {} is needed by epoch {below}", group.node);
+                let compacted = EntryId { term: 1, index };
+                log.set_group_state(group, &GroupState { compacted, ..reader.group_state(group) }).unwrap();
+            }
+            log.truncate(below).unwrap();
+            most = most.max(opened.reader.bytes());
+            assert_eq!(read(&opened, epoch), expected(epoch, &GROUPS));
+        }
+    }
+    let written = opened.writer.stats().appended_bytes;
+    assert!(most < written / 2, "{most} bytes, of {written} that were written in all");
+    let whole = |opened: &Opened| {
+        let first = (1..=LAST).find(|epoch| read(opened, *epoch).is_some()).unwrap();
+        (first..=LAST).for_each(|epoch| assert_eq!(read(opened, epoch), expected(epoch, &GROUPS), "epoch {epoch}"));
+        first
+    };
+    let first = whole(&opened);
+    assert!((LAST / 2..=LAST - 250).contains(&first), "{first} is the first epoch that is kept");
+    disk.cut_power();
+    drop(opened);
+    disk.power_on(Survival::None);
+    let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
+    assert_eq!(whole(&opened), first);
+    // What was found is truncated like what was written.
+    opened.writer.truncate(Epoch(LAST - 250)).unwrap();
+    assert!(whole(&opened) >= first);
 }

@@ -362,7 +362,7 @@ fn a_state_image_must_include_what_is_compacted() {
     opened.writer.set_group_state(group(1), &GroupState { compacted, ..state(2, 0, 4) }).unwrap();
     append(&mut opened, 2, 1, 1);
     let check = |term, index| {
-        let cursor = GroupCursor { included: EntryId { term, index }, members: vec![1] };
+        let cursor = GroupCursor { included: EntryId { term, index }, members: vec![1], ..GroupCursor::default() };
         opened.reader.check_cursors(&GroupCursors::from([(group(1), cursor)]))
     };
     check(1, 3).unwrap();
