@@ -171,7 +171,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::AckBeforeMajority
         | Bug::TakeoverWithoutItsNoOp
         | Bug::TimeFromTheLocalClock
-        | Bug::PeersGapsFolded => unreachable!("of a cluster"),
+        | Bug::PeersGapsFolded
+        | Bug::ImageTooFar => unreachable!("of a cluster"),
     }
 }
 

@@ -59,6 +59,10 @@ fn many_seeds_keep_all_promises() {
     assert!(peer_entries >= 1_000, "{peer_entries} entries were sent to peers that could not reach a leader");
     let (stops, forced) = reports.iter().fold((0, 0), |all, report| (all.0 + report.stops.0, all.1 + report.stops.1));
     assert!(stops >= 500 && forced >= 10, "{stops} processes stop, {forced} of them without a majority");
+    let images = reports.iter().fold((0, 0), |all, report| (all.0 + report.images.0, all.1 + report.images.1));
+    assert!(images.0 >= 10_000 && images.1 >= 1_000, "{} images, {} starts from one", images.0, images.1);
+    let truncated = reports.iter().filter(|report| report.truncated_bytes > 0).count();
+    assert!(truncated * 2 >= reports.len(), "in {truncated} runs some log is truncated");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }

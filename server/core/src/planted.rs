@@ -66,6 +66,8 @@ pub enum Bug {
     ChangeAppliedAgain = 29,
     /// A member folds entries of a peer although some before them are missing.
     PeersGapsFolded = 30,
+    /// A state image says that it includes entries of a group that its fold still needs.
+    ImageTooFar = 31,
 }
 
 impl Bug {
@@ -82,6 +84,7 @@ impl Bug {
         Bug::TakeoverWithoutItsNoOp,
         Bug::TimeFromTheLocalClock,
         Bug::PeersGapsFolded,
+        Bug::ImageTooFar,
     ];
 
     /// Faults of the resolver.

@@ -17,10 +17,12 @@
 
 mod asking;
 mod control_proposals;
+mod cursors;
 mod frame;
 mod fresh_reads;
 mod handing_over;
 mod homecoming;
+mod image_columns;
 mod input;
 mod member;
 mod output;
@@ -28,14 +30,17 @@ mod own_entries;
 mod peer_entries;
 mod positions;
 mod presence;
+mod restored;
 mod roles;
 mod serving;
 mod sources;
 
 pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries, Stage};
+pub use image_columns::{FOLD_COLUMN, control_in, groups_in, image_of};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;
+pub use restored::{Restored, position_in, stamp_in};
 pub use tribunal_raft::{
     GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Settings as RaftSettings, StoredGroup,
 };

@@ -4,16 +4,22 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tribunal_codec::{EntryId, Malformed, batch_head, decode_batch, decode_control, encode_batch, encode_control};
+use tribunal_codec::{
+    EntryId, GroupCursor, GroupCursors, GroupState, Malformed, batch_head, decode_batch, decode_control, encode_batch,
+    encode_control,
+};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_raft::{BadGroup, GroupLog, Input as RaftInput, Output as RaftOutput, RaftGroups, Refused, StoredGroup};
-use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, Waiters};
+use tribunal_raft::{
+    BadGroup, GroupLog, GroupPoint, Input as RaftInput, Members, Output as RaftOutput, RaftGroups, Refused, StoredGroup,
+};
+use tribunal_replica::{CapturedImage, Effect, Event, Now, PolicyRunner, Replica, Waiters};
 use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
 
 use crate::asking::Asking;
 use crate::control_proposals::ControlProposals;
+use crate::cursors::{Cursors, Included};
 use crate::frame::Frame;
 use crate::fresh_reads::FreshReads;
 use crate::handing_over::HandingOver;
@@ -37,14 +43,18 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub replica: Replica<W, P, E>,
     /// Last control entry that the replica's state includes.
     pub control: ControlIndex,
+    /// How far the state image that the replica has started from has read each group; empty without one.
+    pub image: GroupCursors,
     /// Names rows: the same on all members, and for what their clients send.
     pub keyer: RowKeyer,
     /// Reads the groups' logs.
     pub log: L,
     /// Pace and seed of elections.
     pub raft: tribunal_raft::Settings,
-    /// All groups, each from where the image includes it.
-    pub groups: Vec<StoredGroup>,
+    /// All groups, and the state of each in the log.
+    pub groups: Vec<(GroupId, GroupState)>,
+    /// The members with which the groups began.
+    pub first_members: Members,
 }
 
 /// One member of a cluster.
@@ -72,6 +82,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     sources: Sources,
     pub(crate) asking: Asking,
     pub(crate) serving: Serving,
+    pub(crate) cursors: Cursors,
     /// Entries of peers to write, before an epoch is decided from them.
     pub(crate) copies: VecDeque<(GroupId, EntryId, Bytes)>,
     /// Fresh reads to answer, and whether they are fresh.
@@ -89,11 +100,22 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// # Errors
     /// If what the log has of a group does not fit together.
     pub fn new(start: MemberStart<W, P, E, L>, now: Now) -> Result<Self, BadGroup> {
-        let MemberStart { node, group, replica, control, keyer, log, raft, groups } = start;
+        let MemberStart { node, group, replica, control, image, keyer, log, raft, groups, first_members } = start;
         let mut raft = RaftGroups::new(node, raft, log);
-        let mut positions = Positions::default();
-        groups.iter().for_each(|stored| positions.begin(stored.group, stored.applied.id.index));
-        groups.into_iter().try_for_each(|stored| raft.add_group(stored))?;
+        let (mut positions, mut cursors) = (Positions::default(), Cursors::default());
+        for (group, state) in groups {
+            let applied = point_in(&image, group, &first_members)?;
+            positions.begin(group, applied.id.index);
+            raft.add_group(StoredGroup { group, state, applied })?;
+        }
+        let included = |group| {
+            let cursor = image.get(&group).map(|cursor| Included { id: cursor.included, stamp: cursor.stamp });
+            cursor.unwrap_or_default()
+        };
+        cursors.begin_control(control, included(GroupId::CONTROL).id);
+        for (group, next) in replica.epochs().groups() {
+            cursors.begin(group, next, included(group));
+        }
         let alone = raft.members(GroupId::CONTROL).is_some_and(|members| members.voters.iter().eq([&node]));
         let mut member = Member {
             node,
@@ -111,6 +133,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             own: OwnEntries::default(),
             positions,
             sources: Sources::default(),
+            cursors,
             asking: Asking::default(),
             serving: Serving::default(),
             copies: VecDeque::new(),
@@ -313,9 +336,23 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 let entries = self.sources.take(&decided.input);
                 return Some(Output::Decided { decided, entries });
             }
+            Effect::Image { image, applied, last } => {
+                let groups = self.image_groups(&image);
+                return Some(Output::Image { image, groups, applied, last });
+            }
             effect => return Some(Output::Effect(effect)),
         }
         None
+    }
+
+    /// Returns how far an image has read the groups, with what a member that starts from it needs to know of each.
+    fn image_groups(&mut self, image: &CapturedImage) -> GroupCursors {
+        let included = self.cursors.take(image.fold(), image.control());
+        let members = |group| self.raft.members(group).map(Members::encode).unwrap_or_default();
+        let cursor = |(group, Included { id, stamp })| {
+            (group, GroupCursor { included: id, stamp, members: members(group) })
+        };
+        included.into_iter().map(cursor).collect()
     }
 
     fn propose(&mut self, batch: Arc<Batch>) {
@@ -374,11 +411,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             // That this node leads is nothing that a peer could have told.
             RaftOutput::TermBegun { leading: false, .. } if is_known => {}
             RaftOutput::TermBegun { group, id, leading } => {
+                self.cursors.entry(group, id, None);
                 self.own.term_begun(group, id.term);
                 self.term_begun(group, id.term, leading);
             }
             RaftOutput::Role { group, leader, term } => self.role(group, leader, term),
-            RaftOutput::MembersChanged { .. } => {}
+            RaftOutput::MembersChanged { .. } if is_known => {}
+            RaftOutput::MembersChanged { group, id, .. } => self.cursors.entry(group, id, None),
             RaftOutput::ReadState { group, index, context } => self.fresh.answered(group, context, index),
             // It is asked again.
             RaftOutput::ReadLost { .. } => {}
@@ -428,7 +467,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Returns what the next entry of a group is to the replica.
     pub(crate) fn event_of(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Result<Event<W>, Malformed> {
         if group == GroupId::CONTROL {
-            return decode_control(payload).map(|entry| self.control_entry(entry));
+            return decode_control(payload).map(|entry| self.control_entry(id, entry));
         }
         let batch = if let Some(batch) = self.own.committed(group, id) {
             batch
@@ -437,11 +476,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Arc::new(decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key))?)
         };
         self.sources.agreed(&batch, id.index);
+        self.cursors.entry(group, id, Some(&batch));
         Ok(Event::Entry(batch))
     }
 
-    fn control_entry(&mut self, entry: ControlEntry) -> Event<W> {
+    fn control_entry(&mut self, id: EntryId, entry: ControlEntry) -> Event<W> {
         self.control = ControlIndex(self.control.0 + 1);
+        self.cursors.control_entry(self.control, id);
         self.controls.agreed(entry.proposal);
         Event::ControlEntry(self.control, entry)
     }
@@ -469,4 +510,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             self.events.push_back(Event::LeaderLost(group));
         }
     }
+}
+
+/// Returns where a group continues after a state image.
+fn point_in(image: &GroupCursors, group: GroupId, first_members: &Members) -> Result<GroupPoint, BadGroup> {
+    let Some(cursor) = image.get(&group) else {
+        return Ok(GroupPoint { members: first_members.clone(), ..GroupPoint::default() });
+    };
+    let members = Members::decode(&cursor.members).map_err(|malformed| BadGroup::Inconsistent {
+        group,
+        reason: format!("its members in the state image: {malformed}"),
+    })?;
+    Ok(GroupPoint { id: cursor.included, members })
 }

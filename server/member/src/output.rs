@@ -1,15 +1,15 @@
 //! What a member wants done.
 
 use bytes::Bytes;
-use tribunal_codec::{EntryId, GroupState};
-use tribunal_replica::{DecidedEpoch, Effect, Waiters};
-use tribunal_types::{Epoch, GroupId, NodeId};
+use tribunal_codec::{EntryId, GroupCursors, GroupState};
+use tribunal_replica::{CapturedImage, DecidedEpoch, Effect, Waiters};
+use tribunal_types::{Epoch, GroupId, NodeId, StoreId};
 
 use crate::frame::Frame;
 
 /// What a member wants done, in this order.
 pub enum Output<W: Waiters> {
-    /// Of its replica; never a proposal or a takeover, which are the member's own affair, nor a decided epoch.
+    /// Of its replica; never a proposal or a takeover, which are the member's own affair, nor a decided epoch or an image.
     Effect(Effect<W>),
     /// An epoch is decided: what [`Effect::Decided`] asks for. After a start, epochs come again whose outcome is in the log.
     Decided {
@@ -17,6 +17,17 @@ pub enum Output<W: Waiters> {
         decided: Box<DecidedEpoch<W>>,
         /// Group and index of the entry that each of its batches is, in their order.
         entries: Vec<(GroupId, u64)>,
+    },
+    /// Store an image: what [`Effect::Image`] asks for.
+    Image {
+        /// The state.
+        image: Box<CapturedImage>,
+        /// How far it has read the groups.
+        groups: GroupCursors,
+        /// What the stores that the log waits for have applied.
+        applied: Vec<(StoreId, Epoch)>,
+        /// The node stops.
+        last: bool,
     },
     /// Write an entry of a group into the log.
     Append {

@@ -98,6 +98,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 Err(_) => return false,
             },
             EntryKind::TermBegins => {
+                self.cursors.entry(group, id, None);
                 self.own.term_begun(group, id.term);
                 if group == GroupId::CONTROL {
                     self.controls.leader_changed();
@@ -106,7 +107,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 }
             }
             // They are the business of the own Raft group, which learns of them from the leader.
-            EntryKind::MembersChange => {}
+            EntryKind::MembersChange => self.cursors.entry(group, id, None),
         }
         self.positions.fetched(group, id);
         true

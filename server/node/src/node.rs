@@ -227,7 +227,7 @@ impl Node {
             view: Arc::new(View::default()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
-        let Ready { log, reader, keyer, group, replicated, epoch_time_ms, started, activations, bounds, mut deciding } =
+        let Ready { log, reader, image, keyer, group, replicated, epoch_time_ms, started, activations, bounds, mut deciding } =
             ready;
         let stores = Arc::new(Stores::new(keyer, replicated.stores().clone()));
         let declared: Vec<_> = replicated.stores().stores().cloned().collect();
@@ -322,6 +322,7 @@ impl Node {
                     Box::new(move || crate::readers::consumers::needed(&readers, &records))
                 },
                 readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
+                image,
                 flush: {
                     let pushes = Arc::clone(&pushes);
                     Box::new(move |store| pushes.flush(store))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 use tribunal_core::control::ReplicatedState;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DiskLog, HoldBack, LogReader};
+use tribunal_log::{DiskLog, GroupCursors, HoldBack, LogReader};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{Bounds, GroupId, PluginActivation, limits};
 
@@ -26,6 +26,8 @@ pub struct Ready {
     pub log: DiskLog,
     /// Reads it.
     pub reader: LogReader,
+    /// How far the state image that a member started from has read the Raft groups.
+    pub image: GroupCursors,
     /// Hashes row keys.
     pub keyer: RowKeyer,
     /// The group that it leads when all is well.
@@ -86,6 +88,7 @@ impl Ready {
         Ok(Ready {
             log: recovered.log,
             reader: recovered.reader,
+            image: GroupCursors::new(),
             keyer: recovered.keyer,
             group: recovered.group,
             replicated: start.replicated.clone(),
@@ -111,6 +114,7 @@ impl Ready {
         Ok(Ready {
             log: recovered.log,
             reader: recovered.reader,
+            image: recovered.image,
             keyer: recovered.keyer,
             group: Membership::group_of(membership.node),
             epoch_time_ms: replica.resolver().epoch_time_ms(),

@@ -16,6 +16,9 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::{ProposedBatch, Replica};
 
+/// Bytes of a state image for each row, estimated.
+const ROW_BYTES_IN_IMAGE: u64 = 24;
+
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Takes the next entry of a group's log.
     pub(crate) fn entry(&mut self, batch: Arc<Batch>) {
@@ -136,6 +139,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if planted(Bug::TimeFromTheLocalClock) {
             input.epoch_time_ms = self.now.unix_ms();
         }
+        self.image_bytes += input.batches.iter().map(|batch| bytes_of(batch)).sum::<u64>();
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };
         let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);
@@ -156,9 +160,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.extend(watches);
         self.effects.extend(failing.into_iter().map(Effect::SlotFailing));
         self.resolved_to = self.epochs.position();
-        if self.image_bytes >= self.settings.image_every_bytes && self.image.is_none() {
-            self.image_due = true;
-        }
+        self.image_due |= self.image.is_none() && self.is_image_due();
+    }
+
+    /// Tells whether enough was decided since the last image: also no less than an image takes, or images would be most of
+    /// what is written.
+    fn is_image_due(&self) -> bool {
+        let stats = || self.resolver.stats();
+        self.image_bytes >= self.settings.image_every_bytes && self.image_bytes >= stats().rows * ROW_BYTES_IN_IMAGE
     }
 
     /// Returns what those are told who wait for an id of this epoch.
@@ -188,4 +197,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.in_flight.remove(&key);
         });
     }
+}
+
+/// Returns about how many bytes of the log a batch takes.
+fn bytes_of(batch: &Batch) -> u64 {
+    (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64
 }

@@ -8,13 +8,13 @@ use tribunal_core::control::ReplicatedState;
 use tribunal_core::epochs::FoldPosition;
 use tribunal_core::frozen::Frozen;
 use tribunal_core::resolver::Resolver;
-use tribunal_types::{ControlImage, Epoch, StateImage};
+use tribunal_types::{ControlImage, ControlIndex, Epoch, StateImage};
 
 /// An image that is being taken.
 #[derive(Debug)]
 pub(crate) struct ImageCapture {
     control: ReplicatedState,
-    fold: Vec<u64>,
+    fold: FoldPosition,
 }
 
 /// A state that was taken.
@@ -22,7 +22,7 @@ pub(crate) struct ImageCapture {
 pub struct CapturedImage {
     state: Frozen,
     control: ReplicatedState,
-    fold: Vec<u64>,
+    fold: FoldPosition,
 }
 
 impl ImageCapture {
@@ -30,7 +30,7 @@ impl ImageCapture {
     /// One that was under way is given up.
     pub(crate) fn begin(resolver: &mut Resolver, control: ReplicatedState, fold: &FoldPosition) -> ImageCapture {
         resolver.begin_image();
-        ImageCapture { control, fold: fold.to_words() }
+        ImageCapture { control, fold: fold.clone() }
     }
 
     /// Copies a slice, and returns the state once all of it is copied.
@@ -48,9 +48,21 @@ impl CapturedImage {
         self.state.epoch()
     }
 
+    /// Returns where the fold was.
+    #[must_use]
+    pub fn fold(&self) -> &FoldPosition {
+        &self.fold
+    }
+
+    /// Returns the last control entry that it includes.
+    #[must_use]
+    pub fn control(&self) -> ControlIndex {
+        self.control.index()
+    }
+
     /// Returns the resolver's columns, what the control log added up to, and the position of the fold.
     #[must_use]
     pub fn into_parts(self) -> (StateImage, ControlImage, Vec<u64>) {
-        (self.state.into_image(), self.control.image(), self.fold)
+        (self.state.into_image(), self.control.image(), self.fold.to_words())
     }
 }

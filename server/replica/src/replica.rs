@@ -38,7 +38,7 @@ use crate::watchers::Watchers;
 pub struct Settings {
     /// Epochs are sealed so long after their first item; `None`: as soon as the batch before is durable.
     pub epoch_length: Option<Duration>,
-    /// Bytes of log after which a new image is taken, and one at the end; [`u64::MAX`] if none is, ever.
+    /// Bytes of decided epochs after which a new image is taken, and one at the end; [`u64::MAX`] if none is, ever.
     pub image_every_bytes: u64,
     /// How much of the log a store may hold back, in words.
     pub quota: String,

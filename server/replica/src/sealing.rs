@@ -127,7 +127,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Seals these epochs; everything that waits belongs to the last one.
     fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
         let batch = Arc::new(self.batcher.seal(first, last, self.control, self.now.unix_ms()));
-        self.image_bytes += (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64;
         let sealed_at = self.now.monotonic;
         self.idle.sealed(sealed_at);
         let items = core::mem::take(&mut self.open);

@@ -59,6 +59,10 @@ pub struct Client {
     pub attempt: u64,
 }
 
+/// Of a thousand values, those that are long: enough for the logs to fill some segments.
+const LONG_PER_MILLE: u64 = 150;
+const LONG_BYTES: usize = 8_000;
+
 impl Operation {
     /// Makes a transaction of a client that has read `versions`.
     #[must_use]
@@ -77,7 +81,10 @@ impl Operation {
             if random.chance(600) {
                 txn.reads.push((row.clone(), versions.get(&key).copied()));
             }
-            let value = Value::Int(random.between(0, 99) as i64);
+            let value = match random.chance(LONG_PER_MILLE) {
+                true => Value::Text((0..LONG_BYTES / 16).map(|_| format!("{:016x}", random.number())).collect()),
+                false => Value::Int(random.between(0, 99) as i64),
+            };
             let action = match random.between(0, 9) {
                 0 => Action::Delete,
                 1 => Action::Insert(value),

@@ -7,19 +7,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use tribunal_codec::EntryId;
+use tribunal_codec::{EntryId, GroupCursors};
 use tribunal_core::batcher::Batcher;
-use tribunal_core::control::ReplicatedState;
-use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
-use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::Visibility;
 use tribunal_log::sim::SimFiles;
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
-use tribunal_member::{GroupLog, GroupPoint, Member, MemberStart, Members, RaftSettings, StoredGroup};
+use tribunal_member::{GroupLog, Member, MemberStart, Members, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{ControlIndex, Csn, Epoch, GroupId, NodeId, Version};
+use tribunal_types::{GroupId, NodeId, Version};
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
@@ -64,6 +62,8 @@ pub struct Process {
     pub log: DiskLog,
     /// Reads its log.
     pub reader: LogReader,
+    /// How far its newest image has read the groups.
+    pub image: GroupCursors,
     /// Number of the last sync that the member asked for, if it was not begun; and whether something waits for it.
     pub wanted: Option<(u64, bool)>,
     /// Number of the sync that is under way.
@@ -92,14 +92,18 @@ pub struct Machine {
     pub stuck_until: u64,
     /// Its power was cut, or its disk has failed: what was not synced may be lost.
     pub lost_power: bool,
+    /// Of each group, the last entry that it knows durably to be agreed on.
+    pub durable: BTreeMap<GroupId, u64>,
     /// The epoch length that it was configured with: machines need not agree on it.
     epoch_length: Option<Duration>,
+    /// After how many bytes it takes an image.
+    image_every_bytes: u64,
 }
 
 impl Machine {
     /// A machine that is switched off, with an empty disk.
     #[must_use]
-    pub fn new(node: u16, seed: u64, epoch_length: Option<Duration>) -> Machine {
+    pub fn new(node: u16, seed: u64, epoch_length: Option<Duration>, image_every_bytes: u64) -> Machine {
         Machine {
             node,
             disk: SimFiles::new(seed),
@@ -110,7 +114,9 @@ impl Machine {
             paused_until: 0,
             stuck_until: 0,
             lost_power: false,
+            durable: BTreeMap::new(),
             epoch_length,
+            image_every_bytes,
         }
     }
 
@@ -132,48 +138,54 @@ impl Machine {
         let now = self.now(time_us);
         let own = group(self.node);
         let members: Vec<GroupId> = (1..=machines).map(group).collect();
-        let first = Members::first((1..=machines).map(NodeId));
-        let stored = |group: GroupId| StoredGroup {
-            group,
-            state: opened.reader.group_state(group),
-            applied: GroupPoint { id: EntryId::default(), members: first.clone() },
-        };
-        let groups = [GroupId::CONTROL].into_iter().chain(members.iter().copied()).map(stored).collect();
+        let restored = Restored::read(opened.recovered.image, &members, ResolverConfig::default())?;
+        opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
+        let image = restored.groups.clone();
+        let stored = |group: GroupId| (group, opened.reader.group_state(group));
         let start = MemberStart {
             node: NodeId(self.node),
             group: own,
-            replica: Replica::new(self.replica(own, &members), now),
-            control: ControlIndex(0),
+            control: restored.replicated.index(),
+            replica: Replica::new(self.replica(own, restored), now),
+            groups: [GroupId::CONTROL].into_iter().chain(members).map(stored).collect(),
+            first_members: Members::first((1..=machines).map(NodeId)),
+            image: image.clone(),
             keyer: RowKeyer::new(ROW_SECRET),
             log: SimLog(opened.reader.clone()),
             raft: RaftSettings { election_ticks: 10, heartbeat_ticks: 2, seed: seed ^ self.starts << 32 },
-            groups,
         };
         let member = Member::new(start, now).map_err(|error| error.to_string())?;
         let versions = BTreeMap::new();
-        self.process =
-            Some(Process { member, log: opened.writer, reader: opened.reader, wanted: None, syncing: None, versions });
+        self.process = Some(Process {
+            member,
+            log: opened.writer,
+            reader: opened.reader,
+            image,
+            wanted: None,
+            syncing: None,
+            versions,
+        });
         Ok(())
     }
 
-    fn replica(&self, own: GroupId, members: &[GroupId]) -> ReplicaStart<Native, Inline> {
-        let mut resolver = Resolver::new(ResolverConfig::default());
+    fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<Native, Inline> {
+        let Restored { mut resolver, replicated, epochs, groups } = restored;
         resolver.declare_store(tracked(1, "kv"));
         ReplicaStart {
             group: own,
             leads: false,
+            batcher: Batcher::new(own, stamp_in(&groups, own)),
+            visibility: Visibility::new(epochs.last_complete()),
+            control: replicated.index(),
             resolver,
-            epochs: Epochs::new(members, Epoch(1), 0),
-            batcher: Batcher::new(own, Csn::new(0, own.node)),
-            visibility: Visibility::new(Epoch(0)),
-            replicated: ReplicatedState::default(),
-            control: ControlIndex(0),
+            epochs,
+            replicated,
             run: u64::from(self.node) << 32 | self.starts,
             policies: Native,
             executor: Inline,
             settings: Settings {
                 epoch_length: self.epoch_length,
-                image_every_bytes: u64::MAX,
+                image_every_bytes: self.image_every_bytes,
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 batch_bytes_max: 1024 * 1024,

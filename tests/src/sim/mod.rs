@@ -10,6 +10,7 @@ mod answers;
 mod changes;
 pub mod clients;
 pub mod faults;
+mod images;
 pub mod machine;
 pub mod network;
 mod process;

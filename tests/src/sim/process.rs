@@ -43,6 +43,7 @@ impl World {
         match output {
             Output::Effect(effect) => self.effect(node, effect)?,
             Output::Decided { decided, entries } => return self.epoch_decided(node, *decided, &entries),
+            Output::Image { image, groups, .. } => return self.image_taken(node, *image, groups),
             Output::Append { group, id, content } => {
                 let line =
                     format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
@@ -149,9 +150,12 @@ impl World {
         let Some(process) = &mut machine.process else { return };
         let (None, Some((number, true))) = (process.syncing, process.wanted) else { return };
         (process.syncing, process.wanted) = (Some(number), None);
-        if at_once && let Err(error) = process.sync() {
-            self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
-            return self.stop_for_good(node);
+        if at_once {
+            if let Err(error) = process.sync() {
+                self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+                return self.stop_for_good(node);
+            }
+            self.note_durable(node);
         }
         self.later(lasts_us, Happening::Synced { node, start, number });
     }
@@ -175,11 +179,12 @@ impl World {
             self.stop_for_good(node);
             return Ok(());
         }
+        self.note_durable(node);
         self.step(node, Input::Persisted(number))
     }
 
     /// Stops a process whose disk failed. It starts again after the machine was switched off and on.
-    fn stop_for_good(&mut self, node: u16) {
+    pub(super) fn stop_for_good(&mut self, node: u16) {
         self.machine(node).cut_power();
         let wait_us = self.random.between(100_000, 1_000_000);
         self.later(wait_us, Happening::Start { node });

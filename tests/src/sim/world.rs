@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tribunal_codec::GroupCursors;
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
-use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{Epoch, GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::cluster::group;
 use crate::sim::changes::Changes;
@@ -39,6 +40,8 @@ const HANDING_OVER_US: u64 = 600_000;
 const STOPPING_US: u64 = 300_000;
 /// Time between two faults if there is one kind only, microseconds: enough for groups to go home.
 const APART_US: u64 = 3_000_000;
+/// Slices of a state image that are copied at a tick: some ticks for all of it.
+const SLICES_PER_TICK: usize = 64;
 /// Clients.
 const CLIENTS: usize = 5;
 /// Epochs for each one with items, at most: nodes with little to do seal ahead by the time, not by what others have sealed.
@@ -91,6 +94,12 @@ pub struct Report {
     pub epochs: (usize, usize),
     /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
     pub stops: (u64, u64),
+    /// Images that were written, and starts from one.
+    pub images: (u64, u64),
+    /// Times that a group's entries were compacted.
+    pub compactions: u64,
+    /// Segments that were truncated, bytes.
+    pub truncated_bytes: u64,
     /// Entries that were sent to peers which could not reach a leader.
     pub peer_entries: u64,
     /// Entries of those that were written before the own log had them.
@@ -122,6 +131,7 @@ pub(super) enum Happening {
     Fault(Planned),
     Repair(Fault, u16),
     Stop { node: u16, start: u64, now: bool },
+    ImageWritten { node: u16, start: u64, epoch: Epoch, older: GroupCursors },
 }
 
 /// The world.
@@ -208,7 +218,9 @@ impl World {
         };
         for node in 1..=machines {
             let epoch_length = world.random.one_of(&[None, None, Some(Duration::from_millis(5))]);
-            let machine = Machine::new(node, world.random.number(), epoch_length);
+            let disk_seed = world.random.number();
+            let image_every_bytes = world.random.one_of(&[u64::MAX, 8_000, 40_000, 150_000]);
+            let machine = Machine::new(node, disk_seed, epoch_length, image_every_bytes);
             match run.planted {
                 Some(Planted::NoSync) => machine.disk.omit(Omission::SyncData("/segments/")),
                 Some(Planted::AckBeforeSync) | None => {}
@@ -282,7 +294,8 @@ impl World {
             Happening::Tick { node, .. }
             | Happening::Synced { node, .. }
             | Happening::AckedEarly { node, .. }
-            | Happening::Stop { node, .. } => node,
+            | Happening::Stop { node, .. }
+            | Happening::ImageWritten { node, .. } => node,
             Happening::Frame { to, .. } => to,
             _ => 0,
         };
@@ -307,6 +320,7 @@ impl World {
             Happening::Fault(planned) => self.fault(planned),
             Happening::Repair(fault, node) => self.repair(fault, node),
             Happening::Stop { node, start, now } => self.stop(node, start, now),
+            Happening::ImageWritten { node, start, epoch, older } => self.image_written(node, start, epoch, &older),
         }
     }
 
@@ -329,6 +343,8 @@ impl World {
             return Ok(());
         }
         let start = machine.starts;
+        let from_image = machine.process.as_ref().is_some_and(|process| !process.image.is_empty());
+        self.report.images.1 += u64::from(from_image);
         self.trace.note(time_us, format_args!("node {node} starts"));
         self.later(TICK_US, Happening::Tick { node, start });
         Ok(())
@@ -344,6 +360,11 @@ impl World {
             *urgent = true;
         }
         self.later(wait_us, Happening::Tick { node, start });
+        for _ in 0..SLICES_PER_TICK {
+            if self.member(node).is_some_and(|member| member.replica().takes_image()) {
+                self.step(node, Input::Replica(Event::CopyImage))?;
+            }
+        }
         self.step(node, Input::Tick)
     }
 

@@ -7,20 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tribunal_core::batcher::Batcher;
-use tribunal_core::control::ReplicatedState;
-use tribunal_core::epochs::Epochs;
-use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_core::visibility::Visibility;
-use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
-use tribunal_member::{GroupPoint, Input, Member, MemberStart, Members, Output, RaftSettings, StoredGroup};
-use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{ControlIndex, Csn, Epoch, EpochInput, EpochOutcome, GroupId, PluginActivation};
+use tribunal_log::{DiskLog, DurableLog, GroupCursors, LogError, LogOptions, LogReader};
+use tribunal_member::{Input, Member, MemberStart, Members, Output, RaftSettings, Restored, stamp_in};
+use tribunal_replica::{Now, PolicyRunner, Replica, ReplicaStart, Settings};
+use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
-use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for};
+use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
 use crate::config::Config;
@@ -36,6 +33,8 @@ pub const TICK: Duration = Duration::from_millis(30);
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 /// Own batches on their way to a majority at a time.
 const IN_FLIGHT_MAX: usize = 4;
+/// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
+const IMAGE_EVERY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Bytes of a batch, unless it is a single transaction.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
@@ -49,6 +48,8 @@ pub struct RecoveredMember {
     pub keyer: RowKeyer,
     /// The member.
     pub member: Box<NodeMember>,
+    /// How far the state image that it started from has read the groups.
+    pub image: GroupCursors,
     /// Where its monotonic clock begins.
     pub started: Instant,
     /// Whether the node may take part already.
@@ -89,19 +90,19 @@ pub fn recover_member(
     let (log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
     let mut policies = PolicySet::new(config, loader)?;
-    let activations = policies.go_live(ReplicatedState::default().slots())?;
-    let keyer = RowKeyer::new(found.row_secret);
     let groups: Vec<GroupId> = membership.nodes.keys().map(|node| Membership::group_of(*node)).collect();
-    let first = Members::first(membership.nodes.keys().copied());
-    let stored = |group: GroupId| StoredGroup {
-        group,
-        state: reader.group_state(group),
-        applied: GroupPoint { members: first.clone(), ..GroupPoint::default() },
-    };
+    let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
+    let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
+    reader.check_cursors(&image).map_err(|error| error.to_string())?;
+    if let Some(bounds) = replicated.bounds() {
+        policies.set_faults_max(bounds.plugin_faults_max);
+    }
+    let activations = policies.go_live(replicated.slots())?;
+    let keyer = RowKeyer::new(found.row_secret);
+    let stored = |group: GroupId| (group, reader.group_state(group));
     let own = Membership::group_of(membership.node);
     let settings = Settings {
-        // An image would have to tell how far it has read the groups.
-        image_every_bytes: u64::MAX,
+        image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
         in_flight_max: IN_FLIGHT_MAX,
         batch_bytes_max: BATCH_BYTES_MAX,
         take_over_after: Some(TAKE_OVER_AFTER),
@@ -110,12 +111,12 @@ pub fn recover_member(
     let replica = ReplicaStart {
         group: own,
         leads: false,
-        resolver: Resolver::new(ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() }),
-        epochs: Epochs::new(&groups, Epoch(1), 0),
-        batcher: Batcher::new(own, Csn::new(0, own.node)),
-        visibility: Visibility::new(Epoch(0)),
-        replicated: ReplicatedState::default(),
-        control: ControlIndex(0),
+        batcher: Batcher::new(own, stamp_in(&image, own)),
+        visibility: visibility_of(&replicated, &resolver, epochs.last_complete()),
+        control: replicated.index(),
+        resolver,
+        epochs,
+        replicated,
         run: drawn.run,
         policies,
         executor: Workers::start(threads_for(config.shards))?,
@@ -125,12 +126,14 @@ pub fn recover_member(
     let start = MemberStart {
         node: membership.node,
         group: own,
+        control: replica.control,
         replica: Replica::new(replica, now),
-        control: ControlIndex(0),
+        image: image.clone(),
         keyer,
         log: GroupLogs::new(reader.clone()),
         raft: RaftSettings { seed: drawn.seed, ..RaftSettings::default() },
         groups: [GroupId::CONTROL].into_iter().chain(groups).map(stored).collect(),
+        first_members: Members::first(membership.nodes.keys().copied()),
     };
     let member = Member::new(start, now).map_err(|error| error.to_string())?;
     let mut replay = Replay { member, log, reader, epochs: 0 };
@@ -151,7 +154,7 @@ pub fn recover_member(
     let groups = reader.groups();
     let has_history = groups.into_iter().any(|group| reader.group_state(group).commit > 0);
     let first_start = FirstStart::read(&config.data, membership, has_history)?;
-    Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), started, first_start, activations })
+    Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), image, started, first_start, activations })
 }
 
 struct Replay {
@@ -198,6 +201,8 @@ impl Replay {
             }
             // Nobody is connected, and nobody waits.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
+            // One that is due is copied by the running node.
+            Output::Image { .. } => {}
         }
         Ok(None)
     }

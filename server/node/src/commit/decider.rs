@@ -1,5 +1,6 @@
 //! What decides: the replica of a node that runs alone, or a member of a cluster. The sequencer treats them alike.
 
+use tribunal_log::GroupCursors;
 use tribunal_member::{Input, Output};
 use tribunal_replica::{Effect, Event, Now, Replica};
 
@@ -70,6 +71,9 @@ impl Decider {
         match self {
             Decider::Alone(replica) => replica.poll().map(|effect| match effect {
                 Effect::Decided(decided) => Output::Decided { decided, entries: Vec::new() },
+                Effect::Image { image, applied, last } => {
+                    Output::Image { image, groups: GroupCursors::new(), applied, last }
+                }
                 effect => Output::Effect(effect),
             }),
             Decider::Member(member, _) => member.poll(),

@@ -12,11 +12,12 @@ use bytes::Bytes;
 use crossbeam_channel::{RecvTimeoutError, Sender};
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
+use tribunal_member::image_of;
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, GroupId, StoreId};
 
 use crate::commit::epoch_cache::ResolvedEpoch;
-use crate::commit::image_columns::image_of;
+use crate::commit::image_cursors::ImageCursors;
 use crate::commit::log_queue::{LogJobs, LogQueue, LogWriter};
 use crate::commit::message::Message;
 
@@ -35,11 +36,15 @@ pub enum Job {
     Image {
         /// The state.
         image: Box<CapturedImage>,
+        /// How far it has read the Raft groups of a member.
+        groups: GroupCursors,
         /// What the stores that the log waits for have applied.
         applied: Vec<(StoreId, Epoch)>,
         /// The node stops: this one must be written even if another is under way.
         last: bool,
     },
+    /// A state image that has read the Raft groups this far is durable.
+    ImageStored(GroupCursors),
     /// Drop epochs, as far as retention allows.
     Truncate {
         /// Epochs below this one.
@@ -97,6 +102,8 @@ pub struct LogThreadContext {
     pub needed: Box<dyn Fn() -> Option<Epoch> + Send>,
     /// How much of the log readers may hold back.
     pub readers_quota: HoldBack,
+    /// How far the state image from which the node was recovered has read the Raft groups; empty if the node runs alone.
+    pub image: GroupCursors,
     /// Has an embedded store write to its disk what only the log holds durably. Must not wait for that.
     pub flush: Box<dyn Fn(StoreId) + Send>,
 }
@@ -141,10 +148,17 @@ impl DueSync {
     }
 }
 
+/// The state images.
+struct Images {
+    /// Writes one.
+    writing: Option<JoinHandle<()>>,
+    cursors: ImageCursors,
+}
+
 /// Runs the log thread until it is stopped or durability is in doubt.
 pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
     let _report = ReportPanic(&context.events);
-    let mut image: Option<JoinHandle<()>> = None;
+    let mut images = Images { writing: None, cursors: ImageCursors::new(context.image.clone()) };
     let mut mark_is_due = false;
     let mut due = DueSync::default();
     loop {
@@ -172,11 +186,11 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
         let done = match job {
             None => writer.write(mark_if_quiet),
             Some(Job::Stop) => {
-                join(image.take());
+                join(images.writing.take());
                 writer.write(|writer| writer.log.sync().and_then(|()| writer.log.idle_mark()))
             }
             Some(job) => {
-                let done = writer.write(|writer| carry_out(job, writer, &mut image, context));
+                let done = writer.write(|writer| carry_out(job, writer, &mut images, context));
                 jobs.done();
                 done
             }
@@ -205,7 +219,7 @@ fn mark_if_quiet(writer: &mut LogWriter) -> Result<(), LogError> {
 fn carry_out(
     job: Job,
     writer: &mut LogWriter,
-    image: &mut Option<JoinHandle<()>>,
+    images: &mut Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
     match job {
@@ -223,18 +237,19 @@ fn carry_out(
             compact_control(&mut writer.log)?;
         }
         // Commits do not wait for an image: while one is being written, the next one is left out.
-        Job::Image { last: false, .. } if image.as_ref().is_some_and(|thread| !thread.is_finished()) => {}
-        Job::Image { image: next, applied, .. } => {
+        Job::Image { last: false, .. } if images.writing.as_ref().is_some_and(|thread| !thread.is_finished()) => {}
+        Job::Image { image, groups, applied, .. } => {
             // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
             writer.log.sync()?;
-            join(image.take());
-            *image = store_image(writer.log.image_writer(), next, applied, context.queue.clone());
+            join(images.writing.take());
+            images.writing = store_image(writer.log.image_writer(), image, groups, applied, context.queue.clone());
         }
+        Job::ImageStored(groups) => images.cursors.stored(groups),
         Job::Truncate { below, applied, ask_stores } => {
             if ask_stores {
                 ask_lagging(&writer.log, below, &applied, context);
             }
-            match truncate(&mut writer.log, below, &applied, context) {
+            match truncate(&mut writer.log, below, &applied, images, context) {
                 Err(LogError::Io { reason }) => {
                     // The log is whole, and only longer than it need be.
                     tracing::error!(reason, "the log was not truncated; retrying with the next image");
@@ -273,29 +288,38 @@ fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], contex
     applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
 }
 
-/// Drops what every store has applied.
+/// Drops what every store has applied. Of a member's log that is what its Raft groups have compacted: they are told what
+/// they may compact now, so it is dropped with the next image.
 fn truncate(
     log: &mut DiskLog,
     below: Epoch,
     applied: &[(StoreId, Epoch)],
+    images: &Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
     let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
-    log.truncate(stores.min(readers))
+    let below = stores.min(readers);
+    let compactable = images.cursors.compactable(&log.spare_group_entries(below));
+    if !compactable.is_empty() {
+        let _ = context.events.send(Message::Compact(compactable));
+    }
+    log.truncate(below)
 }
 
 fn store_image(
     writer: ImageWriter,
     image: Box<CapturedImage>,
+    groups: GroupCursors,
     applied: Vec<(StoreId, Epoch)>,
     queue: LogQueue,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
-        let image = image_of(*image, &GroupCursors::new());
+        let image = image_of(*image, &groups);
         match writer.write(&image) {
             Ok(()) => {
+                queue.send(Job::ImageStored(groups));
                 queue.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
             }
             // The log is whole without it; only a restart takes longer, and nothing is truncated.
@@ -352,6 +376,7 @@ mod tests {
             quota: no_quota,
             needed: Box::new(|| None),
             readers_quota: no_quota,
+            image: GroupCursors::new(),
             flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
         };
         Parts { queue, jobs, context, group: opened.recovered.group, told }

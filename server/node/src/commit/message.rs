@@ -7,8 +7,8 @@ use tribunal_member::Frame;
 use tribunal_peer::Received;
 use tribunal_replica::{ControlReply, KnownNow};
 use tribunal_types::{
-    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, ImportedVersion, NamespaceId, NodeId, StoreId, TxnId,
-    TxnRequest, Verdict,
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, NodeId, StoreId,
+    TxnId, TxnRequest, Verdict,
 };
 
 use crate::commit::replies::{Answer, ReplyHandle};
@@ -55,6 +55,8 @@ pub enum Message {
     PushReported(StoreId, ControlIndex, Arc<PushReports>),
     /// Without this store, the log could be truncated below this epoch and its quota be kept.
     OverQuota(StoreId, Epoch),
+    /// The logs of these Raft groups may be compacted up to these entries.
+    Compact(Vec<(GroupId, u64)>),
     /// Finish what is under way and end.
     Stop,
 }

@@ -5,7 +5,7 @@ pub mod commit_queue;
 pub mod decider;
 pub mod epoch_cache;
 pub mod epoch_clock;
-pub mod image_columns;
+pub mod image_cursors;
 pub mod log_queue;
 pub mod log_thread;
 pub mod message;

@@ -16,13 +16,13 @@ use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
+use tribunal_member::{control_in, groups_in, position_in};
 use tribunal_replica::{BySize, PolicyRunner, delivery};
 use tribunal_types::{
     Batch, Bounds, ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn,
     PluginActivation, StateImage, limits,
 };
 
-use crate::commit::image_columns::{FOLD_COLUMN, control_in, groups_in};
 use crate::commit::shards::Workers;
 use crate::config::Config;
 use crate::plugins::plugin_loader::PluginLoader;
@@ -152,14 +152,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     log.sync().map_err(|error| error.to_string())?;
     let Replay { resolver, mut policies, replicated, .. } = replay;
     let activations = policies.go_live(replicated.slots())?;
-    let mut visibility = Visibility::new(epochs.last_complete());
-    for store in replicated.stores().stores() {
-        visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
-        if let Some(detachment) = &store.detached {
-            visibility.acked(store.spec.id, detachment.acked);
-            visibility.track(store.spec.id, Delivery::Detached, Lsn(0));
-        }
-    }
+    let visibility = visibility_of(&replicated, &resolver, epochs.last_complete());
     let wanted = wanted_bounds(config, replicated.bounds());
     let bounds = (replicated.bounds() != Some(wanted)).then_some(wanted);
     tracing::info!(
@@ -187,14 +180,25 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     })
 }
 
+/// Returns what is known of the stores before any of them has reported.
+pub(crate) fn visibility_of(replicated: &ReplicatedState, resolver: &Resolver, complete: Epoch) -> Visibility {
+    let mut visibility = Visibility::new(complete);
+    for store in replicated.stores().stores() {
+        visibility.track(store.spec.id, delivery(&store.spec), resolver.head_lsn(store.spec.id));
+        if let Some(detachment) = &store.detached {
+            visibility.acked(store.spec.id, detachment.acked);
+            visibility.track(store.spec.id, Delivery::Detached, Lsn(0));
+        }
+    }
+    visibility
+}
+
 /// Returns where the fold continues after an image, or at the start of a log.
 fn position_of(image: Option<&StateImage>) -> Result<FoldPosition, String> {
     let Some(image) = image else {
         return Ok(FoldPosition { next: Epoch(1), ..FoldPosition::default() });
     };
-    let position = image.words(FOLD_COLUMN).and_then(FoldPosition::from_words);
-    let position = position.filter(|position| position.next == image.epoch.next());
-    position.ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
+    position_in(image).ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
 }
 
 /// Returns the log's directory within a data directory.

@@ -231,6 +231,9 @@ impl Sequencer {
                 let complaint = (self.state.complaint)(store);
                 self.step(Event::OverQuota { store, bound, complaint });
             }
+            Message::Compact(groups) => {
+                groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));
+            }
             Message::LogFailed(_) | Message::Stop => unreachable!("handled by run"),
         }
     }

@@ -39,6 +39,11 @@ fn free_port() -> u16 {
 impl Cluster {
     /// Writes the files of `count` nodes; starts none.
     pub fn prepare(count: u16) -> Cluster {
+        Cluster::prepare_with(count, "")
+    }
+
+    /// As [`Cluster::prepare`], with this in the configuration of each node.
+    fn prepare_with(count: u16, extra: &str) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create("test").expect("an authority");
         std::fs::write(dir.path().join("authority.pem"), authority.certificate_pem()).expect("written");
@@ -58,7 +63,7 @@ impl Cluster {
             let config = format!(
                 "listen = \"127.0.0.1:0\"\ndata = \"{own}/data\"\n[cluster]\nname = \"test\"\nnode = {id}\nlisten = \"127.0.0.1:{port}\"\n\
                  secret_file = \"{root}/secret\"\ncert_file = \"{own}/node.pem\"\nkey_file = \"{own}/node.key\"\n\
-                 authority_file = \"{root}/authority.pem\"\n{nodes}"
+                 authority_file = \"{root}/authority.pem\"\n{nodes}{extra}"
             );
             std::fs::write(node.join("tribunal.toml"), config).expect("written");
         }
@@ -67,7 +72,12 @@ impl Cluster {
 
     /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
     pub fn start(count: u16) -> Cluster {
-        let mut cluster = Cluster::prepare(count);
+        Cluster::start_with(count, "")
+    }
+
+    /// As [`Cluster::start`], with this in the configuration of each node.
+    pub fn start_with(count: u16, extra: &str) -> Cluster {
+        let mut cluster = Cluster::prepare_with(count, extra);
         cluster.start_all();
         eventually("the store to be declared", || {
             let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));

@@ -20,6 +20,9 @@ impl Sequencer {
         match output {
             Output::Effect(effect) => self.effect(effect),
             Output::Decided { decided, entries } => self.decided(*decided, entries),
+            Output::Image { image, groups, applied, last } => {
+                self.log.send(Job::Image { image, groups, applied, last });
+            }
             output => self.member_output(output),
         }
     }
@@ -52,9 +55,8 @@ impl Sequencer {
                 self.log.send(Job::Truncate { below, applied, ask_stores: false });
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
-            Effect::Image { image, applied, last } => self.log.send(Job::Image { image, applied, last }),
             // They come as outputs of their own, or as none.
-            Effect::Decided(_) | Effect::TakeOver(_) => {}
+            Effect::Image { .. } | Effect::Decided(_) | Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,
         }
     }

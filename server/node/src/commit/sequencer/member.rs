@@ -164,7 +164,7 @@ impl Sequencer {
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
             }
-            Output::Effect(_) | Output::Decided { .. } => unreachable!("not the member's own"),
+            Output::Effect(_) | Output::Decided { .. } | Output::Image { .. } => unreachable!("not the member's own"),
         }
     }
 

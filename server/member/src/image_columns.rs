@@ -1,4 +1,5 @@
-//! A state image: the resolver's columns, and those of the node beside them.
+//! A state image: the resolver's columns, and beside them what the control log adds up to, the position of the fold, and how
+//! far the groups' logs were read.
 
 use tribunal_codec::{
     GroupCursors, Malformed, decode_control_image, decode_group_cursors, encode_control_image, encode_group_cursors,
@@ -47,14 +48,14 @@ pub fn groups_in(image: &StateImage) -> Result<GroupCursors, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_codec::{EntryId, GroupCursor};
-    use tribunal_types::{GroupId, Incarnation, NodeId};
+    use tribunal_types::{Csn, GroupId, Incarnation, NodeId};
 
     use super::*;
 
     #[test]
     fn an_image_tells_how_far_it_has_read_each_group() {
         let group = GroupId { node: NodeId(3), incarnation: Incarnation(9) };
-        let cursor = GroupCursor { included: EntryId { term: 2, index: 70 }, members: vec![1, 2, 3] };
+        let cursor = GroupCursor { included: EntryId { term: 2, index: 70 }, stamp: Csn(7), members: vec![1, 2, 3] };
         for cursors in [GroupCursors::new(), GroupCursors::from([(group, cursor)])] {
             let mut image = StateImage::default();
             image.push_bytes(GROUPS_COLUMN, encode_group_cursors(&cursors));

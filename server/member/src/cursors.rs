@@ -1,0 +1,162 @@
+//! How far a state image has read the groups' logs: where a member that starts from it continues each of them.
+//!
+//! An image is of the state after some epoch. The fold may need entries again that were received before it was taken: one
+//! that covers that epoch and later ones. Which entries count follows from the fold's own rule, that each starts where the
+//! one before it ended; so the entry before every counted one is remembered, from the last image on.
+//!
+//! Must never: name an entry after one that the image's fold still needs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tribunal_codec::EntryId;
+use tribunal_core::epochs::FoldPosition;
+use tribunal_core::planted::{Bug, planted};
+use tribunal_types::{Batch, ControlIndex, Csn, Epoch, GroupId};
+
+/// An entry of a group, and a bound of the stamps up to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Included {
+    pub id: EntryId,
+    pub stamp: Csn,
+}
+
+/// One group that proposes batches.
+#[derive(Debug)]
+struct Counted {
+    /// First epoch without a counted entry.
+    next: Epoch,
+    closed: bool,
+    /// Of each counted entry since the last image: its first epoch, and the entry before it.
+    before: VecDeque<(Epoch, Included)>,
+    last: Included,
+}
+
+/// The groups that propose batches, and the control group.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors {
+    groups: BTreeMap<GroupId, Counted>,
+    /// Control entries since the last image, and the last one before them.
+    control: VecDeque<(ControlIndex, EntryId)>,
+}
+
+impl Cursors {
+    /// The state includes a group up to this entry; the next one that counts starts at `next`.
+    pub(crate) fn begin(&mut self, group: GroupId, next: Epoch, included: Included) {
+        let before = VecDeque::new();
+        self.groups.insert(group, Counted { next, closed: false, before, last: included });
+    }
+
+    /// The state includes the control group up to this entry.
+    pub(crate) fn begin_control(&mut self, index: ControlIndex, id: EntryId) {
+        self.control = VecDeque::from([(index, id)]);
+    }
+
+    /// Notes the next entry of a group, with the batch that it has, if it has one.
+    pub(crate) fn entry(&mut self, group: GroupId, id: EntryId, batch: Option<&Batch>) {
+        let Some(counted) = self.groups.get_mut(&group) else { return };
+        let mut stamp = counted.last.stamp;
+        if let Some(batch) = batch {
+            if !counted.closed && batch.first == counted.next && batch.last >= batch.first && batch.last < Epoch::MAX {
+                counted.before.push_back((batch.first, counted.last));
+                counted.next = batch.last.next();
+                counted.closed = batch.closes;
+            }
+            stamp = stamp.max(batch.proposal());
+        }
+        counted.last = Included { id, stamp };
+    }
+
+    /// Notes the next control entry.
+    pub(crate) fn control_entry(&mut self, index: ControlIndex, id: EntryId) {
+        self.control.push_back((index, id));
+    }
+
+    /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets what
+    /// only images before it needed. Of a group that is not known, nothing is included.
+    pub(crate) fn take(&mut self, fold: &FoldPosition, control: ControlIndex) -> BTreeMap<GroupId, Included> {
+        let mut taken = BTreeMap::new();
+        for (group, cursor) in &fold.groups {
+            let included = self.groups.get_mut(group).map(|counted| counted.included_at(*cursor));
+            taken.insert(*group, included.unwrap_or_default());
+        }
+        self.groups.retain(|group, _| taken.contains_key(group));
+        while self.control.get(1).is_some_and(|(index, _)| *index <= control) {
+            self.control.pop_front();
+        }
+        let id = self.control.front().filter(|(index, _)| *index <= control).map(|(_, id)| *id).unwrap_or_default();
+        taken.insert(GroupId::CONTROL, Included { id, stamp: Csn::default() });
+        taken
+    }
+}
+
+impl Counted {
+    fn included_at(&mut self, cursor: Epoch) -> Included {
+        while self.before.pop_front_if(|(first, _)| *first < cursor).is_some() {}
+        let needed = self.before.front().filter(|_| !planted(Bug::ImageTooFar));
+        needed.map_or(self.last, |(_, before)| *before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::NodeId;
+
+    use super::*;
+
+    const CONTROL: GroupId = GroupId::CONTROL;
+
+    fn group(node: u16) -> GroupId {
+        GroupId { node: NodeId(node), ..GroupId::default() }
+    }
+
+    fn id(index: u64) -> EntryId {
+        EntryId { term: 3, index }
+    }
+
+    fn batch(first: u64, last: u64, stamp_us: u64) -> Batch {
+        Batch { group: group(1), first: Epoch(first), last: Epoch(last), stamp_us, ..Batch::default() }
+    }
+
+    fn fold(groups: &[(u16, u64)]) -> FoldPosition {
+        let groups = groups.iter().map(|(node, cursor)| (group(*node), Epoch(*cursor))).collect();
+        FoldPosition { groups, ..FoldPosition::default() }
+    }
+
+    #[test]
+    fn a_group_continues_after_the_entry_before_the_first_one_that_is_needed() {
+        let mut cursors = Cursors::default();
+        cursors.begin(group(1), Epoch(5), Included { id: id(10), stamp: Csn(0) });
+        // A term begins, epochs 5 to 7, one that is void, 8, 9 to 12, a term begins.
+        cursors.entry(group(1), id(11), None);
+        cursors.entry(group(1), id(12), Some(&batch(5, 7, 1)));
+        cursors.entry(group(1), id(13), Some(&batch(6, 9, 2)));
+        cursors.entry(group(1), id(14), Some(&batch(8, 8, 3)));
+        cursors.entry(group(1), id(15), Some(&batch(9, 12, 4)));
+        cursors.entry(group(1), id(16), None);
+        let mut at = |cursor: u64| {
+            let Included { id, stamp } = cursors.take(&fold(&[(1, cursor)]), ControlIndex(0))[&group(1)];
+            (id.index, stamp.micros())
+        };
+        assert_eq!((at(5), at(8), at(9), at(9), at(13)), ((11, 0), (13, 2), (14, 3), (14, 3), (16, 4)));
+    }
+
+    #[test]
+    fn an_unknown_group_is_included_nowhere_and_one_that_ended_is_forgotten() {
+        let mut cursors = Cursors::default();
+        cursors.begin(group(1), Epoch(1), Included::default());
+        cursors.entry(group(1), id(1), Some(&batch(1, 1, 1)));
+        let taken = cursors.take(&fold(&[(2, 7)]), ControlIndex(0));
+        assert_eq!((taken.get(&group(1)), taken[&group(2)].id), (None, EntryId::default()));
+        assert!(cursors.groups.is_empty());
+    }
+
+    #[test]
+    fn control_entries_are_included_as_far_as_they_are_applied() {
+        let mut cursors = Cursors::default();
+        cursors.begin_control(ControlIndex(4), id(9));
+        (5..=8).for_each(|index| cursors.control_entry(ControlIndex(index), id(10 + index)));
+        let mut at = |control| cursors.take(&fold(&[]), ControlIndex(control))[&CONTROL].id.index;
+        assert_eq!((at(4), at(6), at(6), at(8)), (9, 16, 16, 18));
+        assert_eq!(cursors.control.len(), 1);
+    }
+}

@@ -1,0 +1,73 @@
+//! What a member starts with from a state image, or without one.
+
+use tribunal_codec::GroupCursors;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::{Epochs, FoldPosition};
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_types::{Csn, Epoch, GroupId, StateImage};
+
+use crate::image_columns::{FOLD_COLUMN, control_in, groups_in};
+
+/// The state in an image.
+pub struct Restored {
+    /// After the image's epoch.
+    pub resolver: Resolver,
+    /// What the control log added up to.
+    pub replicated: ReplicatedState,
+    /// The fold of the groups' logs, there.
+    pub epochs: Epochs,
+    /// How far each group was read; empty without an image.
+    pub groups: GroupCursors,
+}
+
+impl Restored {
+    /// Reads an image; without one it is the state in which a cluster of these groups begins. The partitions are those of the
+    /// image, if it has some, and else those of `config`.
+    ///
+    /// # Errors
+    /// If the image is not one of a member.
+    pub fn read(
+        image: Option<StateImage>,
+        first_groups: &[GroupId],
+        config: ResolverConfig,
+    ) -> Result<Restored, String> {
+        let Some(image) = image else {
+            return Ok(Restored {
+                resolver: Resolver::new(config),
+                replicated: ReplicatedState::default(),
+                epochs: Epochs::new(first_groups, Epoch(1), 0),
+                groups: GroupCursors::new(),
+            });
+        };
+        let unusable = |what: &dyn std::fmt::Display| format!("the state image of epoch {} cannot be used: {what}", image.epoch);
+        let replicated = control_in(&image).map_err(|malformed| unusable(&malformed))?;
+        let groups = groups_in(&image).map_err(|malformed| unusable(&malformed))?;
+        let position = position_in(&image).ok_or_else(|| unusable(&"it does not tell where the logs continue"))?;
+        let unread = |group: &&GroupId| !groups.contains_key(group);
+        if let Some(group) = position.groups.iter().map(|(group, _)| group).find(unread) {
+            return Err(unusable(&format_args!("it does not tell how far it has read the log of node {}", group.node)));
+        }
+        let shards = replicated.bounds().map_or(config.shards, |bounds| bounds.partitions);
+        let epoch = image.epoch;
+        let mut resolver = Resolver::restore(ResolverConfig { shards, ..config }, image)
+            .map_err(|mismatch| format!("the state image of epoch {epoch} cannot be used: {mismatch}"))?;
+        if let Some(bounds) = replicated.bounds() {
+            resolver.set_bounds(bounds);
+        }
+        let epochs = Epochs::resume(&position, replicated.index());
+        Ok(Restored { resolver, replicated, epochs, groups })
+    }
+}
+
+/// Returns where the fold continues after an image; `None` if it does not tell, or is of another epoch.
+#[must_use]
+pub fn position_in(image: &StateImage) -> Option<FoldPosition> {
+    let position = image.words(FOLD_COLUMN).and_then(FoldPosition::from_words);
+    position.filter(|position| position.next == image.epoch.next())
+}
+
+/// Returns a bound of the stamps of a group that an image includes: the node's next ones are above it.
+#[must_use]
+pub fn stamp_in(groups: &GroupCursors, group: GroupId) -> Csn {
+    groups.get(&group).map_or(Csn::new(0, group.node), |cursor| cursor.stamp.max(Csn::new(0, group.node)))
+}

@@ -1,0 +1,61 @@
+//! How far the two newest state images of a member have read the Raft groups: what the older one includes may be compacted,
+//! should the newer one prove unreadable.
+
+use std::collections::BTreeMap;
+
+use tribunal_log::GroupCursors;
+use tribunal_types::GroupId;
+
+/// The cursors of the images that are kept.
+#[derive(Debug, Default)]
+pub struct ImageCursors {
+    older: GroupCursors,
+    newest: GroupCursors,
+}
+
+impl ImageCursors {
+    /// Starts with the image that the node was recovered from; empty if there was none.
+    #[must_use]
+    pub fn new(newest: GroupCursors) -> ImageCursors {
+        ImageCursors { older: GroupCursors::new(), newest }
+    }
+
+    /// Notes that a newer image is durable.
+    pub fn stored(&mut self, newest: GroupCursors) {
+        self.older = std::mem::replace(&mut self.newest, newest);
+    }
+
+    /// Returns up to which entry each group may be compacted, if the log has no other use for so many entries.
+    #[must_use]
+    pub fn compactable(&self, spare: &BTreeMap<GroupId, u64>) -> Vec<(GroupId, u64)> {
+        let upto = |(group, spare): (&GroupId, &u64)| {
+            let included = self.older.get(group)?.included.index;
+            Some((*group, included.min(*spare))).filter(|(_, upto)| *upto > 0)
+        };
+        spare.iter().filter_map(upto).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_log::{EntryId, GroupCursor};
+    use tribunal_types::NodeId;
+
+    use super::*;
+
+    #[test]
+    fn what_the_older_image_includes_and_nobody_else_needs_may_be_compacted() {
+        let group = |node| GroupId { node: NodeId(node), ..GroupId::default() };
+        let cursors = |included: &[u64]| {
+            let cursor = |index| GroupCursor { included: EntryId { term: 1, index }, ..GroupCursor::default() };
+            (1..).zip(included).map(|(node, index)| (group(node), cursor(*index))).collect::<GroupCursors>()
+        };
+        let spare = BTreeMap::from([(group(1), 50), (group(2), 50), (group(3), 50)]);
+        let mut images = ImageCursors::new(cursors(&[20, 0]));
+        assert_eq!(images.compactable(&spare), [], "there is one image only");
+        images.stored(cursors(&[70, 70, 70]));
+        assert_eq!(images.compactable(&spare), [(group(1), 20)]);
+        images.stored(cursors(&[90, 90, 90]));
+        assert_eq!(images.compactable(&spare), [(group(1), 50), (group(2), 50), (group(3), 50)]);
+    }
+}

@@ -1,0 +1,90 @@
+//! State images of the machines, and what their logs need no more.
+//!
+//! An image is written at once, and what goes with it a little later: other things happen in between. What another machine
+//! may still need is not compacted, as on a node whose log is retained for longer than others are away.
+
+use tribunal_codec::GroupCursors;
+use tribunal_log::DurableLog;
+use tribunal_member::{Input, image_of};
+use tribunal_replica::CapturedImage;
+use tribunal_types::{Epoch, GroupId};
+
+use crate::cluster::group;
+use crate::sim::world::{Happening, World};
+
+/// Time from an image to what goes with it, microseconds, at most.
+const COMPACT_WITHIN_US: u64 = 50_000;
+
+impl World {
+    /// Writes an image that a member has taken. The inner error is one of the disk.
+    pub(super) fn image_taken(
+        &mut self,
+        node: u16,
+        image: CapturedImage,
+        groups: GroupCursors,
+    ) -> Result<Result<(), String>, String> {
+        let wait_us = self.random.between(0, COMPACT_WITHIN_US);
+        let epoch = image.epoch();
+        let machine = self.machine(node);
+        let start = machine.starts;
+        let Some(process) = &mut machine.process else { return Ok(Ok(())) };
+        if let Err(error) = process.log.write_image(&image_of(image, &groups)) {
+            return Ok(Err(error.to_string()));
+        }
+        let older = std::mem::replace(&mut process.image, groups);
+        self.report.images.0 += 1;
+        self.trace.note(self.time_us, format_args!("node {node} has an image of epoch {epoch}"));
+        self.later(wait_us, Happening::ImageWritten { node, start, epoch, older });
+        Ok(Ok(()))
+    }
+
+    /// Compacts what the image before the newest one includes, and truncates the log.
+    pub(super) fn image_written(
+        &mut self,
+        node: u16,
+        start: u64,
+        epoch: Epoch,
+        older: &GroupCursors,
+    ) -> Result<(), String> {
+        if self.machine(node).starts != start {
+            return Ok(());
+        }
+        let Some(process) = &self.machine(node).process else { return Ok(()) };
+        for (group, spare) in process.log.spare_group_entries(epoch) {
+            // The first machine keeps the control log: at the end it is compared with the state.
+            let keeps = node == 1 && group == GroupId::CONTROL;
+            let included = older.get(&group).map_or(0, |cursor| cursor.included.index);
+            let upto = spare.min(included).min(self.committed_everywhere(group));
+            if !keeps && upto > 0 {
+                self.report.compactions += 1;
+                self.step(node, Input::Compact { group, upto })?;
+            }
+        }
+        let Some(process) = &mut self.machine(node).process else { return Ok(()) };
+        let before = process.reader.bytes();
+        let truncated = process.log.truncate(epoch);
+        let bytes = before.saturating_sub(process.reader.bytes());
+        self.report.truncated_bytes += bytes;
+        if let Err(error) = truncated {
+            self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+            self.stop_for_good(node);
+        }
+        Ok(())
+    }
+
+    /// Notes what is durable on a machine.
+    pub(super) fn note_durable(&mut self, node: u16) {
+        let groups = [GroupId::CONTROL].into_iter().chain((1..=self.report.machines).map(group));
+        let machine = self.machine(node);
+        let Some(process) = &machine.process else { return };
+        for group in groups {
+            machine.durable.insert(group, process.reader.group_state(group).commit);
+        }
+    }
+
+    /// Returns the last entry of a group that all machines know durably to be agreed on.
+    fn committed_everywhere(&self, group: GroupId) -> u64 {
+        let known = self.machines.iter().map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
+        known.min().unwrap_or_default()
+    }
+}
