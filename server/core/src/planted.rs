@@ -78,7 +78,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 5] = [
+    pub const OF_THE_CLUSTER: [Bug; 6] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,

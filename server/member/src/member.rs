@@ -349,9 +349,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     fn image_groups(&mut self, image: &CapturedImage) -> GroupCursors {
         let included = self.cursors.take(image.fold(), image.control());
         let members = |group| self.raft.members(group).map(Members::encode).unwrap_or_default();
-        let cursor = |(group, Included { id, stamp })| {
-            (group, GroupCursor { included: id, stamp, members: members(group) })
-        };
+        let cursor =
+            |(group, Included { id, stamp })| (group, GroupCursor { included: id, stamp, members: members(group) });
         included.into_iter().map(cursor).collect()
     }
 

@@ -39,7 +39,8 @@ impl Restored {
                 groups: GroupCursors::new(),
             });
         };
-        let unusable = |what: &dyn std::fmt::Display| format!("the state image of epoch {} cannot be used: {what}", image.epoch);
+        let unusable =
+            |what: &dyn std::fmt::Display| format!("the state image of epoch {} cannot be used: {what}", image.epoch);
         let replicated = control_in(&image).map_err(|malformed| unusable(&malformed))?;
         let groups = groups_in(&image).map_err(|malformed| unusable(&malformed))?;
         let position = position_in(&image).ok_or_else(|| unusable(&"it does not tell where the logs continue"))?;

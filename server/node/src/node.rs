@@ -227,8 +227,19 @@ impl Node {
             view: Arc::new(View::default()),
             waiting_bytes: Arc::new(AtomicUsize::new(0)),
         };
-        let Ready { log, reader, image, keyer, group, replicated, epoch_time_ms, started, activations, bounds, mut deciding } =
-            ready;
+        let Ready {
+            log,
+            reader,
+            image,
+            keyer,
+            group,
+            replicated,
+            epoch_time_ms,
+            started,
+            activations,
+            bounds,
+            mut deciding,
+        } = ready;
         let stores = Arc::new(Stores::new(keyer, replicated.stores().clone()));
         let declared: Vec<_> = replicated.stores().stores().cloned().collect();
         let slots = Arc::new(RwLock::new(replicated.slots().clone()));

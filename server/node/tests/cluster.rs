@@ -265,13 +265,17 @@ fn logs_are_truncated_and_a_node_that_is_killed_continues_from_its_image() {
         written
     };
     eventually("the logs of all nodes to be truncated", || {
-        (0..10).for_each(|_| drop(write(&[cluster.node(1), cluster.node(2), cluster.node(3)])));
+        for _ in 0..10 {
+            write(&[cluster.node(1), cluster.node(2), cluster.node(3)]);
+        }
         cluster.running().all(|node| oldest(node) > 1).then_some(())
     });
     for victim in cluster.ids() {
         cluster.take(victim).kill();
         let left: Vec<&Node> = cluster.running().collect();
-        (0..20).for_each(|_| drop(write(&left)));
+        for _ in 0..20 {
+            write(&left);
+        }
         cluster.start_node(victim);
         cluster.ready();
         cluster.settled();

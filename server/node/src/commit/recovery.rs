@@ -198,7 +198,8 @@ fn position_of(image: Option<&StateImage>) -> Result<FoldPosition, String> {
     let Some(image) = image else {
         return Ok(FoldPosition { next: Epoch(1), ..FoldPosition::default() });
     };
-    position_in(image).ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
+    position_in(image)
+        .ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
 }
 
 /// Returns the log's directory within a data directory.
