@@ -71,7 +71,8 @@ impl DiskLog {
     #[must_use]
     pub fn spare_group_entries(&self, below: Epoch) -> BTreeMap<GroupId, u64> {
         let index = self.shared.index.read();
-        let kept = index.retention.keep_from(self.limits).min(below);
+        let kept = [self.limits, self.for_members].map(|limits| index.retention.keep_from(limits));
+        let kept = kept.into_iter().fold(below, Epoch::min);
         let Some(first_needed) = index.starts.first_needed(kept) else { return BTreeMap::new() };
         index.groups.spare_before(first_needed)
     }

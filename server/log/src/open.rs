@@ -46,6 +46,8 @@ pub struct LogOptions {
     pub retention_ms: u64,
     /// But not beyond this many bytes.
     pub retention_bytes: u64,
+    /// Of Raft groups, at least this many bytes of the log are kept, whatever their age: for members that lag.
+    pub kept_for_members_bytes: u64,
 }
 
 impl Default for LogOptions {
@@ -56,6 +58,7 @@ impl Default for LogOptions {
             recent_bytes: 32 * 1024 * 1024,
             retention_ms: 24 * 60 * 60 * 1000,
             retention_bytes: 8 * 1024 * 1024 * 1024,
+            kept_for_members_bytes: 16 * 1024 * 1024,
         }
     }
 }
@@ -152,6 +155,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         images: image_writer,
         marker: Marker::start(disk, dir, found.mark_sequence)?,
         limits: Limits { age_ms: options.retention_ms, bytes: options.retention_bytes },
+        for_members: Limits { age_ms: u64::MAX / 2, bytes: options.kept_for_members_bytes },
         group: identity.group,
         tip: found.tip,
         group_records: found.group_records,

@@ -106,6 +106,8 @@ pub struct DiskLog {
     pub(crate) images: ImageWriter,
     pub(crate) marker: Marker,
     pub(crate) limits: Limits,
+    /// What members that lag may still need.
+    pub(crate) for_members: Limits,
     pub(crate) group: GroupId,
     /// Last entry of the group.
     pub(crate) tip: Tip,

@@ -217,7 +217,7 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     const LAST: u64 = 10_000;
     let disk = SimFiles::new(3);
     let path = std::path::Path::new("/log");
-    let options = LogOptions { retention_ms: 0, ..LogOptions::default() };
+    let options = LogOptions { retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
     let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
     (1..=AHEAD).for_each(|epoch| append(&mut opened.writer, GROUPS[1], epoch, Some(&batch(GROUPS[1], epoch))));
     let mut most = 0;

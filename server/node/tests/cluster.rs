@@ -265,7 +265,7 @@ fn logs_are_truncated_and_a_node_that_is_killed_continues_from_its_image() {
         written
     };
     eventually("the logs of all nodes to be truncated", || {
-        for _ in 0..10 {
+        for _ in 0..25 {
             write(&[cluster.node(1), cluster.node(2), cluster.node(3)]);
         }
         cluster.running().all(|node| oldest(node) > 1).then_some(())

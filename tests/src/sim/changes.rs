@@ -25,6 +25,8 @@ pub(super) struct Changes {
     /// By number of a change that waits: the machine, and which start of its process.
     waiting: BTreeMap<u64, (u16, u64)>,
     replies: Vec<ControlReply>,
+    /// The entries of the control group that were agreed on: machines compact them.
+    control_log: Vec<Vec<u8>>,
 }
 
 impl Changes {
@@ -74,12 +76,8 @@ impl Changes {
     ///
     /// # Errors
     /// If a reply or the state of a member is another one than that of the control log without its repeats.
-    pub(super) fn invariant_changes_are_applied_once(
-        &self,
-        log: &LogReader,
-        state: &ReplicatedState,
-    ) -> Result<u64, String> {
-        let (expected, applied, repeats) = fold(log)?;
+    pub(super) fn invariant_changes_are_applied_once(&self, state: &ReplicatedState) -> Result<u64, String> {
+        let (expected, applied, repeats) = self.fold()?;
         for ControlReply { index, applied: told } in &self.replies {
             if applied.get(index) != Some(told) {
                 return Err(format!("change {} was answered with {told:?}, not {:?}", index.0, applied.get(index)));
@@ -91,24 +89,37 @@ impl Changes {
         }
         Ok(repeats)
     }
-}
 
-/// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.
-fn fold(log: &LogReader) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
-    let (mut state, mut index, mut repeats) = (ReplicatedState::default(), 0, 0);
-    let (mut seen, mut applied): (BTreeSet<ProposalId>, _) = (BTreeSet::new(), BTreeMap::new());
-    for at in 1..=log.group_state(GroupId::CONTROL).commit {
-        let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
-        let content = content.ok_or_else(|| format!("entry {at} of the control group is missing"))?;
-        let Some(payload) = proposed_in(&content) else { continue };
-        let entry = decode_control(payload).map_err(|malformed| malformed.to_string())?;
-        index += 1;
-        if seen.insert(entry.proposal) {
-            let moment = Moment { next: Epoch(1), has_records: &|_| false };
-            applied.insert(ControlIndex(index), state.apply(ControlIndex(index), &entry.change.into(), moment));
-        } else {
-            repeats += 1;
+    /// Notes what a machine knows to be agreed on of the control log.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub(super) fn note_control_log(&mut self, log: &LogReader) -> Result<(), String> {
+        let first = self.control_log.len() as u64 + 1;
+        for at in first..=log.group_state(GroupId::CONTROL).commit {
+            // A machine that continued from an image may not have it.
+            let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
+            let Some(content) = content else { break };
+            self.control_log.push(content);
         }
+        Ok(())
     }
-    Ok((ControlImage { index: ControlIndex(index), ..state.image() }, applied, repeats))
+
+    /// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.
+    fn fold(&self) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
+        let (mut state, mut index, mut repeats) = (ReplicatedState::default(), 0, 0);
+        let (mut seen, mut applied): (BTreeSet<ProposalId>, _) = (BTreeSet::new(), BTreeMap::new());
+        for content in &self.control_log {
+            let Some(payload) = proposed_in(content) else { continue };
+            let entry = decode_control(payload).map_err(|malformed| malformed.to_string())?;
+            index += 1;
+            if seen.insert(entry.proposal) {
+                let moment = Moment { next: Epoch(1), has_records: &|_| false };
+                applied.insert(ControlIndex(index), state.apply(ControlIndex(index), &entry.change.into(), moment));
+            } else {
+                repeats += 1;
+            }
+        }
+        Ok((ControlImage { index: ControlIndex(index), ..state.image() }, applied, repeats))
+    }
 }

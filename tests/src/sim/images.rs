@@ -51,11 +51,9 @@ impl World {
         }
         let Some(process) = &self.machine(node).process else { return Ok(()) };
         for (group, spare) in process.log.spare_group_entries(epoch) {
-            // The first machine keeps the control log: at the end it is compared with the state.
-            let keeps = node == 1 && group == GroupId::CONTROL;
             let included = older.get(&group).map_or(0, |cursor| cursor.included.index);
             let upto = spare.min(included).min(self.committed_everywhere(group));
-            if !keeps && upto > 0 {
+            if upto > 0 {
                 self.report.compactions += 1;
                 self.step(node, Input::Compact { group, upto })?;
             }
@@ -72,14 +70,16 @@ impl World {
         Ok(())
     }
 
-    /// Notes what is durable on a machine.
-    pub(super) fn note_durable(&mut self, node: u16) {
+    /// Notes what is durable on a machine, and the control log before some of it is compacted.
+    pub(super) fn note_durable(&mut self, node: u16) -> Result<(), String> {
         let groups = [GroupId::CONTROL].into_iter().chain((1..=self.report.machines).map(group));
         let machine = self.machine(node);
-        let Some(process) = &machine.process else { return };
+        let Some(process) = &machine.process else { return Ok(()) };
         for group in groups {
             machine.durable.insert(group, process.reader.group_state(group).commit);
         }
+        let reader = process.reader.clone();
+        self.changes.note_control_log(&reader)
     }
 
     /// Returns the last entry of a group that all machines know durably to be agreed on.

@@ -133,7 +133,8 @@ impl Machine {
     /// If the log cannot be opened, or what it contains does not fit together.
     pub fn start(&mut self, machines: u16, seed: u64, time_us: u64) -> Result<(), String> {
         self.starts += 1;
-        let options = LogOptions { node: NodeId(self.node), retention_ms: 0, ..LogOptions::default() };
+        let options =
+            LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
         let opened = open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
         let now = self.now(time_us);
         let own = group(self.node);

@@ -150,12 +150,9 @@ impl World {
         let Some(process) = &mut machine.process else { return };
         let (None, Some((number, true))) = (process.syncing, process.wanted) else { return };
         (process.syncing, process.wanted) = (Some(number), None);
-        if at_once {
-            if let Err(error) = process.sync() {
-                self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
-                return self.stop_for_good(node);
-            }
-            self.note_durable(node);
+        if at_once && let Err(error) = process.sync() {
+            self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+            return self.stop_for_good(node);
         }
         self.later(lasts_us, Happening::Synced { node, start, number });
     }
@@ -179,7 +176,7 @@ impl World {
             self.stop_for_good(node);
             return Ok(());
         }
-        self.note_durable(node);
+        self.note_durable(node)?;
         self.step(node, Input::Persisted(number))
     }
 

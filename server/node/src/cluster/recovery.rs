@@ -197,7 +197,7 @@ impl Replay {
             }
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
             Output::NeedsImage { group, .. } => {
-                return Err(cannot_go_on(group, "entries that it needs are no longer there"));
+                return Err(cannot_go_on(group, AWAY_TOO_LONG));
             }
             // Nobody is connected, and nobody waits.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
@@ -245,6 +245,11 @@ pub fn append_or_compare(
         _ => Ok(()),
     }
 }
+
+/// Why a node cannot catch up any more, and what to do.
+pub const AWAY_TOO_LONG: &str = "this node was away for longer than the others keep their logs (`log.retention_hours`, \
+                                 `log.retention_bytes`), and cannot catch up. Keep its directory; the cluster goes on as long \
+                                 as a majority runs. Export the stores and import them into a new cluster to have all nodes again";
 
 /// Says that a group's log cannot be followed.
 #[must_use]

@@ -9,7 +9,7 @@ use tribunal_replica::Event;
 use tribunal_types::{Epoch, NodeId};
 
 use super::Sequencer;
-use crate::cluster::recovery::{TICK, cannot_go_on};
+use crate::cluster::recovery::{AWAY_TOO_LONG, TICK, cannot_go_on};
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::waiters::Channels;
 
@@ -158,7 +158,7 @@ impl Sequencer {
                 }
             }
             Output::NeedsImage { group, .. } => {
-                let reason = cannot_go_on(group, "entries that it needs are no longer there");
+                let reason = cannot_go_on(group, AWAY_TOO_LONG);
                 self.inline.failed.get_or_insert(reason);
             }
             Output::Failed { group, reason } => {
