@@ -248,8 +248,8 @@ pub fn append_or_compare(
 
 /// Why a node cannot catch up any more, and what to do.
 pub const AWAY_TOO_LONG: &str = "this node was away for longer than the others keep their logs (`log.retention_hours`, \
-                                 `log.retention_bytes`), and cannot catch up. Keep its directory; the cluster goes on as long \
-                                 as a majority runs. Export the stores and import them into a new cluster to have all nodes again";
+                                 `log.retention_bytes`), and cannot catch up. Keep its directory; the others go on without \
+                                 it as long as they are a majority";
 
 /// Says that a group's log cannot be followed.
 #[must_use]
