@@ -28,6 +28,7 @@ mod own_entries;
 mod peer_entries;
 mod positions;
 mod presence;
+mod pushers;
 mod roles;
 mod serving;
 mod sources;
