@@ -238,7 +238,7 @@ impl Node {
             cache: Arc::clone(&shared.cache),
             log: reader,
             progress: Arc::clone(&shared.progress),
-            catches_up: cluster.is_some(),
+            member: cluster.is_some().then(|| messages.clone()),
         };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
@@ -247,6 +247,7 @@ impl Node {
         let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
         let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
         let pushes = Arc::new(Pushes::new(
+            cluster.as_ref().map(|(membership, _)| membership.node),
             config.data.clone(),
             Arc::clone(&egress_by_tenant),
             records.clone(),
@@ -269,7 +270,10 @@ impl Node {
             None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
             Some(peers) => links::sender(Arc::clone(peers)),
         };
+        let (on_push_frame, push_states) = links::of_pushes(&pushes);
         let state = SequencerState {
+            on_push_frame,
+            push_states,
             clock: Arc::clone(&clock),
             slots: Arc::clone(&slots),
             intake,
@@ -697,7 +701,7 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
 fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
     let declared = |store: StoreId| replicated.stores().store(store).cloned();
     match effect {
-        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) => {
+        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) | Effect::PushAssigned(store) => {
             declared(*store).into_iter().for_each(|store| pushes.declare(store));
         }
         Effect::PushDetached(store) => {
@@ -708,6 +712,7 @@ fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: 
             }
             pushes.detach(store);
         }
+        Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
         Effect::RecordSkipped(store, lsn) => {
             let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
             if let Some((_, Skip { by, reason, .. })) = skip {

@@ -67,7 +67,17 @@ impl Cluster {
 
     /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
     pub fn start(count: u16) -> Cluster {
+        Cluster::start_with(count, "")
+    }
+
+    /// Starts them with more configuration.
+    pub fn start_with(count: u16, more: &str) -> Cluster {
         let mut cluster = Cluster::prepare(count);
+        for id in cluster.ids() {
+            let file = cluster.node_dir(id).join("tribunal.toml");
+            let config = std::fs::read_to_string(&file).expect("written") + more;
+            std::fs::write(&file, config).expect("written");
+        }
         cluster.start_all();
         eventually("the store to be declared", || {
             let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
