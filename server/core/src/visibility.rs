@@ -175,7 +175,7 @@ impl Visibility {
 
     /// Notes how far the storage is according to a node that pushes to it, and that may know more of the log: what
     /// this node notes up to there is acknowledged, too.
-    pub fn heard(&mut self, store: StoreId, lsn: Lsn) {
+    pub fn told(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
             && log.delivery == Delivery::Pushed
         {
@@ -256,13 +256,13 @@ mod tests {
     fn what_a_node_that_is_further_tells_counts_for_what_is_noted_later() {
         let mut seen = Visibility::new(Epoch(0));
         seen.note_epoch(Epoch(1), &[(S, Lsn(3))]);
-        seen.heard(S, Lsn(6));
+        seen.told(S, Lsn(6));
         assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(1), Lsn(3)));
         seen.note_epoch(Epoch(2), &[(S, Lsn(5))]);
         assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(2), Lsn(5)));
         seen.note_epoch(Epoch(3), &[(S, Lsn(7))]);
         assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(2), Lsn(6)), "epoch 3 is not whole");
-        seen.heard(S, Lsn(4));
+        seen.told(S, Lsn(4));
         assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(1), Lsn(4)), "the storage was lost and is older");
     }
 

@@ -162,7 +162,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
-            Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_heard(from, decided, stores),
+            Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             // What stands before the member has taken it.
             Input::Frame { frame: Frame::Stage(_) | Frame::PushStates(_) | Frame::ResumePush(_), .. } => {}
             Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),

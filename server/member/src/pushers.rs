@@ -56,7 +56,7 @@ impl Pushers {
     }
 
     /// Notes how far another node has decided; this one has up to `own`.
-    fn heard(&mut self, node: NodeId, decided: Epoch, own: Epoch) {
+    fn told(&mut self, node: NodeId, decided: Epoch, own: Epoch) {
         let now = self.now;
         let known = self.decided.entry(node).or_insert((decided, now));
         if decided > known.0 || decided >= own {
@@ -144,11 +144,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     /// Another node tells what its storages have acknowledged.
-    pub(crate) fn pushes_heard(&mut self, from: NodeId, decided: Epoch, stores: Vec<StorageAt>) {
+    pub(crate) fn pushes_told(&mut self, from: NodeId, decided: Epoch, stores: Vec<StorageAt>) {
         let own = self.replica().last_complete();
-        self.pushers.heard(from, decided, own);
+        self.pushers.told(from, decided, own);
         if !stores.is_empty() {
-            self.events.push_back(Event::PushesHeard { from, stores });
+            self.events.push_back(Event::PushesReported { from, stores });
         }
     }
 
@@ -212,16 +212,16 @@ mod tests {
         let (node, mut pushers) = (NodeId(2), Pushers::default());
         let ticks = |pushers: &mut Pushers, count| (0..count).for_each(|_| pushers.tick());
         assert!(!pushers.is_stuck(node, Epoch(9)), "it has told nothing");
-        pushers.heard(node, Epoch(5), Epoch(5));
+        pushers.told(node, Epoch(5), Epoch(5));
         ticks(&mut pushers, 10 * STUCK_TICKS);
-        pushers.heard(node, Epoch(5), Epoch(5));
+        pushers.told(node, Epoch(5), Epoch(5));
         assert!(!pushers.is_stuck(node, Epoch(9)), "nothing was decided for long, and now something is");
         ticks(&mut pushers, STUCK_TICKS - 1);
-        pushers.heard(node, Epoch(5), Epoch(9));
+        pushers.told(node, Epoch(5), Epoch(9));
         assert!(!pushers.is_stuck(node, Epoch(9)));
         pushers.tick();
         assert!(pushers.is_stuck(node, Epoch(9)));
-        pushers.heard(node, Epoch(6), Epoch(9));
+        pushers.told(node, Epoch(6), Epoch(9));
         assert!(!pushers.is_stuck(node, Epoch(9)), "it catches up");
     }
 

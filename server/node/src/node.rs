@@ -238,7 +238,7 @@ impl Node {
             cache: Arc::clone(&shared.cache),
             log: reader,
             progress: Arc::clone(&shared.progress),
-            member: cluster.is_some().then(|| messages.clone()),
+            member: cluster.as_ref().map(|(membership, _)| (membership.node, messages.clone())),
         };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
@@ -247,7 +247,6 @@ impl Node {
         let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
         let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
         let pushes = Arc::new(Pushes::new(
-            cluster.as_ref().map(|(membership, _)| membership.node),
             config.data.clone(),
             Arc::clone(&egress_by_tenant),
             records.clone(),

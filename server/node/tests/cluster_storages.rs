@@ -1,5 +1,5 @@
 //! Storages of a cluster: one node pushes to each, another one when it is gone, and every node knows how far the storage is.
-//! A real Redis gets every record once and in the order of the log, whoever pushes, and however many believe that they do.
+//! A real Redis gets every record once and in the order of the log, whichever node pushes, and even if two of them do.
 
 mod support;
 
@@ -136,7 +136,7 @@ fn one_node_pushes_and_all_know_how_far_the_storage_is() {
     let pusher = pusher(&cluster, None);
     for id in cluster.ids() {
         for n in 0..10 {
-            // It waits for the storage, of which most nodes only hear.
+            // It waits for the storage, of which most nodes are only told.
             let writes = json!([{"op": "insert", "store": "r", "key": format!("{id}/{n}"), "value": n},
                                 {"op": "add", "store": "r", "key": "sum", "value": 1}]);
             assert_eq!(until_committed(cluster.node(id), &writes)["applied"], true);
@@ -171,7 +171,7 @@ fn kill_9_of_the_node_that_pushes_under_load_loses_and_repeats_nothing() {
         println!("round {round}: node {next} in place of node {victim}, {} rows", check(&cluster, &redis));
         cluster.start_node(victim);
         cluster.ready();
-        // It comes back as one of those that only hear.
+        // It comes back as one of those that are only told.
         assert_eq!(pusher(&cluster, None), next);
         until_committed(cluster.node(victim), &json!([{"op": "add", "store": "r", "key": "sum", "value": 1}]));
         check(&cluster, &redis);

@@ -117,7 +117,7 @@ pub enum Event<W: Waiters> {
         report: PushReport,
     },
     /// Another member tells how far the storages are to which it pushes. What comes from one node comes in its order.
-    PushesHeard {
+    PushesReported {
         /// The member.
         from: NodeId,
         /// The storages.

@@ -61,7 +61,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Takes over what another member has told of storages to which it pushes, unless another node does by now.
-    pub(crate) fn pushes_heard(&mut self, from: NodeId, stores: &[StorageAt]) {
+    pub(crate) fn pushes_told(&mut self, from: NodeId, stores: &[StorageAt]) {
         for &StorageAt { store, push, acked } in stores {
             let declared = self.replicated.stores().store(store);
             let is_meant = |declared: &DeclaredStore| {
@@ -69,8 +69,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 declared.push() == push && declared.detached.is_none() && pusher == Some(from)
             };
             if declared.is_some_and(is_meant) && from != self.group.node {
-                self.watches.heard(store, self.now.monotonic);
-                self.visibility.heard(store, acked);
+                self.watches.told(store, self.now.monotonic);
+                self.visibility.told(store, acked);
             }
         }
         self.effects.push_back(Effect::Progress);

@@ -103,7 +103,7 @@ impl StoreTable {
         replaces: ControlIndex,
         node: NodeId,
     ) -> Effect {
-        // Decided about a push that has ended since: whoever looks at the present one decides again.
+        // Decided about a push that has ended since.
         let is_meant = |store: &DeclaredStore| {
             store.is_external()
                 && store.detached.is_none()

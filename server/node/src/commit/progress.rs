@@ -174,6 +174,7 @@ mod tests {
         assert!(follower.has_changed().expect("open"));
         assert_eq!(*follower.borrow(), Lsn(4));
     }
+
     #[test]
     fn what_another_node_has_told_counts_for_a_while() {
         let (progress, started) = (Progress::new(), Instant::now());

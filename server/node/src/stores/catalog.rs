@@ -16,7 +16,7 @@ use tribunal_replica::PushReport;
 use tribunal_service::Catalog;
 use tribunal_types::{
     ControlChange, ControlIndex, DeclaredStore, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn,
-    RecordBatch, StoreId, StoreSpec, Watermark,
+    NodeId, RecordBatch, StoreId, StoreSpec, Watermark,
 };
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
@@ -105,8 +105,8 @@ pub struct Records {
     pub log: LogReader,
     /// Where the head is.
     pub progress: Arc<Progress>,
-    /// The sequencer's queue, if the node is a member of a cluster: it may know less than its storages have seen.
-    pub member: Option<Sender<Message>>,
+    /// This node and its sequencer's queue, if it is a member of a cluster: it may know less than its storages have seen.
+    pub member: Option<(NodeId, Sender<Message>)>,
 }
 
 /// Why records cannot be had.
@@ -287,7 +287,7 @@ impl LogSource for Records {
 
     fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
         Box::pin(async move {
-            let Some(sequencer) = &self.member else { return Ok(()) };
+            let Some((_, sequencer)) = &self.member else { return Ok(()) };
             // A record that some node has pushed is of an epoch that it has decided, from entries that were agreed on.
             let (reply, fresh) = oneshot::channel();
             let _ = sequencer.send(Message::Fresh(reply));

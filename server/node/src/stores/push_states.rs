@@ -88,7 +88,7 @@ pub struct ToldPushes(Mutex<HashMap<StoreId, (NodeId, ControlIndex, StorePush, I
 
 impl ToldPushes {
     /// Takes note of what a node has told. `is_known` tells whether a store is declared: no other one is kept.
-    pub fn heard(&self, from: NodeId, told: Vec<ToldPush>, is_known: impl Fn(StoreId) -> bool) {
+    pub fn note(&self, from: NodeId, told: Vec<ToldPush>, is_known: impl Fn(StoreId) -> bool) {
         let now = Instant::now();
         let mut known = self.0.lock();
         for ToldPush { store, push, state } in told.into_iter().filter(|told| is_known(told.store)) {
@@ -132,7 +132,7 @@ mod tests {
     fn only_the_node_that_pushes_is_believed() {
         let pushes = ToldPushes::default();
         let told = |store| ToldPush { store: StoreId(store), push: ControlIndex(4), state: StorePush::default() };
-        pushes.heard(NodeId(2), vec![told(1), told(9)], |store| store == StoreId(1));
+        pushes.note(NodeId(2), vec![told(1), told(9)], |store| store == StoreId(1));
         let known = |store, node, push| pushes.of(StoreId(store), NodeId(node), ControlIndex(push)).is_some();
         assert!(known(1, 2, 4));
         assert!(!known(1, 3, 4) && !known(1, 2, 5) && !known(9, 2, 4));

@@ -118,7 +118,6 @@ pub struct Pushes {
 impl Pushes {
     /// Prepares pushes; none runs yet.
     pub fn new(
-        me: Option<NodeId>,
         data: PathBuf,
         egress_by_tenant: Arc<EgressByTenant>,
         records: Records,
@@ -130,7 +129,7 @@ impl Pushes {
         let (entries, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let embedded_memory = Mutex::default();
         Pushes {
-            me,
+            me: records.member.as_ref().map(|(node, _)| *node),
             told: ToldPushes::default(),
             data,
             egress_by_tenant,
@@ -200,7 +199,7 @@ impl Pushes {
     /// Takes note of what another node has told of its pushes.
     pub fn told(&self, from: NodeId, told: Vec<ToldPush>) {
         let entries = self.entries.lock();
-        self.told.heard(from, told, |store| entries.contains_key(&store));
+        self.told.note(from, told, |store| entries.contains_key(&store));
     }
 
     /// Returns what a member tells the others of its pushes to storages.
