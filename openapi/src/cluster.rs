@@ -28,6 +28,24 @@ pub struct ClusterInfo {
     pub control_leader: Option<u16>,
     /// All nodes, ascending.
     pub nodes: Vec<ClusterNode>,
+    /// Stores with a storage outside of the nodes that are not detached, and which node pushes to each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pushes: Vec<ClusterPush>,
+}
+
+/// A store with a storage outside of the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterPush {
+    /// Its namespace.
+    #[schema(example = "default")]
+    pub namespace: String,
+    /// Its name.
+    #[schema(example = "orders")]
+    pub store: String,
+    /// The node that pushes to it; absent until one is named, which takes a moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub node: Option<u16>,
 }
 
 /// A node of a cluster, as another one sees it.

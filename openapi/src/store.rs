@@ -147,6 +147,11 @@ impl StorageDurability {
 pub struct StorePush {
     /// What the push is doing.
     pub state: StorePushState,
+    /// The node of a cluster that pushes. Absent if the store has no storage outside of the nodes, is detached, no node is
+    /// named yet, or the node runs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub node: Option<u16>,
     /// Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
     #[schema(example = "0")]
     pub lag_ms: String,

@@ -54,6 +54,8 @@ fn many_seeds_keep_all_promises() {
     assert!(reports.iter().map(|report| report.fenced).sum::<u64>() >= 100, "nothing is fenced");
     assert!(reports.iter().map(|report| report.outcomes_again).sum::<u64>() >= 10_000, "no outcome is found again");
     assert!(reports.iter().map(|report| report.changes).sum::<u64>() >= 1_000, "nothing is configured");
+    let assigned = reports.iter().map(|report| report.assigned).sum::<u64>();
+    assert!(assigned >= 5 * reports.len() as u64, "{assigned} times a node was named to push to a store");
     let peer_entries = reports.iter().map(|report| report.peer_entries).sum::<u64>();
     assert!(reports.iter().any(|report| report.copies > 0), "no epoch can be decided from a peer's entry");
     assert!(peer_entries >= 1_000, "{peer_entries} entries were sent to peers that could not reach a leader");

@@ -1318,6 +1318,12 @@ type StorePush struct {
 	// LastError The storage's last error. For a detached store: why it was detached, and how to attach it.
 	LastError *string `json:"last_error,omitempty"`
 
+	// Node The node of a cluster that pushes. Absent if the store has no storage outside of the nodes, is detached, no node is
+	// named yet, or the node runs alone.
+	//
+	// Example: 2
+	Node *int32 `json:"node,omitempty"`
+
 	// State What the push is doing.
 	State StorePushState `json:"state"`
 

@@ -47,6 +47,18 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(4);
             put_skip(skip, out);
         }
+        ControlChange::AssignPush { store, replaces, node } => {
+            out.push(7);
+            put_varint(u64::from(store.0), out);
+            put_varint(replaces.0, out);
+            put_varint(u64::from(node.0), out);
+        }
+        ControlChange::ForkPush { store, generation, fork } => {
+            out.push(8);
+            put_varint(u64::from(store.0), out);
+            put_varint(generation.0, out);
+            put_fork(fork.as_ref(), out);
+        }
         ControlChange::SetBounds(bounds) => {
             out.push(5);
             put_bounds(bounds, out);
@@ -69,6 +81,15 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
         }
         ControlChange::Lost => out.push(32),
     }
+}
+
+/// The log may have ended at 0, so the position is put one further.
+pub(crate) fn put_fork(fork: Option<&Lsn>, out: &mut Vec<u8>) {
+    put_varint(fork.map_or(0, |fork| fork.0.saturating_add(1)), out);
+}
+
+pub(crate) fn take_fork(reader: &mut Reader<'_>) -> Result<Option<Lsn>, Malformed> {
+    Ok(reader.varint("position of a fork")?.checked_sub(1).map(Lsn))
 }
 
 pub(crate) fn put_detachment(detachment: &Detachment, out: &mut Vec<u8>) {
@@ -175,6 +196,16 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
         4 => ControlChange::SkipRecord(take_skip(reader)?),
         5 => ControlChange::SetBounds(take_bounds(reader)?),
+        7 => ControlChange::AssignPush {
+            store: StoreId(reader.number("store")?),
+            replaces: ControlIndex(reader.varint("push")?),
+            node: NodeId(reader.number("node")?),
+        },
+        8 => ControlChange::ForkPush {
+            store: StoreId(reader.number("store")?),
+            generation: ControlIndex(reader.varint("generation")?),
+            fork: take_fork(reader)?,
+        },
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         24 => ControlChange::AdmitNode { name: reader.text("name of a node")? },
@@ -345,6 +376,10 @@ mod tests {
             reason: "gone for good".into(),
         }));
         check(&ControlChange::AttachPush { store: StoreId(7) });
+        check(&ControlChange::AssignPush { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
+        for fork in [None, Some(Lsn(0)), Some(Lsn(1 << 40))] {
+            check(&ControlChange::ForkPush { store: StoreId(7), generation: ControlIndex(3), fork });
+        }
         check(&ControlChange::ForgetPlugin { digest: [9; 32] });
         check(&ControlChange::SkipRecord(Skip {
             store: StoreId(7),

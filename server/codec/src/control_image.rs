@@ -2,12 +2,12 @@
 
 use tribunal_types::{
     ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal, NamespaceId, NodeId, PastEntry,
-    ProposalId, RevokedKey, SlotEntry, SlotImage,
+    ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
 };
 
 use crate::control::{
-    put_activation, put_bounds, put_detachment, put_join, put_key, put_skip, put_slot, put_store, take_activation,
-    take_bounds, take_detachment, take_join, take_key, take_skip, take_slot, take_store,
+    put_activation, put_bounds, put_detachment, put_fork, put_join, put_key, put_skip, put_slot, put_store,
+    take_activation, take_bounds, take_detachment, take_fork, take_join, take_key, take_skip, take_slot, take_store,
 };
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
@@ -15,6 +15,8 @@ use crate::{Kind, put_head, take_head_since};
 
 /// The version that does not know which proposals were applied: repeats were not recognised then.
 const WITHOUT_PROPOSERS: u8 = 1;
+/// The last version without the nodes that push to storages, and without forks.
+const WITHOUT_PUSHERS: u8 = 2;
 
 /// Encodes the state.
 #[must_use]
@@ -63,7 +65,7 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
     let image = ControlImage {
         index: ControlIndex(reader.varint("control index")?),
         bounds: take_option(reader, take_bounds)?,
-        stores: take_list(reader, take_declared)?,
+        stores: take_list(reader, |reader| take_declared(reader, version))?,
         tenants: take_list(reader, |reader| {
             Ok((reader.text("name of a namespace")?, NamespaceId(reader.number("namespace")?)))
         })?,
@@ -119,18 +121,30 @@ fn put_declared(store: &DeclaredStore, out: &mut Vec<u8>) {
     put_varint(store.declared.0, out);
     put_varint(store.generation.0, out);
     put_option(store.detached.as_ref(), out, put_detachment);
+    put_option(store.pusher.as_ref(), out, |pusher, out| {
+        put_varint(u64::from(pusher.node.0), out);
+        put_varint(pusher.since.0, out);
+    });
+    put_fork(store.fork.as_ref(), out);
     put_list(&store.skips, out, |(index, skip), out| {
         put_varint(index.0, out);
         put_skip(skip, out);
     });
 }
 
-fn take_declared(reader: &mut Reader<'_>) -> Result<DeclaredStore, Malformed> {
+fn take_pusher(reader: &mut Reader<'_>) -> Result<Pusher, Malformed> {
+    Ok(Pusher { node: NodeId(reader.number("node")?), since: ControlIndex(reader.varint("assignment")?) })
+}
+
+fn take_declared(reader: &mut Reader<'_>, version: u8) -> Result<DeclaredStore, Malformed> {
+    let knows_pushers = version > WITHOUT_PUSHERS;
     Ok(DeclaredStore {
         spec: take_store(reader)?,
         declared: ControlIndex(reader.varint("declaration")?),
         generation: ControlIndex(reader.varint("generation")?),
         detached: take_option(reader, take_detachment)?,
+        pusher: if knows_pushers { take_option(reader, take_pusher)? } else { None },
+        fork: if knows_pushers { take_fork(reader)? } else { None },
         skips: take_list(reader, |reader| Ok((ControlIndex(reader.varint("skip")?), take_skip(reader)?)))?,
     })
 }
@@ -220,6 +234,8 @@ mod tests {
             declared: ControlIndex(7),
             generation: ControlIndex(8),
             detached: Some(detachment),
+            pusher: Some(Pusher { node: NodeId(3), since: ControlIndex(10) }),
+            fork: Some(Lsn(40)),
             skips: vec![(ControlIndex(9), skip)],
         };
         let key = ApiKey { id: "0a".into(), roles: Roles::ALL, expires_ms: Some(3), ..ApiKey::default() };
@@ -272,18 +288,32 @@ mod tests {
         }
     }
 
+    /// Encodes an image without stores as an earlier version did.
+    fn of_version(version: u8, image: &ControlImage) -> Vec<u8> {
+        let mut bytes = encode_control_image(image);
+        bytes[1] = version;
+        bytes
+    }
+
     #[test]
-    fn a_state_of_the_first_version_is_read_and_knows_no_proposers() {
-        let image = ControlImage { proposers: Vec::new(), ..image() };
-        let mut bytes = encode_control_image(&image);
+    fn a_state_of_an_earlier_version_is_read_without_what_it_does_not_know() {
+        let image = ControlImage { proposers: Vec::new(), stores: Vec::new(), ..image() };
+        let second = of_version(WITHOUT_PUSHERS, &image);
+        assert_eq!(decode_control_image(&second).as_ref(), Ok(&image));
         // All that the second version has added is the list at the end, here an empty one.
-        assert_eq!((bytes[1], bytes.pop()), (2, Some(0)));
-        assert!(decode_control_image(&bytes).is_err());
-        bytes[1] = WITHOUT_PROPOSERS;
-        assert_eq!(decode_control_image(&bytes), Ok(image));
-        for other in [0, 3] {
-            bytes[1] = other;
-            assert!(decode_control_image(&bytes).is_err(), "version {other}");
+        let mut first = of_version(WITHOUT_PROPOSERS, &image);
+        assert_eq!(first.pop(), Some(0));
+        assert_eq!(decode_control_image(&first), Ok(image));
+        for other in [0, 4] {
+            first[1] = other;
+            assert!(decode_control_image(&first).is_err(), "version {other}");
         }
+        // The third version has added an absent pusher and an absent fork, before the list of skips.
+        let mut store = Vec::new();
+        put_declared(&DeclaredStore::default(), &mut store);
+        let skips = store.split_off(store.len() - 1);
+        assert_eq!((store.pop(), store.pop(), skips[0]), (Some(0), Some(0), 0));
+        store.extend(skips);
+        assert_eq!(take_declared(&mut Reader::new(&store), WITHOUT_PUSHERS), Ok(DeclaredStore::default()));
     }
 }

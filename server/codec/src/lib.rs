@@ -64,8 +64,8 @@ impl Kind {
     fn version(self) -> u8 {
         match self {
             Kind::Batch | Kind::Outcome => 4,
-            Kind::Control => 3,
-            Kind::Readers | Kind::Mark | Kind::ControlImage => 2,
+            Kind::Control | Kind::ControlImage => 3,
+            Kind::Readers | Kind::Mark => 2,
             Kind::Image | Kind::Group | Kind::ImageGroups => 1,
         }
     }

@@ -94,7 +94,7 @@ impl StoreEpochs {
     }
 
     fn set_acked(&mut self, lsn: Lsn) {
-        self.acked = lsn.min(self.head);
+        self.acked = lsn;
         let surplus = self.first_pending().saturating_sub(ACKED_EPOCHS_MAX);
         if let Some(end) = self.ends.drain(..surplus).next_back() {
             self.forgotten = self.forgotten.max(end.last);
@@ -160,12 +160,22 @@ impl Visibility {
             && log.delivery == Delivery::Pushed
             && lsn > log.acked
         {
-            log.set_acked(lsn);
+            log.set_acked(lsn.min(log.head));
         }
     }
 
     /// Notes the watermark read back on reconnect: the storage may have lost what it once acknowledged.
     pub fn rewound(&mut self, store: StoreId, lsn: Lsn) {
+        if let Some(log) = self.stores.get_mut(&store)
+            && log.delivery == Delivery::Pushed
+        {
+            log.set_acked(lsn.min(log.head));
+        }
+    }
+
+    /// Notes how far the storage is according to a node that pushes to it, and that may know more of the log: what
+    /// this node notes up to there is acknowledged, too.
+    pub fn told(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
             && log.delivery == Delivery::Pushed
         {
@@ -182,7 +192,7 @@ impl Visibility {
     /// Returns the last position that the store acknowledged.
     #[must_use]
     pub fn acked_lsn(&self, store: StoreId) -> Lsn {
-        self.stores.get(&store).map_or(Lsn(0), |log| log.acked)
+        self.stores.get(&store).map_or(Lsn(0), |log| log.acked.min(log.head))
     }
 
     /// Returns the last complete epoch noted.
@@ -240,6 +250,20 @@ mod tests {
         assert_eq!(seen.applied(S), Epoch(2));
         seen.acked(S, Lsn(40));
         assert_eq!(seen.applied(S), Epoch(4));
+    }
+
+    #[test]
+    fn what_a_node_that_is_further_tells_counts_for_what_is_noted_later() {
+        let mut seen = Visibility::new(Epoch(0));
+        seen.note_epoch(Epoch(1), &[(S, Lsn(3))]);
+        seen.told(S, Lsn(6));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(1), Lsn(3)));
+        seen.note_epoch(Epoch(2), &[(S, Lsn(5))]);
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(2), Lsn(5)));
+        seen.note_epoch(Epoch(3), &[(S, Lsn(7))]);
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(2), Lsn(6)), "epoch 3 is not whole");
+        seen.told(S, Lsn(4));
+        assert_eq!((seen.applied(S), seen.acked_lsn(S)), (Epoch(1), Lsn(4)), "the storage was lost and is older");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
 use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
-use tribunal_types::{ControlEntry, GroupId, Incarnation, NodeId};
+use tribunal_replica::StorageAt;
+use tribunal_types::{ControlEntry, ControlIndex, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
 
 /// Bytes of an encoded frame; a longer one is refused before it is read.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
@@ -15,6 +16,9 @@ const RELAY: u8 = 3;
 const ASK: u8 = 4;
 const ENTRIES: u8 = 5;
 const STAGE: u8 = 6;
+const PUSHED: u8 = 7;
+const PUSH_STATES: u8 = 8;
+const RESUME_PUSH: u8 = 9;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +40,17 @@ pub enum Frame {
     },
     /// The answer.
     Entries(PeerEntries),
+    /// How far the storages are to which the sender pushes, and how far it has decided.
+    Pushed {
+        /// The last epoch that it has decided.
+        decided: Epoch,
+        /// Those of its storages that have reported.
+        stores: Vec<StorageAt>,
+    },
+    /// What the pushes of the sender are doing, for people. Not for the member, which does not know what it says.
+    PushStates(Bytes),
+    /// An operator wants this store's push to be tried again. Not for the member.
+    ResumePush(StoreId),
     /// How far the sender's first start is. Not for the member: what stands before it takes it.
     Stage(Stage),
 }
@@ -66,7 +81,11 @@ impl Frame {
     /// Returns whether it goes over the connection for heartbeats, where nothing large delays it.
     #[must_use]
     pub fn is_heartbeat(&self) -> bool {
-        matches!(self, Frame::Raft(message) if message.is_heartbeat())
+        match self {
+            Frame::Raft(message) => message.is_heartbeat(),
+            Frame::Pushed { .. } => true,
+            _ => false,
+        }
     }
 
     /// Encodes the frame.
@@ -84,6 +103,13 @@ impl Frame {
                 (ASK, out)
             }
             Frame::Entries(entries) => (ENTRIES, entries.encode()),
+            Frame::Pushed { decided, stores } => (PUSHED, encode_pushed(*decided, stores)),
+            Frame::PushStates(states) => (PUSH_STATES, states.to_vec()),
+            Frame::ResumePush(store) => {
+                let mut out = Vec::with_capacity(5);
+                put_varint(u64::from(store.0), &mut out);
+                (RESUME_PUSH, out)
+            }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
         };
         let mut out = Vec::with_capacity(1 + content.len());
@@ -107,6 +133,12 @@ impl Frame {
             RELAY => decode_control(&bytes[1..]).map(|entry| Frame::Relay(Box::new(entry))),
             ASK => take_ask(&mut reader),
             ENTRIES => PeerEntries::take(&mut reader, bytes).map(Frame::Entries),
+            PUSHED => take_pushed(&mut reader),
+            PUSH_STATES => Ok(Frame::PushStates(bytes.slice(1..))),
+            RESUME_PUSH => {
+                let store = StoreId(reader.number("store")?);
+                reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
+            }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
@@ -126,6 +158,28 @@ fn take_group(reader: &mut Reader<'_>) -> Result<GroupId, Malformed> {
 fn take_ask(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
     let (group, after) = (take_group(reader)?, reader.varint("index")?);
     reader.finish("end of the frame").map(|()| Frame::Ask { group, after })
+}
+
+fn encode_pushed(decided: Epoch, stores: &[StorageAt]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(16 + 16 * stores.len());
+    put_varint(decided.0, &mut out);
+    put_varint(stores.len() as u64, &mut out);
+    for StorageAt { store, push, acked } in stores {
+        put_varint(u64::from(store.0), &mut out);
+        put_varint(push.0, &mut out);
+        put_varint(acked.0, &mut out);
+    }
+    out
+}
+
+fn take_pushed(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
+    let (decided, count) = (Epoch(reader.varint("epoch")?), reader.count(3, "storages")?);
+    let mut stores = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (store, push) = (StoreId(reader.number("store")?), ControlIndex(reader.varint("push")?));
+        stores.push(StorageAt { store, push, acked: Lsn(reader.varint("position")?) });
+    }
+    reader.finish("end of the frame").map(|()| Frame::Pushed { decided, stores })
 }
 
 fn take_stage(reader: &mut Reader<'_>) -> Result<Stage, Malformed> {
@@ -175,14 +229,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_and_entries_survive_a_round_trip_and_no_cut() {
+    fn frames_survive_a_round_trip_and_no_cut() {
         let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };
         let entry = |term, index, content: &'static [u8]| (EntryId { term, index }, Bytes::from_static(content));
+        let at = |store, acked| StorageAt { store: StoreId(store), push: ControlIndex(9), acked: Lsn(acked) };
         let entries = vec![entry(3, 70_000, b"x\0"), entry(3, 70_001, b""), entry(9, 70_002, &[7; 300])];
         for frame in [
             Frame::Ask { group, after: u64::MAX },
             Frame::Entries(PeerEntries { group, handed_out: u64::MAX, entries }),
             Frame::Entries(PeerEntries { group, handed_out: 0, entries: Vec::new() }),
+            Frame::Pushed { decided: Epoch(1 << 40), stores: vec![at(1, 70_000), at(300, 0)] },
+            Frame::Pushed { decided: Epoch(0), stores: Vec::new() },
+            Frame::ResumePush(StoreId(u32::MAX)),
         ] {
             let bytes = Bytes::from(frame.encode());
             assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));
@@ -206,7 +264,7 @@ mod tests {
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
         assert!(Frame::decode(&Bytes::from_static(&[LEAVING, 0])).is_err());
-        assert!(Frame::decode(&Bytes::from_static(&[9, 9])).is_err());
+        assert!(Frame::decode(&Bytes::from_static(&[99, 9])).is_err());
         assert!(Frame::decode(&vec![RAFT; FRAME_BYTES_MAX + 1].into()).is_err());
     }
 }

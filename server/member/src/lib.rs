@@ -30,6 +30,7 @@ mod own_entries;
 mod peer_entries;
 mod positions;
 mod presence;
+mod pushers;
 mod restored;
 mod roles;
 mod serving;

@@ -29,6 +29,7 @@ use crate::output::Output;
 use crate::own_entries::OwnEntries;
 use crate::positions::{HandedOut, Positions};
 use crate::presence::Presence;
+use crate::pushers::Pushers;
 use crate::roles::Roles;
 use crate::serving::Serving;
 use crate::sources::Sources;
@@ -74,8 +75,9 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) controls: ControlProposals,
     pub(crate) roles: Roles,
     pub(crate) presence: Presence,
+    pub(crate) pushers: Pushers,
     homecoming: Homecoming,
-    handing_over: HandingOver,
+    pub(crate) handing_over: HandingOver,
     fresh: FreshReads,
     pub(crate) own: OwnEntries,
     pub(crate) positions: Positions,
@@ -127,6 +129,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             controls: ControlProposals::default(),
             roles: Roles::new(node),
             presence: Presence::default(),
+            pushers: Pushers::default(),
             homecoming: Homecoming::default(),
             handing_over: HandingOver::default(),
             fresh: FreshReads::default(),
@@ -159,7 +162,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             self.presence.received(*from);
         }
         match input {
-            Input::Replica(event) => self.events.push_back(event),
+            Input::Replica(event) => {
+                if let Event::Pushed { store, .. } = &event {
+                    self.pushers.changed(*store);
+                }
+                self.events.push_back(event);
+            }
             Input::Frame { from, frame: Frame::Raft(message) } => {
                 return self.raft.step(RaftInput::Message { from, message });
             }
@@ -177,8 +185,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
+            Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             // What stands before the member has taken it.
-            Input::Frame { frame: Frame::Stage(_), .. } => {}
+            Input::Frame { frame: Frame::Stage(_) | Frame::PushStates(_) | Frame::ResumePush(_), .. } => {}
             Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),
@@ -212,6 +221,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 }
             } else if let Some((read, is_fresh)) = self.next_read() {
                 return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
+            } else if self.report_pushes() {
+                // They are frames now.
             } else if let Some((to, frame)) = self.frames.pop_front().or_else(|| self.next_answer()) {
                 return Some(Output::Send { to, frame });
             } else if let Some(output) = self.send_control() {
@@ -292,6 +303,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.handing_over.tick();
         self.serving.tick();
         self.ask_peers();
+        self.assign_pushes();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
         let offered = self.homecoming.tick(led, &self.presence);

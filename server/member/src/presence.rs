@@ -42,6 +42,13 @@ impl Presence {
         self.sends(node) && !self.is_recent(self.leaving.get(&node))
     }
 
+    /// Returns whether a node is about to stop, or has sent nothing for so many ticks.
+    pub(crate) fn is_gone(&self, node: NodeId, ticks: u64) -> bool {
+        // What was sent before this node started is not known.
+        let seen = self.seen.get(&node).copied().unwrap_or(0);
+        self.is_recent(self.leaving.get(&node)) || self.now - seen >= ticks
+    }
+
     fn is_recent(&self, at: Option<&u64>) -> bool {
         at.is_some_and(|at| self.now - at < AWAY_TICKS)
     }
@@ -70,5 +77,21 @@ mod tests {
         assert!(presence.is_here(one), "it has started again");
         ticks(&mut presence, AWAY_TICKS);
         assert!(!presence.is_here(one), "it is silent");
+    }
+
+    #[test]
+    fn a_node_is_gone_after_a_longer_silence_or_when_it_says_so() {
+        let (one, other) = (NodeId(1), NodeId(2));
+        let mut presence = Presence::default();
+        let ticks = |presence: &mut Presence, count| (0..count).for_each(|_| presence.tick());
+        ticks(&mut presence, 59);
+        presence.received(one);
+        assert!(!presence.is_gone(other, 60), "this node has just started");
+        presence.tick();
+        assert!(presence.is_gone(other, 60) && !presence.is_gone(one, 60));
+        presence.leaving(one);
+        assert!(presence.is_gone(one, 60));
+        ticks(&mut presence, AWAY_TICKS);
+        assert!(!presence.is_gone(one, 60), "it has stopped, and may be back at once");
     }
 }

@@ -249,7 +249,7 @@ impl Node {
             cache: Arc::clone(&shared.cache),
             log: reader,
             progress: Arc::clone(&shared.progress),
-            catches_up: cluster.is_some(),
+            member: cluster.as_ref().map(|(membership, _)| (membership.node, messages.clone())),
         };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
@@ -280,7 +280,10 @@ impl Node {
             None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
             Some(peers) => links::sender(Arc::clone(peers)),
         };
+        let (on_push_frame, push_states) = links::of_pushes(&pushes);
         let state = SequencerState {
+            on_push_frame,
+            push_states,
             clock: Arc::clone(&clock),
             slots: Arc::clone(&slots),
             intake,
@@ -709,7 +712,7 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
 fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
     let declared = |store: StoreId| replicated.stores().store(store).cloned();
     match effect {
-        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) => {
+        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) | Effect::PushAssigned(store) => {
             declared(*store).into_iter().for_each(|store| pushes.declare(store));
         }
         Effect::PushDetached(store) => {
@@ -720,6 +723,7 @@ fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: 
             }
             pushes.detach(store);
         }
+        Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
         Effect::RecordSkipped(store, lsn) => {
             let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
             if let Some((_, Skip { by, reason, .. })) = skip {

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use tribunal_service::{ClusterView, NodeApi, PushState, Readiness, Stats, TenantStats, VersionInfo};
-use tribunal_types::{NamespaceId, StoreId};
+use tribunal_service::{ClusterView, NodeApi, PushState, PushView, Readiness, Stats, TenantStats, VersionInfo};
+use tribunal_types::{NamespaceId, StoreId, StoreSpec};
 
 use crate::cluster::view::view_of;
 use crate::config::EpochLength;
@@ -35,7 +35,11 @@ impl NodeApi for NodeService {
             let push = self.standing(store.spec.id).ok();
             let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
             if let Some(status) = push {
-                self.shared.metrics.set_push(&label, status.push, status.lag_ms);
+                if self.is_elsewhere(status.pushed_by) {
+                    self.shared.metrics.forget_push(&label);
+                } else {
+                    self.shared.metrics.set_push(&label, status.push, status.lag_ms);
+                }
             }
             self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
             self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
@@ -93,7 +97,8 @@ impl NodeApi for NodeService {
     }
 
     fn cluster(&self) -> ClusterView {
-        view_of(&self.shared.view, self.joined.as_ref(), self.group)
+        let pushes = if self.joined.is_some() { self.pushes_of_all() } else { Vec::new() };
+        ClusterView { pushes, ..view_of(&self.shared.view, self.joined.as_ref(), self.group) }
     }
 
     fn identity(&self) -> VersionInfo {
@@ -110,11 +115,29 @@ impl NodeApi for NodeService {
 }
 
 impl NodeService {
+    /// Returns the stores of all tenants that some node pushes to.
+    fn pushes_of_all(&self) -> Vec<PushView> {
+        let pushed = self.stores.all().into_iter().filter(|store| store.is_external() && store.detached.is_none());
+        let mut pushes: Vec<PushView> = pushed
+            .map(|store| PushView {
+                namespace: self.tenant_name(store.spec.namespace),
+                store: store.spec.name.clone(),
+                node: store.pusher.map(|pusher| pusher.node),
+            })
+            .collect();
+        pushes.sort_by(|one, other| (&one.namespace, &one.store).cmp(&(&other.namespace, &other.store)));
+        pushes
+    }
+
     /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
-    /// still trying for the first time.
+    /// still trying for the first time, and the node waits for it. A member does not wait for storages: they are known to
+    /// another node, or were until now.
     fn unreported(&self) -> Vec<(String, bool)> {
         let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
         let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
-        stores.map(|spec| (spec.name.clone(), self.pushes.status(spec.id).state == PushState::Running)).collect()
+        let waits = |spec: &StoreSpec| {
+            (self.joined.is_none() || spec.is_embedded()) && self.pushes.status(spec.id).state == PushState::Running
+        };
+        stores.map(|spec| (spec.name.clone(), waits(&spec))).collect()
     }
 }

@@ -257,7 +257,7 @@ impl NodeService {
     }
 
     /// Returns the last epoch that includes everything that was acknowledged on any node before now.
-    async fn acknowledged(&self, until: Instant) -> Result<Epoch, ServiceError> {
+    pub(crate) async fn acknowledged(&self, until: Instant) -> Result<Epoch, ServiceError> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Fresh(reply))?;
         match timeout_at(until.into(), answer).await {
@@ -442,16 +442,6 @@ impl NodeService {
             pointer,
             detail,
         })?;
-        if self.joined.is_some() && spec.adaptor.is_some() && !spec.is_embedded() {
-            return Err(ServiceError::ClientMistake {
-                code: "adaptor_invalid",
-                pointer: "/adaptor".into(),
-                detail:
-                    "a cluster does not push to storages yet: declare a log-only store and pull its log, or use the \
-                         embedded adaptor `kv`"
-                        .into(),
-            });
-        }
         // Every adaptor moves its watermark in the storage's transaction.
         spec.transactional = true;
         // Most of what would be refused or change nothing needs no entry. What the entry does is decided when it is applied:

@@ -259,8 +259,12 @@ impl Pusher {
                 _ => return Err(stuck(fault)),
             },
         };
-        let head = self.parts.source.head(self.parts.store);
-        self.check_fork(at, head)?;
+        let (source, store) = (&self.parts.source, self.parts.store);
+        if at > source.head(store) {
+            // Another node has pushed to it, and this one may lag.
+            source.catch_up().await.map_err(unreadable)?;
+        }
+        self.check_fork(at, source.head(store))?;
         let before = {
             let mut progress = self.progress.lock();
             let before = progress.acked.replace(at);

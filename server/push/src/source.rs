@@ -27,6 +27,15 @@ pub trait LogSource: Send + Sync + 'static {
     /// Returns the oldest record of the store that is still available.
     fn oldest(&self, store: StoreId) -> Lsn;
 
+    /// Completes when the log contains every record that a storage could have had before the call. At once, unless other
+    /// nodes push as well: these may know more of the log.
+    ///
+    /// # Errors
+    /// [`SourceError::Unavailable`].
+    fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Returns the id of the log.
     fn id(&self) -> LogId;
 

@@ -23,6 +23,9 @@ use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError}
 const PREPARED_MAX: usize = 256;
 /// Maximum size of an error's text.
 const ERROR_BYTES_MAX: usize = 600;
+/// How long a transaction may wait for its next statement: all of them are sent together. One that a node has left open which
+/// is paused, or whose machine is off, locks the watermark, and no other node can push.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// SQLSTATE `no_data`: the first statement affected no row.
 const NO_DATA: &str = "02000";
 
@@ -110,7 +113,7 @@ impl SqlTransport {
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
         let options = &self.options;
         let stream = BoundedStream::new(connect(&options.egress, &options.endpoint).await?);
-        let bound_ms = options.reply_timeout.as_millis();
+        let (bound_ms, idle_ms) = (options.reply_timeout.as_millis(), IDLE_TIMEOUT.as_millis());
         let mut config = tokio_postgres::Config::new();
         config
             .user(&options.user)
@@ -118,7 +121,7 @@ impl SqlTransport {
             .application_name("tribunal")
             // A statement that times out here must not continue on the server.
             .options(format!(
-                "-c statement_timeout={bound_ms} -c idle_in_transaction_session_timeout={bound_ms} -c TimeZone=UTC \
+                "-c statement_timeout={bound_ms} -c idle_in_transaction_session_timeout={idle_ms} -c TimeZone=UTC \
                  -c client_min_messages=error"
             ));
         if let Some(password) = &options.password {

@@ -45,7 +45,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 declared.into_iter().for_each(|store| self.resolver.declare_store(store.spec.clone()));
                 self.restart_push(*store);
             }
-            ControlEffect::PushAttached(store) => self.restart_push(*store),
+            ControlEffect::PushAttached(store) | ControlEffect::PushAssigned(store) => self.restart_push(*store),
             ControlEffect::PushDetached(store) => {
                 self.visibility.track(*store, Delivery::Detached, Lsn(0));
                 // What it held back may go now.
@@ -72,7 +72,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 let _ = self.epochs.join(join.group, join.first);
                 self.joined(join.group);
             }
-            ControlEffect::StoreKnown(_) | ControlEffect::RecordSkipped(..) => {}
+            ControlEffect::StoreKnown(_) | ControlEffect::PushForked(_) | ControlEffect::RecordSkipped(..) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}

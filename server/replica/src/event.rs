@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use tribunal_types::{
-    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, StoreId,
-    TxnId, TxnRequest,
+    Batch, ControlChange, ControlEntry, ControlIndex, Epoch, GroupId, ImportedVersion, Lsn, NamespaceId, NodeId,
+    StoreId, TxnId, TxnRequest,
 };
 
 /// The time of an event.
@@ -65,6 +65,17 @@ pub struct PushReport {
     pub stopped: bool,
 }
 
+/// How far a storage is, as the node that pushes to it tells the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StorageAt {
+    /// The store.
+    pub store: StoreId,
+    /// The control entry that started the push.
+    pub push: ControlIndex,
+    /// The storage has acknowledged everything up to this record, and nothing after it is known.
+    pub acked: Lsn,
+}
+
 /// What happens to a replica.
 pub enum Event<W: Waiters> {
     /// Transactions to decide, in this order.
@@ -105,6 +116,15 @@ pub enum Event<W: Waiters> {
         /// What it reports.
         report: PushReport,
     },
+    /// Another member tells how far the storages are to which it pushes. What comes from one node comes in its order.
+    PushesReported {
+        /// The member.
+        from: NodeId,
+        /// The storages.
+        stores: Vec<StorageAt>,
+    },
+    /// Propose a change of configuration that nobody waits for.
+    Propose(ControlChange),
     /// Without this store, the log could be truncated below this epoch and its quota be kept.
     OverQuota {
         /// The store.

@@ -21,7 +21,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => self.answer(waiter, answer, None),
             Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, imported)),
-            Event::Watch(..) | Event::Control(..) | Event::OverQuota { .. } | Event::Stop
+            Event::Watch(..) | Event::Control(..) | Event::Propose(_) | Event::OverQuota { .. } | Event::Stop
                 if self.stopping != Stopping::No => {}
             Event::StopNow if self.stopping == Stopping::Done => {}
             event => return Some(event),

@@ -10,6 +10,9 @@ use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 /// How long a storage may take to report its watermark before what it has applied counts as nothing, and an embedded store
 /// to flush after it exceeded its quota before it counts as broken.
 const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long what another node has told of a storage counts. Within that time it tells more, or the storage may have lost what
+/// it had, and this node would not know.
+const TOLD_LEASE: Duration = Duration::from_millis(1_500);
 
 /// One store's push.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ struct StoreWatch {
     empty: bool,
     /// The storage has reported its watermark.
     watermark: bool,
+    /// When another node has told how far the storage is; `None` if this node pushes to it.
+    told: Option<Duration>,
     /// The push of an embedded store stopped: it needs an operator.
     stopped: bool,
     /// What an embedded store had applied when it exceeded its quota, and since when it has.
@@ -63,6 +68,7 @@ impl StoreWatches {
             since: now,
             empty: head == Lsn(0),
             watermark: false,
+            told: None,
             stopped: false,
             over_quota: None,
             detaching: false,
@@ -74,8 +80,29 @@ impl StoreWatches {
     pub(crate) fn reported(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = true;
+            watch.told = None;
             watch.stopped = false;
         }
+    }
+
+    /// Notes that the node that pushes to a store has told how far its storage is.
+    pub(crate) fn told(&mut self, store: StoreId, now: Duration) {
+        if let Some(watch) = self.stores.get_mut(&store) {
+            watch.watermark = true;
+            watch.told = Some(now);
+        }
+    }
+
+    /// Returns until when what another node has told of a store counts; `None` if it is known here, or not at all.
+    #[must_use]
+    pub(crate) fn known_until(&self, store: StoreId) -> Option<Duration> {
+        self.stores.get(&store).and_then(|watch| watch.told).map(|at| at + TOLD_LEASE)
+    }
+
+    /// Returns whether a storage has reported its watermark to this node.
+    #[must_use]
+    pub(crate) fn has_reported(&self, store: StoreId) -> bool {
+        self.stores.get(&store).is_some_and(|watch| watch.watermark && watch.told.is_none())
     }
 
     /// Notes that the push of an embedded store stopped: until it reports again, nothing is known.
@@ -167,6 +194,19 @@ mod tests {
         assert!(watches.is_known(S) && watches.may_detach(S, soon));
         watches.detaching(S);
         assert!(!watches.may_detach(S, late));
+    }
+
+    #[test]
+    fn what_another_node_tells_counts_for_a_while_and_what_the_storage_reports_here_until_it_is_replaced() {
+        let mut watches = watches(Lsn(7));
+        assert_eq!((watches.is_known(S), watches.known_until(S)), (false, None));
+        watches.told(S, Duration::from_secs(5));
+        assert_eq!((watches.is_known(S), watches.has_reported(S)), (true, false));
+        assert_eq!(watches.known_until(S), Some(Duration::from_secs(5) + TOLD_LEASE));
+        watches.reported(S);
+        assert_eq!((watches.has_reported(S), watches.known_until(S)), (true, None));
+        watches.start(S, Lsn(9), Duration::from_secs(6));
+        assert!(!watches.is_known(S) && !watches.has_reported(S), "another node pushes");
     }
 
     #[test]

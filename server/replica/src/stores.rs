@@ -3,12 +3,15 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use tribunal_core::executor::ShardExecutor;
-use tribunal_types::{ControlChange, ControlIndex, Detachment, Epoch, Lsn, NamespaceId, StoreId};
+use tribunal_types::{
+    ControlChange, ControlIndex, DeclaredStore, Detachment, Epoch, Lsn, NamespaceId, NodeId, StoreId,
+};
 
 use crate::effect::Effect;
-use crate::event::{PushReport, Waiters};
+use crate::event::{PushReport, StorageAt, Waiters};
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 use crate::store_watch::{AfterFlush, delivery};
@@ -25,6 +28,8 @@ pub struct StoreProgress {
     /// `acked` and `applied` are what the storage has reported since the push was started. Until it has, both are 0
     /// and mean nothing.
     pub reported: bool,
+    /// `applied` is what another node has told, and counts up to this time of the monotonic clock.
+    pub known_until: Option<Duration>,
     /// Nothing is pushed to the storage any more, so nothing more will be applied.
     pub detached: bool,
     /// Its rows, if it is tracked.
@@ -36,7 +41,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn push_reported(&mut self, store: StoreId, generation: ControlIndex, report: PushReport) {
         let PushReport { rewound, acked, stopped } = report;
         let Some(declared) = self.replicated.stores().store(store) else { return };
-        if declared.generation != generation || declared.detached.is_some() {
+        if declared.push() != generation || declared.detached.is_some() {
             return;
         }
         if rewound.is_some() || acked.is_some() {
@@ -53,6 +58,36 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.watches.stopped(store);
         }
         self.effects.push_back(Effect::Progress);
+    }
+
+    /// Takes over what another member has told of storages to which it pushes, unless another node does by now.
+    pub(crate) fn pushes_told(&mut self, from: NodeId, stores: &[StorageAt]) {
+        for &StorageAt { store, push, acked } in stores {
+            let declared = self.replicated.stores().store(store);
+            let is_meant = |declared: &DeclaredStore| {
+                let pusher = declared.pusher.map(|pusher| pusher.node);
+                declared.push() == push && declared.detached.is_none() && pusher == Some(from)
+            };
+            if declared.is_some_and(is_meant) && from != self.group.node {
+                self.watches.told(store, self.now.monotonic);
+                self.visibility.told(store, acked);
+            }
+        }
+        self.effects.push_back(Effect::Progress);
+    }
+
+    /// Returns how far the storages are to which `node` pushes, as they have reported here.
+    pub fn pushed_by(&self, node: NodeId) -> impl Iterator<Item = StorageAt> {
+        let pushes = move |store: &&DeclaredStore| {
+            let pusher = store.pusher.map(|pusher| pusher.node);
+            store.is_external() && store.detached.is_none() && pusher == Some(node)
+        };
+        let own = self.replicated.stores().stores().filter(pushes);
+        own.filter(|store| self.watches.has_reported(store.spec.id)).map(|store| StorageAt {
+            store: store.spec.id,
+            push: store.push(),
+            acked: self.visibility.acked_lsn(store.spec.id),
+        })
     }
 
     /// Has the log truncated if an embedded store that had applied `before` was what it waited for: now, instead of with the
@@ -115,6 +150,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             let progress = StoreProgress {
                 head,
                 reported: !pushed || self.watches.is_known(store),
+                known_until: if pushed { self.watches.known_until(store) } else { None },
                 acked: if fresh { head } else { self.visibility.acked_lsn(store) },
                 applied: if fresh { self.visibility.last_complete() } else { self.visibility.applied(store) },
                 detached: declared.detached.is_some(),

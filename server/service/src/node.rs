@@ -46,6 +46,19 @@ pub struct ClusterView {
     pub control_leader: Option<NodeId>,
     /// All nodes, ascending.
     pub nodes: Vec<NodeView>,
+    /// Stores with a storage outside of the nodes.
+    pub pushes: Vec<PushView>,
+}
+
+/// A store that one node of a cluster pushes to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PushView {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub store: String,
+    /// The node, once one is named.
+    pub node: Option<NodeId>,
 }
 
 /// A node as another one sees it.

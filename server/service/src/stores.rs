@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
+use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, NodeId, Skip, StoreId, StoreSpec};
 
 use crate::{Catalog, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
@@ -123,6 +123,8 @@ pub struct StoreStatus {
     pub lag_ms: u64,
     /// State of the push.
     pub push: PushState,
+    /// The node of a cluster that pushes; `None` if no node is named, or needed.
+    pub pushed_by: Option<NodeId>,
     /// Last error of the storage; for a detached store, why it is detached and how to reattach it.
     pub last_error: Option<String>,
     /// The record that the push stopped at.

@@ -5,7 +5,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::access::ApiKey;
-use crate::ids::{Epoch, GroupId, Lsn, StoreId};
+use crate::ids::{Epoch, GroupId, Lsn, NodeId, StoreId};
 use crate::limits::NAME_BYTES_MAX;
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
@@ -167,6 +167,24 @@ pub enum ControlChange {
     AttachPush {
         /// The store.
         store: StoreId,
+    },
+    /// Names the member that pushes to a store from now on, unless another push has begun since it was proposed.
+    AssignPush {
+        /// The store.
+        store: StoreId,
+        /// The push that it replaces.
+        replaces: ControlIndex,
+        /// The member.
+        node: NodeId,
+    },
+    /// Remembers that a storage was found ahead of the log, or that it is no longer.
+    ForkPush {
+        /// The store.
+        store: StoreId,
+        /// The control entry that declared or attached it last: a later storage is not meant.
+        generation: ControlIndex,
+        /// Where the log ended.
+        fork: Option<Lsn>,
     },
     /// Passes one record by, which a storage can never take. The entry is the audit record.
     SkipRecord(Skip),

@@ -55,11 +55,38 @@ pub struct DeclaredStore {
     pub generation: ControlIndex,
     /// Why the log does not wait for it, if it does not.
     pub detached: Option<Detachment>,
+    /// The member of a cluster that pushes to its storage; `None` until one is named, and on a node that runs alone.
+    pub pusher: Option<Pusher>,
+    /// Where the log ended when its present storage was found ahead of it: until the storage is back there, its rows are of
+    /// another history.
+    pub fork: Option<Lsn>,
     /// Records that its storages never got, with the control entries that skip them, oldest first.
     pub skips: Vec<(ControlIndex, Skip)>,
 }
 
+/// The member that pushes to a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pusher {
+    /// The member.
+    pub node: NodeId,
+    /// The control entry that named it.
+    pub since: ControlIndex,
+}
+
 impl DeclaredStore {
+    /// Returns the name of the present push: the control entry that declared or attached the store last, or named the node
+    /// that pushes. What an earlier push reports is void.
+    #[must_use]
+    pub fn push(&self) -> ControlIndex {
+        self.pusher.map_or(self.generation, |pusher| pusher.since.max(self.generation))
+    }
+
+    /// Returns whether its rows are in a storage outside of the service.
+    #[must_use]
+    pub fn is_external(&self) -> bool {
+        self.spec.adaptor.is_some() && !self.spec.is_embedded()
+    }
+
     /// Returns the records that the present storage is not given.
     pub fn skipped(&self) -> impl Iterator<Item = Lsn> + '_ {
         self.skips.iter().filter(|(index, _)| *index > self.declared).map(|(_, skip)| skip.lsn)

@@ -31,7 +31,7 @@ pub use control::{
     PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
-    ControlImage, DeclaredStore, HeldKey, LastProposal, PastEntry, RevokedKey, SlotEntry, SlotImage,
+    ControlImage, DeclaredStore, HeldKey, LastProposal, PastEntry, Pusher, RevokedKey, SlotEntry, SlotImage,
 };
 pub use ids::{
     BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,

@@ -41,8 +41,10 @@ impl Changes {
                 let (id, namespace_name) = (format!("k{}", self.asked), format!("t{name}"));
                 ControlChange::CreateKey(ApiKey { id, namespace_name, ..ApiKey::default() })
             }
-            // Each declares something else, so that a repeat of an earlier one does harm.
+            // Each declares something else, so that a repeat of an earlier one does harm. Half of them have a storage, to which
+            // some node is to push.
             _ => ControlChange::DeclareStore(StoreSpec {
+                adaptor: self.asked.is_multiple_of(2).then(|| "redis".into()),
                 adaptor_config: self.asked.to_string(),
                 ..tracked(0, &format!("s{name}"))
             }),

@@ -129,6 +129,10 @@ impl World {
                 let name = member.replica().replicated().stores().store(store).map(|store| store.spec.name.clone());
                 self.witness.invariant_a_number_is_given_once(store, &name.unwrap_or_default())
             }
+            Effect::ControlApplied(ControlEffect::PushAssigned(_)) => {
+                self.report.assigned += 1;
+                Ok(())
+            }
             Effect::ControlReply(change, reply) => {
                 self.trace.note(self.time_us, format_args!("node {node}: change {} is applied", reply.index.0));
                 self.report.changes += 1;

@@ -88,6 +88,8 @@ pub struct Report {
     pub changes: u64,
     /// Epochs that a process decided again after a start, and found in its log with the same outcome.
     pub outcomes_again: u64,
+    /// Nodes that were named to push to a store, counted on every node.
+    pub assigned: u64,
     /// Changes that were agreed on again, after they had been sent twice.
     pub repeats: u64,
     /// Epochs with items, and of these, epochs to which several nodes contributed.
@@ -538,6 +540,7 @@ impl World {
                 return Err(format!("nodes 1 and {node} differ at the end: {complete:?} and {:?}", (state.0, state.1)));
             }
         }
+        self.invariant_all_stores_are_pushed_to()?;
         self.invariant_all_are_answered()?;
         self.invariant_changes_are_applied_once()?;
         let epochs = self.member(1).ok_or("it runs")?.replica().last_complete().0;
@@ -552,6 +555,23 @@ impl World {
         }
         self.report.given_up =
             self.operations.iter().filter(|operation| operation.known == Known::Nothing).count() as u64;
+        Ok(())
+    }
+
+    /// All machines run, so every store with a storage has a node that pushes to it.
+    fn invariant_all_stores_are_pushed_to(&self) -> Result<(), String> {
+        let stores = self.member(1).ok_or("it runs")?.replica().replicated().stores();
+        let machines = self.machines.len();
+        for store in stores.stores().filter(|store| store.is_external()) {
+            let name = &store.spec.name;
+            match store.pusher {
+                None => return Err(format!("nobody pushes to store {name}")),
+                Some(pusher) if !(1..=machines).contains(&usize::from(pusher.node.0)) => {
+                    return Err(format!("node {} is to push to store {name}", pusher.node));
+                }
+                Some(_) => {}
+            }
+        }
         Ok(())
     }
 

@@ -1425,6 +1425,13 @@ export interface components {
             lag_ms: string;
             /** @description The storage's last error. For a detached store: why it was detached, and how to attach it. */
             last_error?: string;
+            /**
+             * Format: int32
+             * @description The node of a cluster that pushes. Absent if the store has no storage outside of the nodes, is detached, no node is
+             *     named yet, or the node runs alone.
+             * @example 2
+             */
+            node?: number;
             /** @description What the push is doing. */
             state: components["schemas"]["StorePushState"];
             /**
@@ -2210,6 +2217,7 @@ export interface operations {
                      *           "push": {
                      *             "durability": "always",
                      *             "lag_ms": "0",
+                     *             "node": 2,
                      *             "state": "log_only",
                      *             "stopped_at_lsn": "120"
                      *           },
@@ -2276,6 +2284,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
@@ -2373,6 +2382,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
@@ -2403,6 +2413,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
@@ -2816,6 +2827,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
@@ -2964,6 +2976,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },
@@ -3076,6 +3089,7 @@ export interface operations {
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
+                     *         "node": 2,
                      *         "state": "log_only",
                      *         "stopped_at_lsn": "120"
                      *       },

@@ -27,6 +27,10 @@ pub enum Effect {
     PushDetached(StoreId),
     /// The store's push starts again.
     PushAttached(StoreId),
+    /// Another node pushes to the store from now on.
+    PushAssigned(StoreId),
+    /// The store's storage was found ahead of the log, or is back.
+    PushForked(StoreId),
     /// A record is not given to a storage.
     RecordSkipped(StoreId, Lsn),
     /// These bounds are in force from the next epoch on.

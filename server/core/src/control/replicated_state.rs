@@ -58,6 +58,10 @@ impl ReplicatedState {
             ControlChange::DeclareStore(spec) => self.stores.declare(index, spec, moment.has_records),
             ControlChange::DetachPush(detachment) => Ok(self.stores.detach(detachment)),
             ControlChange::AttachPush { store } => Ok(self.stores.attach(index, *store)),
+            ControlChange::AssignPush { store, replaces, node } => {
+                Ok(self.stores.assign(index, *store, *replaces, *node))
+            }
+            ControlChange::ForkPush { store, generation, fork } => Ok(self.stores.fork(*store, *generation, *fork)),
             ControlChange::SkipRecord(skip) => self.stores.skip(index, skip),
             ControlChange::SetBounds(bounds) if self.bounds == Some(*bounds) => Ok(Effect::Unchanged),
             ControlChange::SetBounds(bounds) => {

@@ -1,4 +1,4 @@
-//! The stores: their declarations, which of them are detached, which records they skip. Knows nothing of how a push is
+//! The stores: their declarations, which of them are detached, which nodes push to them, which records they skip. Knows nothing of how a push is
 //! doing. A copy shares everything until one of the two is changed.
 
 use alloc::collections::BTreeMap;
@@ -6,7 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::limits::{SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX};
-use tribunal_types::{ControlIndex, DeclaredStore, Detachment, NamespaceId, Skip, StoreId, StoreSpec};
+use tribunal_types::{
+    ControlIndex, DeclaredStore, Detachment, Lsn, NamespaceId, NodeId, Pusher, Skip, StoreId, StoreSpec,
+};
 
 use super::effect::{Applied, Effect, Refusal};
 use super::numbering::number_of;
@@ -66,9 +68,13 @@ impl StoreTable {
             }
         };
         let stores = Arc::make_mut(&mut self.stores);
-        let skips = stores.remove(&id).map(|before| before.skips).unwrap_or_default();
+        let before = stores.remove(&id).unwrap_or_default();
         let spec = StoreSpec { id, ..spec.clone() };
-        stores.insert(id, DeclaredStore { spec, declared: index, generation: index, detached: None, skips });
+        // The node that pushed to the storage before pushes to this one.
+        let (pusher, skips) = (before.pusher, before.skips);
+        let store =
+            DeclaredStore { spec, declared: index, generation: index, detached: None, pusher, fork: None, skips };
+        stores.insert(id, store);
         Ok(Effect::StoreDeclared { store: id, created })
     }
 
@@ -85,9 +91,32 @@ impl StoreTable {
             |store| store.detached.is_some(),
             Effect::PushAttached(store),
             |store| {
-                (store.detached, store.generation) = (None, index);
+                (store.detached, store.generation, store.fork) = (None, index, None);
             },
         )
+    }
+
+    pub(super) fn assign(
+        &mut self,
+        index: ControlIndex,
+        store: StoreId,
+        replaces: ControlIndex,
+        node: NodeId,
+    ) -> Effect {
+        // Decided about a push that has ended since.
+        let is_meant = |store: &DeclaredStore| {
+            store.is_external()
+                && store.detached.is_none()
+                && store.push() == replaces
+                && store.pusher.is_none_or(|pusher| pusher.node != node)
+        };
+        let pusher = Pusher { node, since: index };
+        self.change(store, is_meant, Effect::PushAssigned(store), |store| store.pusher = Some(pusher))
+    }
+
+    pub(super) fn fork(&mut self, store: StoreId, generation: ControlIndex, fork: Option<Lsn>) -> Effect {
+        let is_meant = |store: &DeclaredStore| store.generation == generation && store.fork != fork;
+        self.change(store, is_meant, Effect::PushForked(store), |store| store.fork = fork)
     }
 
     pub(super) fn skip(&mut self, index: ControlIndex, skip: &Skip) -> Applied {
@@ -130,7 +159,7 @@ impl StoreTable {
     }
 
     /// Returns all stores, ascending id.
-    pub fn stores(&self) -> impl Iterator<Item = &DeclaredStore> {
+    pub fn stores(&self) -> impl Iterator<Item = &DeclaredStore> + Clone {
         self.stores.values()
     }
 
@@ -148,7 +177,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    use tribunal_types::{Epoch, Existence, Lsn};
+    use tribunal_types::{Epoch, Existence};
 
     use super::*;
 
@@ -232,6 +261,60 @@ mod tests {
         assert_eq!(detach(&mut all, 2, 6), detached);
         declare_as(&mut all, 9, "a", "elsewhere").unwrap();
         assert!(all.store(StoreId(2)).expect("declared").detached.is_none(), "a new declaration is a new storage");
+    }
+
+    fn declare_external(all: &mut StoreTable, index: u64, adaptor_config: &str) {
+        let (name, adaptor) = ("a".into(), Some("redis".into()));
+        let spec = StoreSpec { name, adaptor, adaptor_config: adaptor_config.into(), ..StoreSpec::default() };
+        all.declare(ControlIndex(index), &spec, &|_| false).unwrap();
+    }
+
+    #[test]
+    fn the_first_of_two_nodes_that_are_named_for_one_push_gets_it() {
+        let mut all = StoreTable::default();
+        let assign = |all: &mut StoreTable, index, replaces, node| {
+            all.assign(ControlIndex(index), StoreId(1), ControlIndex(replaces), NodeId(node))
+        };
+        let (assigned, unchanged) = (Effect::PushAssigned(StoreId(1)), Effect::Unchanged);
+        assert_eq!(assign(&mut all, 1, 0, 1), unchanged, "nothing is declared");
+        declare_as(&mut all, 1, "a", "").unwrap();
+        assert_eq!(assign(&mut all, 2, 1, 1), unchanged, "nothing is pushed to it");
+        declare_external(&mut all, 3, "");
+        assert_eq!((assign(&mut all, 4, 3, 1), assign(&mut all, 5, 3, 2)), (assigned.clone(), unchanged.clone()));
+        let push =
+            |all: &StoreTable| all.store(StoreId(1)).map(|store| (store.pusher.expect("named").node.0, store.push().0));
+        assert_eq!(push(&all), Some((1, 4)));
+        assert_eq!(assign(&mut all, 6, 4, 1), unchanged, "it pushes already");
+        assert_eq!((assign(&mut all, 7, 4, 2), push(&all)), (assigned, Some((2, 7))));
+        declare_external(&mut all, 8, "elsewhere");
+        assert_eq!(push(&all), Some((2, 8)), "the same node, another push");
+        assert_eq!(assign(&mut all, 9, 7, 3), unchanged);
+        detach(&mut all, 1, 8);
+        assert_eq!(assign(&mut all, 10, 8, 3), unchanged, "nobody pushes");
+        all.attach(ControlIndex(11), StoreId(1));
+        assert_eq!(push(&all), Some((2, 11)));
+    }
+
+    #[test]
+    fn a_fork_belongs_to_one_storage_and_outlasts_its_pushers() {
+        let mut all = StoreTable::default();
+        declare_external(&mut all, 1, "");
+        let fork = |all: &mut StoreTable, generation, fork: Option<u64>| {
+            all.fork(StoreId(1), ControlIndex(generation), fork.map(Lsn))
+        };
+        let known = |all: &StoreTable| all.store(StoreId(1)).and_then(|store| store.fork);
+        assert_eq!(fork(&mut all, 1, Some(7)), Effect::PushForked(StoreId(1)));
+        assert_eq!(fork(&mut all, 1, Some(7)), Effect::Unchanged, "found twice");
+        all.assign(ControlIndex(2), StoreId(1), ControlIndex(1), NodeId(3));
+        assert_eq!(known(&all), Some(Lsn(7)));
+        detach(&mut all, 1, 1);
+        all.attach(ControlIndex(4), StoreId(1));
+        assert_eq!((known(&all), fork(&mut all, 1, Some(7))), (None, Effect::Unchanged), "it was looked at since");
+        fork(&mut all, 4, Some(9));
+        assert_eq!((fork(&mut all, 4, None), known(&all)), (Effect::PushForked(StoreId(1)), None));
+        fork(&mut all, 4, Some(9));
+        declare_external(&mut all, 5, "elsewhere");
+        assert_eq!(known(&all), None);
     }
 
     #[test]

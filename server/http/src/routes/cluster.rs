@@ -3,12 +3,13 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tribunal_api::{ClusterInfo, ClusterNode, Problem};
+use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, Problem};
 use tribunal_service::ClusterView;
 
 use crate::app::{App, wire_response};
 
-/// Returns the nodes of the cluster as this one sees them: who is connected, who leads whose log, how far it has decided.
+/// Returns the nodes of the cluster as this one sees them: who is connected, who leads whose log, how far it has
+/// decided, which node pushes to which storage.
 #[utoipa::path(
     get, path = "/v1/cluster", operation_id = "cluster", tag = "service",
     responses(
@@ -17,7 +18,8 @@ use crate::app::{App, wire_response};
     )
 )]
 pub async fn cluster(State(app): State<App>) -> Response {
-    let ClusterView { name, node, takes_commits, epoch, digest, control_leader, nodes } = app.service.node.cluster();
+    let ClusterView { name, node, takes_commits, epoch, digest, control_leader, nodes, pushes } =
+        app.service.node.cluster();
     let nodes = nodes.into_iter().map(|node| ClusterNode {
         node: node.node.0,
         address: node.address,
@@ -25,6 +27,11 @@ pub async fn cluster(State(app): State<App>) -> Response {
         silent_ms: node.silent_ms,
         led_by: node.led_by.map(|leader| leader.0),
         problem: node.problem,
+    });
+    let pushes = pushes.into_iter().map(|push| ClusterPush {
+        namespace: push.namespace,
+        store: push.store,
+        node: push.node.map(|node| node.0),
     });
     let wire = ClusterInfo {
         name,
@@ -34,6 +41,7 @@ pub async fn cluster(State(app): State<App>) -> Response {
         digest: format!("{:016x}", digest.0),
         control_leader: control_leader.map(|leader| leader.0),
         nodes: nodes.collect(),
+        pushes: pushes.collect(),
     };
     wire_response(StatusCode::OK, &wire)
 }

@@ -145,6 +145,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
                 PushState::Stopped => StorePushState::Stopped,
                 PushState::Detached => StorePushState::Detached,
             },
+            node: status.pushed_by.map(|node| node.0),
             lag_ms: status.lag_ms.to_string(),
             last_error: status.last_error.map(|error| without_folders(&error)),
             stopped_at_lsn: status.stopped_at.map(|lsn| lsn.to_string()),

@@ -551,7 +551,8 @@ impl NodeApi for FakeNode {
 
     fn cluster(&self) -> ClusterView {
         let nodes = vec![NodeView { node: NodeId(7), connected: true, ..NodeView::default() }];
-        ClusterView { node: NodeId(7), takes_commits: true, nodes, ..ClusterView::default() }
+        let push = PushView { namespace: "default".into(), store: "kv".into(), node: Some(NodeId(7)) };
+        ClusterView { node: NodeId(7), takes_commits: true, nodes, pushes: vec![push], ..ClusterView::default() }
     }
 
     fn identity(&self) -> VersionInfo {

@@ -13,6 +13,13 @@ use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
 use crate::commit::message::Message;
+use crate::stores::push_states;
+use crate::stores::pushes::Pushes;
+
+/// Takes what another node sends about pushes.
+pub type OnPushFrame = Box<dyn FnMut(NodeId, Frame) + Send>;
+/// Says what the pushes of this node are doing, encoded.
+pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
 
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
@@ -59,11 +66,31 @@ pub fn start(
     Peers::start(settings, identity, listener, runtime, Arc::new(ToSequencer(messages.clone()))).map(Arc::new)
 }
 
+/// Sends a frame to another node. What is lost is sent again by those who need it.
+pub fn send(peers: &Peers, to: NodeId, frame: &Frame) {
+    let lane = if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk };
+    peers.send(to, lane, Bytes::from(frame.encode()));
+}
+
 /// Returns what sends a frame to another node.
 pub fn sender(peers: Arc<Peers>) -> Box<dyn FnMut(NodeId, Frame) + Send> {
-    Box::new(move |to, frame| {
-        let lane = if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk };
-        // What is lost is reported, and sent again.
-        peers.send(to, lane, Bytes::from(frame.encode()));
-    })
+    Box::new(move |to, frame| send(&peers, to, &frame))
+}
+
+/// Returns what takes frames about pushes from other nodes, and what tells them of the pushes of this one.
+pub fn of_pushes(pushes: &Arc<Pushes>) -> (OnPushFrame, PushStates) {
+    let (taking, telling) = (Arc::clone(pushes), Arc::clone(pushes));
+    let on_frame = Box::new(move |from, frame| match frame {
+        Frame::PushStates(states) => match push_states::decode(&states) {
+            Ok(told) => taking.told(from, told),
+            Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its pushes was dropped"),
+        },
+        Frame::ResumePush(store) => taking.resume_aside(store),
+        _ => {}
+    });
+    let states = Box::new(move || {
+        let own = telling.own_pushes();
+        (!own.is_empty()).then(|| push_states::encode(&own))
+    });
+    (on_frame, states)
 }

@@ -60,7 +60,7 @@ pub struct Joined {
     pub peers: Arc<Peers>,
 }
 
-/// Puts together what is known; `joined` is absent on a node that runs alone.
+/// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = *view.decided.read();
     let Some(Joined { membership, peers }) = joined else {
@@ -91,5 +91,6 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         digest,
         control_leader: leaders.get(&GroupId::CONTROL).copied(),
         nodes: nodes.collect(),
+        pushes: Vec::new(),
     }
 }

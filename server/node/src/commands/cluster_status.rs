@@ -1,6 +1,6 @@
 //! `tribunal cluster status`: the nodes of a cluster, as one of them sees them.
 
-use tribunal_api::{ClusterInfo, ClusterNode};
+use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush};
 
 use crate::commands::cli::Target;
 use crate::commands::output::out;
@@ -16,7 +16,7 @@ pub fn run(target: &Target) -> Result<(), String> {
         out!("{}", serde_json::to_string(&info).map_err(|error| error.to_string())?);
         return Ok(());
     }
-    let ClusterInfo { name, node, takes_commits, epoch, digest, control_leader, nodes } = info;
+    let ClusterInfo { name, node, takes_commits, epoch, digest, control_leader, nodes, pushes } = info;
     match name {
         Some(name) => out!("cluster {name}, as node {node} sees it"),
         None => out!("node {node} runs alone"),
@@ -30,6 +30,13 @@ pub fn run(target: &Target) -> Result<(), String> {
     }
     out!("\n{:>5}  {:<24} {:<14} {:<10} last message", "node", "address", "connection", "log led by");
     nodes.iter().for_each(|other| tell(node, other));
+    if !pushes.is_empty() {
+        out!("\n{:<24} {:<24} pushed by", "store", "namespace");
+    }
+    for ClusterPush { namespace, store, node } in pushes {
+        let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
+        out!("{store:<24} {namespace:<24} {node}");
+    }
     Ok(())
 }
 

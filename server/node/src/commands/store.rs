@@ -53,7 +53,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
     );
     for store in stores {
         out!(
-            "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}",
+            "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}{}",
             store.store,
             store.adaptor.as_deref().unwrap_or("-"),
             store.push.durability.map_or("-", tribunal_api::StorageDurability::name),
@@ -62,6 +62,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
             store.applied,
             store.push.lag_ms,
             store.push.state.name(),
+            store.push.node.map(|node| format!(" by node {node}")).unwrap_or_default(),
             store.push.last_error.map(|error| format!(": {error}")).unwrap_or_default()
         );
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -11,8 +11,21 @@ use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 struct Store {
     progress: StoreProgress,
+    /// Until when `applied` counts, if another node has told it.
+    known_until: Option<Instant>,
     /// The head as it was last announced, for those who wait for records of this store and no other.
     head: watch::Sender<Lsn>,
+}
+
+impl Store {
+    /// Returns the progress as far as it can be relied on now.
+    fn at(&self, now: Instant) -> StoreProgress {
+        match self.known_until {
+            // The storage may have lost what it had, and the node that pushes to it was not able to tell.
+            Some(until) if now >= until => StoreProgress { applied: Epoch(0), reported: false, ..self.progress },
+            _ => self.progress,
+        }
+    }
 }
 
 /// Progress of the node.
@@ -68,7 +81,7 @@ impl Progress {
 
     /// Returns the progress of a store; `None` if it is not declared.
     pub fn store(&self, store: StoreId) -> Option<StoreProgress> {
-        self.stores.read().get(&store).map(|store| store.progress)
+        self.stores.read().get(&store).map(|store| store.at(Instant::now()))
     }
 
     /// Returns how many rows the tracked stores of a tenant have.
@@ -79,7 +92,8 @@ impl Progress {
     /// Returns the last epoch that is complete in the logs of `stores`, and where they end in it.
     pub fn heads(&self, stores: &[StoreId]) -> (Epoch, Vec<Lsn>) {
         let known = self.stores.read();
-        let progress = |store: &StoreId| known.get(store).map_or_else(StoreProgress::default, |store| store.progress);
+        let now = Instant::now();
+        let progress = |store: &StoreId| known.get(store).map_or_else(StoreProgress::default, |store| store.at(now));
         let epoch = stores.iter().map(|store| progress(store).applied).min().unwrap_or_default();
         (epoch, stores.iter().map(|store| progress(store).head).collect())
     }
@@ -111,14 +125,15 @@ impl Progress {
         self.last.store(last.0, Ordering::Release);
     }
 
-    /// Publishes the progress of stores.
-    pub fn set_stores(&self, progress: impl Iterator<Item = (StoreId, StoreProgress)>) {
+    /// Publishes the progress of stores, whose monotonic clock began at `started`.
+    pub fn set_stores(&self, progress: impl Iterator<Item = (StoreId, StoreProgress)>, started: Instant) {
         let mut stores = self.stores.write();
         for (store, progress) in progress {
+            let known_until = progress.known_until.map(|until| started + until);
             stores
                 .entry(store)
-                .and_modify(|known| known.progress = progress)
-                .or_insert_with(|| Store { progress, head: watch::Sender::new(progress.head) });
+                .and_modify(|known| (known.progress, known.known_until) = (progress, known_until))
+                .or_insert_with(|| Store { progress, known_until, head: watch::Sender::new(progress.head) });
         }
     }
 
@@ -147,16 +162,36 @@ mod tests {
     fn a_follower_is_notified_of_its_own_store_only() {
         let progress = Progress::new();
         let at = |head| StoreProgress { head: Lsn(head), ..StoreProgress::default() };
-        progress.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter());
+        progress.set_stores([(StoreId(1), at(3)), (StoreId(2), at(0))].into_iter(), Instant::now());
         let follower = progress.follow(StoreId(1)).expect("declared");
         assert!(progress.follow(StoreId(3)).is_none());
-        progress.set_stores([(StoreId(2), at(1))].into_iter());
+        progress.set_stores([(StoreId(2), at(1))].into_iter(), Instant::now());
         progress.wake();
         assert!(!follower.has_changed().expect("open"));
-        progress.set_stores([(StoreId(1), at(4))].into_iter());
+        progress.set_stores([(StoreId(1), at(4))].into_iter(), Instant::now());
         assert!(!follower.has_changed().expect("open"), "announced with the wake only");
         progress.wake();
         assert!(follower.has_changed().expect("open"));
         assert_eq!(*follower.borrow(), Lsn(4));
+    }
+
+    #[test]
+    fn what_another_node_has_told_counts_for_a_while() {
+        let (progress, started) = (Progress::new(), Instant::now());
+        let told = |until| StoreProgress {
+            applied: Epoch(7),
+            acked: Lsn(5),
+            reported: true,
+            known_until: until,
+            ..StoreProgress::default()
+        };
+        let known = || progress.store(StoreId(1)).map(|store| (store.reported, store.applied.0, store.acked.0));
+        for (until, expected) in
+            [(None, (true, 7, 5)), (Some(Duration::from_secs(60)), (true, 7, 5)), (Some(Duration::ZERO), (false, 0, 5))]
+        {
+            progress.set_stores([(StoreId(1), told(until))].into_iter(), started);
+            assert_eq!(known(), Some(expected), "{until:?}");
+        }
+        assert_eq!(progress.heads(&[StoreId(1)]).0, Epoch(0));
     }
 }

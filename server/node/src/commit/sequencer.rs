@@ -45,6 +45,8 @@ pub struct Sequencer {
     reads: FreshReads,
     /// What failed is no log: the node must not take part.
     refused: bool,
+    /// Ticks since the member takes part.
+    ticks: u64,
     /// Ticks that the first start of a member has taken.
     waited_ticks: u32,
     /// Empty; its memory is used again.
@@ -79,6 +81,7 @@ impl Sequencer {
             ticked_at: started,
             reads: FreshReads::default(),
             refused: false,
+            ticks: 0,
             waited_ticks: 0,
             stopped: false,
             asked_at: None,

@@ -9,6 +9,7 @@ use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_member::Frame;
 use tribunal_types::{NodeId, PluginSlot, StoreId};
 
+use crate::cluster::links::{OnPushFrame, PushStates};
 use crate::cluster::view::View;
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;
@@ -54,6 +55,10 @@ pub struct SequencerState {
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
     /// Sends a frame to another node; it may be lost. Must not wait for anything.
     pub send: Box<dyn FnMut(NodeId, Frame) + Send>,
+    /// Takes what another node sends about pushes. Must not wait for anything.
+    pub on_push_frame: OnPushFrame,
+    /// Says what the pushes of this node are doing, encoded for the other nodes.
+    pub push_states: PushStates,
     /// Called with every slot whose plugin has failed too often in a row. Must not wait for anything.
     pub on_faults: Box<dyn FnMut(PluginSlot) + Send>,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::oneshot;
 use tribunal_core::control::stores::{Declaration, StoreTable};
 use tribunal_core::control::{Effect, Refusal};
 use tribunal_core::records::records_of;
@@ -14,8 +15,8 @@ use tribunal_push::{AckSink, EpochSource, LogPoint, LogSource, Pending, PushWatc
 use tribunal_replica::PushReport;
 use tribunal_service::Catalog;
 use tribunal_types::{
-    ControlIndex, DeclaredStore, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId,
-    StoreSpec, Watermark,
+    ControlChange, ControlIndex, DeclaredStore, Detachment, Digest, Epoch, EpochInput, EpochOutcome, LogId, Lsn,
+    NodeId, RecordBatch, StoreId, StoreSpec, Watermark,
 };
 
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
@@ -23,6 +24,9 @@ use crate::commit::message::Message;
 use crate::commit::progress::Progress;
 use crate::stores::fork_file::ForkFile;
 use crate::telemetry::{PushTraces, Tracing};
+
+/// How long a push waits until this node knows what the others have pushed.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The declared stores, for lookups without asking the sequencer: a view of what it has applied.
 pub struct Stores {
@@ -52,7 +56,11 @@ impl Stores {
                 *self.declared.write() = declared.clone();
                 *self.catalog.write() = Arc::new(Self::build(&self.keyer, declared));
             }
-            Effect::PushAttached(_) | Effect::PushDetached(_) | Effect::RecordSkipped(..) => {
+            Effect::PushAttached(_)
+            | Effect::PushDetached(_)
+            | Effect::PushAssigned(_)
+            | Effect::PushForked(_)
+            | Effect::RecordSkipped(..) => {
                 *self.declared.write() = declared.clone();
             }
             _ => {}
@@ -97,8 +105,8 @@ pub struct Records {
     pub log: LogReader,
     /// Where the head is.
     pub progress: Arc<Progress>,
-    /// The node is a member of a cluster: after a start it may know less than its storages have seen.
-    pub catches_up: bool,
+    /// This node and its sequencer's queue, if it is a member of a cluster: it may know less than its storages have seen.
+    pub member: Option<(NodeId, Sender<Message>)>,
 }
 
 /// Why records cannot be had.
@@ -277,6 +285,23 @@ impl LogSource for Records {
         self.log.oldest(store)
     }
 
+    fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
+        Box::pin(async move {
+            let Some((_, sequencer)) = &self.member else { return Ok(()) };
+            // A record that some node has pushed is of an epoch that it has decided, from entries that were agreed on.
+            let (reply, fresh) = oneshot::channel();
+            let _ = sequencer.send(Message::Fresh(reply));
+            match tokio::time::timeout(CATCH_UP_TIMEOUT, fresh).await {
+                Ok(Ok(Some(_))) => Ok(()),
+                _ => Err(SourceError::Unavailable(
+                    "the storage has records that this node does not know, and the node does not reach a majority of the \
+                     cluster's nodes to get them"
+                        .into(),
+                )),
+            }
+        })
+    }
+
     fn id(&self) -> LogId {
         self.log.id()
     }
@@ -287,7 +312,7 @@ impl LogSource for Records {
         }
         // A member that has just started may not know yet that everything in its log was agreed on.
         let is_ahead = lsn > LogSource::head(self, store);
-        if is_ahead && !self.catches_up {
+        if is_ahead && self.member.is_none() {
             return Ok(LogPoint::PastHead);
         }
         if let Some(epoch) = self.cache.following(store, Lsn(lsn.0 - 1)) {
@@ -296,7 +321,7 @@ impl LogSource for Records {
         match self.log.point(store, lsn) {
             Ok(PointInLog::Known { digest, .. }) => Ok(LogPoint::Known(digest)),
             Ok(PointInLog::Unknown) => Ok(LogPoint::Unknown),
-            Ok(PointInLog::PastHead { .. }) if self.catches_up => {
+            Ok(PointInLog::PastHead { .. }) if self.member.is_some() => {
                 let reason = "this node has not caught up with the cluster yet";
                 Err(SourceError::Unavailable(reason.to_owned()))
             }
@@ -360,17 +385,26 @@ impl PushReports {
     }
 }
 
+/// Where it is remembered that a storage is ahead of the log. Both belong to the control entry that declared or attached the
+/// store last.
+pub enum Forks {
+    /// Beside the data of this node, which runs alone.
+    Here(ForkFile, ControlIndex),
+    /// Where every node finds it.
+    InControlLog(ControlIndex),
+}
+
 /// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still reports is known
 /// to be old.
 pub struct Acks {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
     /// What the push was started by.
-    pub generation: ControlIndex,
+    pub push: ControlIndex,
     /// What the sequencer has not taken yet.
     pub reports: Arc<PushReports>,
     /// Remembers a storage that is ahead of the log.
-    pub fork: ForkFile,
+    pub forks: Forks,
     /// What makes spans, and the store's name in them; if traces are on.
     pub traces: Option<(Arc<Tracing>, String)>,
 }
@@ -378,7 +412,7 @@ pub struct Acks {
 impl Acks {
     fn report(&self, store: StoreId, add: impl FnOnce(&mut PushReport)) {
         if self.reports.add(add) {
-            let _ = self.messages.send(Message::PushReported(store, self.generation, Arc::clone(&self.reports)));
+            let _ = self.messages.send(Message::PushReported(store, self.push, Arc::clone(&self.reports)));
         }
     }
 }
@@ -392,8 +426,15 @@ impl AckSink for Acks {
         self.report(store, |newest| *newest = PushReport { rewound: Some(lsn), acked: None, stopped: false });
     }
 
-    fn forked(&self, _store: StoreId, fork: Option<Lsn>) {
-        self.fork.write(self.generation, fork);
+    fn forked(&self, store: StoreId, fork: Option<Lsn>) {
+        match &self.forks {
+            Forks::Here(file, generation) => file.write(*generation, fork),
+            Forks::InControlLog(generation) => {
+                let change = ControlChange::ForkPush { store, generation: *generation, fork };
+                // Nobody waits for it: a node that pushes next finds out by itself, unless the log has grown meanwhile.
+                let _ = self.messages.send(Message::Control(change, oneshot::channel().0));
+            }
+        }
     }
 
     fn failed(&self, store: StoreId, text: &str) {
@@ -414,8 +455,8 @@ mod tests {
     fn a_push_has_one_message_in_the_queue_and_a_fall_back_outweighs_what_was_acknowledged_before() {
         let (messages, queue) = crossbeam_channel::unbounded();
         let dir = tempfile::tempdir().expect("a directory");
-        let fork = ForkFile::new(dir.path(), StoreId(1));
-        let acks = Acks { messages, generation: ControlIndex(3), reports: Arc::default(), fork, traces: None };
+        let forks = Forks::Here(ForkFile::new(dir.path(), StoreId(1)), ControlIndex(3));
+        let acks = Acks { messages, push: ControlIndex(3), reports: Arc::default(), forks, traces: None };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

@@ -3,16 +3,21 @@
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tribunal_core::control::Refusal;
+use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
-use tribunal_types::{ControlChange, Detachment, Lsn, Skip, StoreId};
+use tribunal_types::{ControlChange, Detachment, Lsn, NodeId, Skip, StoreId};
 
+use crate::cluster::links;
 use crate::commit::refusals::refused;
 use crate::service::NodeService;
+
+/// How long a member may take to learn what the others know.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl NodeService {
     /// Returns the state of a store.
@@ -20,12 +25,16 @@ impl NodeService {
         let watermarks = self.watermarks_of(store)?;
         let push = self.pushes.status(store);
         let progress = self.shared.progress.store(store).unwrap_or_default();
+        let pusher = self.pusher(store);
+        let caught_up = progress.acked >= self.head(store);
         let mut status = StoreStatus {
+            pushed_by: pusher,
             head: self.head(store),
             acked: progress.acked,
             rows: progress.rows,
             watermarks,
-            lag_ms: push.lag_ms,
+            // What another node has told may be older than the head.
+            lag_ms: push.lag_ms.max(u64::from(self.is_elsewhere(pusher) && !caught_up)),
             push: push.state,
             last_error: push.last_error,
             stopped_at: push.poison,
@@ -38,12 +47,25 @@ impl NodeService {
         Ok(status)
     }
 
+    /// Returns the node that pushes to a store's storage, if the control log names one.
+    fn pusher(&self, store: StoreId) -> Option<NodeId> {
+        let declared = self.stores.declared(store).filter(|store| store.is_external() && store.detached.is_none());
+        declared.and_then(|store| store.pusher).map(|pusher| pusher.node).filter(|_| self.joined.is_some())
+    }
+
+    /// Returns whether the node that pushes is another one.
+    pub(crate) fn is_elsewhere(&self, pusher: Option<NodeId>) -> bool {
+        pusher.is_some_and(|node| node != self.group.node)
+    }
+
     /// Returns a reason for each store whose push may need an operator; only their number if `names_stores` is false.
     pub(crate) fn push_problems(&self, names_stores: bool) -> Vec<String> {
         let mut problems = Vec::new();
         for store in self.stores.all() {
             let Ok(status) = self.standing(store.spec.id) else { continue };
-            if needs_attention(status.push, store.spec.is_embedded()) {
+            // The node that pushes tells so.
+            let elsewhere = self.is_elsewhere(status.pushed_by);
+            if !elsewhere && needs_attention(status.push, store.spec.is_embedded()) {
                 problems.push(format!(
                     "the push to store `{}` is {}; see `tribunal store ls`",
                     store.spec.name,
@@ -79,7 +101,20 @@ impl NodeService {
         if self.is_detached(store) {
             return Err(mistake("store_detached", "nothing is pushed to a detached store; attach it".into()));
         }
-        self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })
+        match (self.pusher(store), &self.joined) {
+            (Some(node), Some(joined)) if node != self.group.node => {
+                if !joined.peers.status().peers.get(&node).is_some_and(tribunal_peer::PeerStatus::is_connected) {
+                    let detail = format!(
+                        "node {node} pushes to this store, and this node is not connected with it; ask node {node}. If it \
+                         stays away, another node takes over"
+                    );
+                    return Err(ServiceError::Unavailable { detail });
+                }
+                links::send(&joined.peers, node, &Frame::ResumePush(store));
+                Ok(())
+            }
+            _ => self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail }),
+        }
     }
 
     /// Passes by the record that a push stopped at.
@@ -114,6 +149,10 @@ impl NodeService {
         let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
             return Err(mistake("not_detached", "only a detached store can be attached".into()));
         };
+        if self.joined.is_some() {
+            // Its storage may have records that other nodes know and this one does not.
+            self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await?;
+        }
         match self.pushes.prepare(&declared, loaded).await {
             Ok(_) => {}
             Err(error @ AttachRefusal::Truncated { oldest, .. }) => {

@@ -1,4 +1,5 @@
-//! Runs one push per store that has an adaptor, and keeps the embedded stores open.
+//! Runs one push per store that has an adaptor, and keeps the embedded stores open. In a cluster, a node pushes to those
+//! storages for which the control log names it, and knows of the others what their nodes tell.
 //!
 //! What a push needs (a compiled adaptor, an opened store) is made on threads that may wait, never on the sequencer's:
 //! [`Pushes::declare`] returns at once, [`Pushes::settled`] waits. Each push belongs to the control entry that started
@@ -7,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -21,20 +22,24 @@ use tribunal_push::{
     StorageDurability, Transport,
 };
 use tribunal_service::PushState;
-use tribunal_types::{DeclaredStore, Lsn, StoreId, StoreSpec, WriteKinds};
+use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
 
 use crate::commit::message::Message;
 use crate::plugins::engine::Language;
 use crate::plugins::plugin_loader::PluginLoader;
-use crate::stores::catalog::{Acks, Records};
+use crate::stores::catalog::{Acks, Forks, Records};
 use crate::stores::embedded_files;
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::stores::fork_file::ForkFile;
+use crate::stores::push_states::{ToldPush, ToldPushes};
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::{ApplyTraces, Tracing};
 
 /// How long to wait for readers of an embedded store that is to be opened again.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a node that pushes may tell nothing before that is shown.
+const SILENT_AFTER: Duration = Duration::from_secs(2);
 
 /// What the host reads of the configuration of an adaptor that speaks RESP; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
@@ -43,7 +48,7 @@ struct RespEndpoint {
 }
 
 /// The state of a store's push, in the words of the API.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorePush {
     /// What it is doing.
     pub state: PushState,
@@ -79,6 +84,11 @@ enum State {
     /// It could not be made.
     Broken(String),
     Detached,
+    /// Another node pushes to its storage, or none that the control log has named yet.
+    Elsewhere {
+        node: Option<NodeId>,
+        since: Instant,
+    },
 }
 
 struct Entry {
@@ -88,6 +98,9 @@ struct Entry {
 
 /// All pushes of a node.
 pub struct Pushes {
+    /// This node, if it is a member of a cluster: then others push as well.
+    me: Option<NodeId>,
+    told: ToldPushes,
     data: PathBuf,
     egress_by_tenant: Arc<EgressByTenant>,
     records: Records,
@@ -116,6 +129,8 @@ impl Pushes {
         let (entries, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
         let embedded_memory = Mutex::default();
         Pushes {
+            me: records.member.as_ref().map(|(node, _)| *node),
+            told: ToldPushes::default(),
             data,
             egress_by_tenant,
             records,
@@ -156,7 +171,13 @@ impl Pushes {
             let _ = old.stop.send(true);
         }
         let embedded = store.spec.is_embedded();
-        let state = if store.detached.is_some() { State::Detached } else { State::Starting };
+        let state = match &store {
+            store if store.detached.is_some() => State::Detached,
+            store if self.is_elsewhere(store) => {
+                State::Elsewhere { node: store.pusher.map(|pusher| pusher.node), since: Instant::now() }
+            }
+            _ => State::Starting,
+        };
         let begin = matches!(state, State::Starting);
         if !embedded {
             // What an earlier declaration kept here is not this store's data any more.
@@ -167,6 +188,48 @@ impl Pushes {
         drop(entries);
         if begin || embedded {
             self.start_aside(store);
+        }
+    }
+
+    /// Returns whether another node pushes to a store's storage, or none yet.
+    fn is_elsewhere(&self, store: &DeclaredStore) -> bool {
+        store.is_external() && self.me.is_some_and(|me| store.pusher.is_none_or(|pusher| pusher.node != me))
+    }
+
+    /// Takes note of what another node has told of its pushes.
+    pub fn told(&self, from: NodeId, told: Vec<ToldPush>) {
+        let entries = self.entries.lock();
+        self.told.note(from, told, |store| entries.contains_key(&store));
+    }
+
+    /// Returns what a member tells the others of its pushes to storages.
+    pub fn own_pushes(&self) -> Vec<ToldPush> {
+        let entries = self.entries.lock();
+        let is_own = |entry: &&Entry| {
+            entry.store.is_external() && !matches!(entry.state, State::Elsewhere { .. } | State::Detached)
+        };
+        let own = entries.values().filter(is_own).map(|entry| ToldPush {
+            store: entry.store.spec.id,
+            push: entry.store.push(),
+            state: self.state_of(entry),
+        });
+        own.collect()
+    }
+
+    /// Tries a push again as another node asks for it.
+    pub fn resume_aside(self: &Arc<Self>, store: StoreId) {
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if let Err(reason) = this.resume(store).await {
+                tracing::warn!(%store, reason, "a push was not resumed");
+            }
+        });
+    }
+
+    /// Takes note of where a store's storage was found ahead of the log, for when its push is made again.
+    pub fn forked(&self, store: DeclaredStore) {
+        if let Some(entry) = self.entries.lock().get_mut(&store.spec.id) {
+            entry.store = store;
         }
     }
 
@@ -204,7 +267,7 @@ impl Pushes {
 
     fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
         let mut entries = self.entries.lock();
-        let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.generation == store.generation);
+        let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.push() == store.push());
         if let Some(entry) = current
             && matches!(entry.state, State::Starting)
         {
@@ -222,13 +285,12 @@ impl Pushes {
     }
 
     fn run(&self, store: &DeclaredStore, outlet: Outlet) -> Running {
-        let fork = ForkFile::new(&self.data, store.spec.id);
-        let forked = fork.read(store.generation);
+        let (fork, forks) = self.forks(store);
         let sink = Arc::new(Acks {
             messages: self.messages.clone(),
-            generation: store.generation,
+            push: store.push(),
             reports: Arc::default(),
-            fork,
+            forks,
             traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
         });
         let (stop, mut stopped) = watch::channel(false);
@@ -244,7 +306,7 @@ impl Pushes {
             Outlet::Storage { adaptor, transport } => {
                 let (pusher, handle) = Pusher::new(PushParts {
                     store: store.spec.id,
-                    fork: forked,
+                    fork,
                     adaptor,
                     source: Arc::new(self.records.clone()),
                     transport,
@@ -256,6 +318,15 @@ impl Pushes {
             }
         };
         Running { handle, stop, task }
+    }
+
+    /// Returns where the log ended when a storage was found ahead of it, and where that is remembered.
+    fn forks(&self, store: &DeclaredStore) -> (Option<Lsn>, Forks) {
+        if self.me.is_some() {
+            return (store.fork, Forks::InControlLog(store.generation));
+        }
+        let file = ForkFile::new(&self.data, store.spec.id);
+        (file.read(store.generation), Forks::Here(file, store.generation))
     }
 
     /// Waits until the push of a store is made, or has proved impossible.
@@ -348,12 +419,17 @@ impl Pushes {
     /// Returns the state of a store's push.
     pub fn status(&self, store: StoreId) -> StorePush {
         let entries = self.entries.lock();
-        let Some(entry) = entries.get(&store) else { return StorePush::default() };
+        entries.get(&store).map(|entry| self.state_of(entry)).unwrap_or_default()
+    }
+
+    fn state_of(&self, entry: &Entry) -> StorePush {
         let state = |state| StorePush { state, ..StorePush::default() };
         match &entry.state {
             State::LogOnly => StorePush::default(),
             State::Starting => state(PushState::Running),
             State::Detached => state(PushState::Detached),
+            State::Elsewhere { node: None, .. } => state(PushState::Running),
+            State::Elsewhere { node: Some(node), since } => self.told_of(&entry.store, *node, *since),
             State::Broken(reason) => StorePush { last_error: Some(reason.clone()), ..state(PushState::Stopped) },
             State::Running(running) => {
                 let status = running.handle.status();
@@ -370,6 +446,22 @@ impl Pushes {
                 }
             }
         }
+    }
+
+    /// Returns what the node that has pushed to a store since then has told.
+    fn told_of(&self, store: &DeclaredStore, node: NodeId, since: Instant) -> StorePush {
+        let (told, at) = match self.told.of(store.spec.id, node, store.push()) {
+            Some((told, at)) => (told, at),
+            None => (StorePush { state: PushState::Running, ..StorePush::default() }, since),
+        };
+        if at.elapsed() < SILENT_AFTER {
+            return told;
+        }
+        let silent = format!(
+            "node {node} pushes to this store, and has told nothing for {} ms; if it stays away, another node takes over",
+            at.elapsed().as_millis()
+        );
+        StorePush { state: PushState::BackingOff, last_error: Some(silent), ..told }
     }
 
     /// Tries a push again that stopped or waits. One whose parts could not be made is made again; so is an embedded
@@ -438,7 +530,7 @@ impl Pushes {
     ) -> Result<Lsn, AttachRefusal> {
         let refused = AttachRefusal::Refused;
         let spec = &declared.spec;
-        let fork = ForkFile::new(&self.data, spec.id).read(declared.generation);
+        let (fork, _) = self.forks(declared);
         if spec.is_embedded() {
             self.close_embedded(spec.id).await.map_err(refused)?;
         }

@@ -445,6 +445,15 @@ impl Metrics {
         }
     }
 
+    /// Drops what is known of a store's push, which another node does now.
+    pub fn forget_push(&self, store: &StoreLabel) {
+        for state in PushState::ALL {
+            let StoreLabel { namespace, store } = store.clone();
+            self.store_push_state.remove(&PushStateLabel { namespace, store, state: state.name().to_owned() });
+        }
+        self.store_push_lag_seconds.remove(store);
+    }
+
     /// Sets what a store's push is doing.
     pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: u64) {
         for known in PushState::ALL {

@@ -5,6 +5,7 @@ mod postgres_server;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cluster;
 mod database;
 mod faults;
 mod kills;

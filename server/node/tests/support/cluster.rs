@@ -39,11 +39,6 @@ fn free_port() -> u16 {
 impl Cluster {
     /// Writes the files of `count` nodes; starts none.
     pub fn prepare(count: u16) -> Cluster {
-        Cluster::prepare_with(count, "")
-    }
-
-    /// As [`Cluster::prepare`], with this in the configuration of each node.
-    fn prepare_with(count: u16, extra: &str) -> Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create("test").expect("an authority");
         std::fs::write(dir.path().join("authority.pem"), authority.certificate_pem()).expect("written");
@@ -63,7 +58,7 @@ impl Cluster {
             let config = format!(
                 "listen = \"127.0.0.1:0\"\ndata = \"{own}/data\"\n[cluster]\nname = \"test\"\nnode = {id}\nlisten = \"127.0.0.1:{port}\"\n\
                  secret_file = \"{root}/secret\"\ncert_file = \"{own}/node.pem\"\nkey_file = \"{own}/node.key\"\n\
-                 authority_file = \"{root}/authority.pem\"\n{nodes}{extra}"
+                 authority_file = \"{root}/authority.pem\"\n{nodes}"
             );
             std::fs::write(node.join("tribunal.toml"), config).expect("written");
         }
@@ -75,9 +70,14 @@ impl Cluster {
         Cluster::start_with(count, "")
     }
 
-    /// As [`Cluster::start`], with this in the configuration of each node.
-    pub fn start_with(count: u16, extra: &str) -> Cluster {
-        let mut cluster = Cluster::prepare_with(count, extra);
+    /// Starts them with more configuration.
+    pub fn start_with(count: u16, more: &str) -> Cluster {
+        let mut cluster = Cluster::prepare(count);
+        for id in cluster.ids() {
+            let file = cluster.node_dir(id).join("tribunal.toml");
+            let config = std::fs::read_to_string(&file).expect("written") + more;
+            std::fs::write(&file, config).expect("written");
+        }
         cluster.start_all();
         eventually("the store to be declared", || {
             let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));

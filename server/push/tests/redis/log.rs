@@ -1,7 +1,7 @@
 //! A log in memory with records of many kinds, the state of a storage that has applied it, and a sink that records events.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -19,11 +19,14 @@ pub struct MemoryLog {
     records: Mutex<Vec<Vec<TestWrite>>>,
     head: watch::Sender<u64>,
     pub largest_read: AtomicUsize,
+    /// Records that the log only gets when it is to catch up.
+    pub late: AtomicU64,
 }
 
 impl MemoryLog {
     pub fn new() -> Self {
-        MemoryLog { records: Mutex::default(), head: watch::Sender::new(0), largest_read: AtomicUsize::new(0) }
+        let (records, head) = (Mutex::default(), watch::Sender::new(0));
+        MemoryLog { records, head, largest_read: AtomicUsize::new(0), late: AtomicU64::new(0) }
     }
 
     pub fn append(&self, writes: Vec<TestWrite>) {
@@ -109,6 +112,11 @@ impl LogSource for MemoryLog {
 
     fn oldest(&self, _store: StoreId) -> Lsn {
         Lsn(1)
+    }
+
+    fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
+        self.append_many(self.late.swap(0, Ordering::Relaxed));
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn id(&self) -> LogId {

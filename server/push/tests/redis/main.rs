@@ -40,7 +40,11 @@ struct Push {
 
 impl Push {
     fn start(endpoint: String) -> Self {
-        let (log, events) = (Arc::new(MemoryLog::new()), Arc::new(Events::default()));
+        Push::of(Arc::new(MemoryLog::new()), endpoint)
+    }
+
+    fn of(log: Arc<MemoryLog>, endpoint: String) -> Self {
+        let events = Arc::new(Events::default());
         let (pusher, handle) = Pusher::new(PushParts {
             store: STORE,
             adaptor: Arc::new(LuaAdaptor),
@@ -204,6 +208,33 @@ async fn a_storage_that_stalls_is_not_written_twice() {
     push.until_caught_up().await;
     assert_eq!(rows_in(redis.endpoint()).await, push.log.state());
     push.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pushes_of_one_log_write_every_record_once_and_one_that_lags_catches_up() {
+    let redis = RedisServer::start("no");
+    let log = Arc::new(MemoryLog::new());
+    let pushes = [Push::of(log.clone(), redis.endpoint()), Push::of(log.clone(), redis.endpoint())];
+    for _ in 0..60 {
+        log.append_many(20);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for push in &pushes {
+        push.until_caught_up().await;
+    }
+    assert_eq!(rows_in(redis.endpoint()).await, log.state());
+    // A node that does not know yet what another one has pushed.
+    let lagging = Push::start(redis.endpoint());
+    lagging.log.late.store(1_200, Ordering::Relaxed);
+    lagging.until("it knows", |push| push.handle.status().acked == Lsn(1_200)).await;
+    for push in pushes.into_iter().chain([lagging]) {
+        push.until_caught_up().await;
+        assert_eq!(push.log.state(), log.state());
+        let stopped = |event: &Event| matches!(event, Event::Failed(_) | Event::Forked(_));
+        assert!(!push.events.all().iter().any(stopped), "{:?}", push.events.all());
+        push.end().await;
+    }
+    assert_eq!(rows_in(redis.endpoint()).await, log.state());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -112,7 +112,7 @@ impl Sequencer {
     }
 
     pub(super) fn publish_stores(&self) {
-        self.shared.progress.set_stores(self.replica().stores());
+        self.shared.progress.set_stores(self.replica().stores(), self.started);
         self.shared.progress.set_rows(self.replica().rows());
     }
 

@@ -18,6 +18,8 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it waits in all, until a majority has decided what is under way.
 pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Ticks between two reports of what the pushes of this node are doing.
+const PUSHES_TOLD_EVERY: u64 = 16;
 /// Ticks between two lines of the log about nodes that are missing.
 const WAITING_TOLD_EVERY: u32 = 1_000;
 /// Ticks before the first of them.
@@ -71,6 +73,7 @@ impl Sequencer {
                 return;
             }
             self.bring(Input::Tick);
+            self.tell_pushes();
             if let Some(member) = self.decider.member() {
                 self.shared.view.follow(member);
             }
@@ -89,6 +92,8 @@ impl Sequencer {
                 let own = first_start.stage();
                 (self.state.send)(from, Frame::Stage(own));
             }
+        } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
+            (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
             self.bring(Input::Frame { from, frame });
         }
@@ -110,6 +115,19 @@ impl Sequencer {
             tracing::info!(missing, "waiting for all nodes of the cluster, which has not started yet");
         }
         true
+    }
+
+    /// Tells the other nodes what the pushes of this one are doing, now and then.
+    fn tell_pushes(&mut self) {
+        self.ticks += 1;
+        if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
+            return;
+        }
+        let Some(states) = (self.state.push_states)() else { return };
+        let Some(first_start) = self.decider.first_start() else { return };
+        for other in first_start.others() {
+            (self.state.send)(other, Frame::PushStates(states.clone()));
+        }
     }
 
     /// Takes the next step of a stop, if it is time for it.

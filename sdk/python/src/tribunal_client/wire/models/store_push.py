@@ -24,6 +24,9 @@ class StorePush:
         durability (StorageDurability | Unset): What a storage guarantees when it acknowledges records.
         last_error (str | Unset): The storage's last error. For a detached store: why it was detached, and how to attach
             it.
+        node (int | Unset): The node of a cluster that pushes. Absent if the store has no storage outside of the nodes,
+            is detached, no node is
+            named yet, or the node runs alone. Example: 2.
         stopped_at_lsn (str | Unset): The record that the storage cannot apply, if the push stopped at one. Example:
             120.
     """
@@ -32,6 +35,7 @@ class StorePush:
     state: StorePushState
     durability: StorageDurability | Unset = UNSET
     last_error: str | Unset = UNSET
+    node: int | Unset = UNSET
     stopped_at_lsn: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
@@ -45,6 +49,8 @@ class StorePush:
             durability = self.durability
 
         last_error = self.last_error
+
+        node = self.node
 
         stopped_at_lsn = self.stopped_at_lsn
 
@@ -60,6 +66,8 @@ class StorePush:
             field_dict["durability"] = durability
         if last_error is not UNSET:
             field_dict["last_error"] = last_error
+        if node is not UNSET:
+            field_dict["node"] = node
         if stopped_at_lsn is not UNSET:
             field_dict["stopped_at_lsn"] = stopped_at_lsn
 
@@ -81,6 +89,8 @@ class StorePush:
 
         last_error = d.pop("last_error", UNSET)
 
+        node = d.pop("node", UNSET)
+
         stopped_at_lsn = d.pop("stopped_at_lsn", UNSET)
 
         store_push = cls(
@@ -88,6 +98,7 @@ class StorePush:
             state=state,
             durability=durability,
             last_error=last_error,
+            node=node,
             stopped_at_lsn=stopped_at_lsn,
         )
 
