@@ -16,9 +16,9 @@ use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
 use tribunal_replica::{Imported, KnownNow};
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Lane, Phases, PushState, ReadAnswer, ReadQuery,
-    ServiceError, ServiceFuture as Reply, Session, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
-    Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Freshness, Lane, Phases, PushState, ReadAnswer,
+    ReadQuery, ServiceError, ServiceFuture as Reply, Session, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi,
+    TxnStatus, Watermarks,
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -268,6 +268,20 @@ impl NodeService {
                     .into(),
             }),
         }
+    }
+
+    /// Waits until what a request must include is visible in all `stores`. Returns when its time is over.
+    async fn until_fresh(&self, stores: &[StoreId], freshness: Freshness) -> Result<Instant, ServiceError> {
+        let until = Instant::now() + Duration::from_millis(freshness.wait_ms.min(limits::WAIT_MS_MAX));
+        let mut session = freshness.session;
+        if freshness.fresh {
+            session = session.max(Some(Session(self.acknowledged(until).await?)));
+        }
+        if let Some(Session(epoch)) = session {
+            let visible = self.until_visible(stores, epoch, until).await;
+            visible.map_err(|store| self.lagging(store, self.retry_after()))?;
+        }
+        Ok(until)
     }
 
     async fn ask(&self, make: impl FnOnce(ReplyHandle) -> Message) -> Result<Answer, ServiceError> {
@@ -558,15 +572,7 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
-            let until = Instant::now() + Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
-            let mut session = begin.session;
-            if begin.fresh {
-                session = session.max(Some(Session(self.acknowledged(until).await?)));
-            }
-            if let Some(session) = session {
-                let visible = self.until_visible(&begin.stores, session.0, until).await;
-                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
-            }
+            let until = self.until_fresh(&begin.stores, begin.freshness).await?;
             let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {
                 let at = self.reported(store)?;
@@ -669,8 +675,15 @@ impl StoreApi for NodeService {
         Box::pin(self.attach(store, loaded))
     }
 
-    fn read(&self, query: ReadQuery) -> Reply<'_, ReadAnswer> {
-        Box::pin(async move { self.rows.read(&query).await })
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
+        Box::pin(async move {
+            if freshness.fresh || freshness.session.is_some() {
+                let stores = query.stores();
+                stores.iter().try_for_each(|store| self.rows.check(*store))?;
+                self.until_fresh(&stores, freshness).await?;
+            }
+            self.rows.read(&query).await
+        })
     }
 
     fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {

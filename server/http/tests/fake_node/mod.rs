@@ -182,7 +182,7 @@ impl StateRows for Pages {
 impl TxnApi for FakeNode {
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun> {
         let epoch = Epoch(self.state.lock().unwrap().epoch);
-        if begin.session.is_some_and(|session| session.0 > epoch) {
+        if begin.freshness.session.is_some_and(|session| session.0 > epoch) {
             return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
         }
         let snapshots = begin.stores.iter().map(|store| StoreSnapshot { store: *store, at: epoch }).collect();
@@ -312,13 +312,16 @@ impl StoreApi for FakeNode {
         soon(self.fail_next.lock().unwrap().take().map_or(Ok(()), Err))
     }
 
-    fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer> {
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> ServiceFuture<'_, ReadAnswer> {
         if query.stores().contains(&ORDERS) {
             let detail = "this store is not embedded".to_owned();
             let pointer = String::new();
             return soon(Err(ServiceError::ClientMistake { code: "not_embedded", pointer, detail }));
         }
         let state = self.state.lock().unwrap();
+        if freshness.session.is_some_and(|session| session.0 > Epoch(state.epoch)) {
+            return soon(Err(ServiceError::StoreLagging { store: query.stores()[0], retry_after_ms: 1500 }));
+        }
         let row = |asked: &RowQuery| match state.rows.get(&asked.key) {
             None => RowState::Absent,
             Some((_, version)) if asked.known == Some(*version) => RowState::Unchanged(*version),
