@@ -42,8 +42,8 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let (parts, body) = request.into_parts();
     let namespace = tenant(&parts);
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let catalog = app.service.stores.catalog();
-    let mut asked = read(utf8(&bytes)?, &catalog, namespace)?;
+    let text = utf8(&bytes)?;
+    let (mut asked, catalog) = app.known(|catalog| read(text, catalog, namespace)).await?;
     if asked.all_stores {
         // Nobody named these: one that was given up must not stand in the others' way.
         let given_up =

@@ -37,8 +37,7 @@ use tribunal_service::{Catalog, Freshness, ReadAnswer, ReadQuery, RowQuery, RowS
 )]
 pub async fn get_row(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     let key = segments_from(parts.uri.path(), 4).into_owned();
     if key.len() > KEY_BYTES_MAX {
         let detail = format!("the key has {} bytes, {KEY_BYTES_MAX} is the limit", key.len());
@@ -75,19 +74,21 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
 )]
 pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
-    let spec = query.noted(path_store(parts.uri.path(), &catalog, tenant(&parts)));
-    let asked = RowsQuery {
-        store: spec.id,
-        start: query.key("start"),
-        end: query.key("end"),
-        limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
+    let asked = |catalog: &Catalog| {
+        let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
+        let spec = query.noted(path_store(parts.uri.path(), catalog, tenant(&parts)));
+        let asked = RowsQuery {
+            store: spec.id,
+            start: query.key("start"),
+            end: query.key("end"),
+            limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
+        };
+        if !asked.end.is_empty() && asked.start >= asked.end {
+            query.error(Code::EmptyRange, "end", "must be after start");
+        }
+        query.finish().map(|()| asked)
     };
-    if !asked.end.is_empty() && asked.start >= asked.end {
-        query.error(Code::EmptyRange, "end", "must be after start");
-    }
-    query.finish()?;
+    let (asked, catalog) = app.known(asked).await?;
     let query = ReadQuery { rows: Vec::new(), ranges: vec![asked] };
     let answer = app.service.stores.read(query, Freshness::default()).await.map_err(refuse(&catalog))?;
     let range = answer.ranges.into_iter().next().unwrap_or_default();
@@ -126,12 +127,14 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
 )]
 pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let catalog = app.service.stores.catalog();
     let namespace = tenant(&parts);
-    let spec = path_store(parts.uri.path(), &catalog, namespace)?;
+    let (spec, _) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let draft = ReadDraft { catalog: &catalog, namespace, store: Some(spec.id), query: ReadQuery::default() };
-    let (query, freshness) = read_query(utf8(&bytes)?, draft)?;
+    let text = utf8(&bytes)?;
+    let read = |catalog: &Catalog| {
+        read_query(text, ReadDraft { catalog, namespace, store: Some(spec.id), query: ReadQuery::default() })
+    };
+    let ((query, freshness), catalog) = app.known(read).await?;
     let answer = app.service.stores.read(query.clone(), freshness).await.map_err(refuse(&catalog))?;
     let mut json = JsonWriter::with_capacity(64 + 64 * query.rows.len());
     json.open(b'{');

@@ -54,6 +54,18 @@ pub struct FakeNode {
     /// Set when the node stops.
     pub stops: watch::Sender<bool>,
     begun: AtomicUsize,
+    /// What other nodes have created, which this one learns when it catches up; `None` if it runs alone.
+    pub others: Mutex<Option<Others>>,
+}
+
+/// What other nodes of a cluster have created.
+pub struct Others {
+    /// Whether the node can catch up.
+    pub reachable: bool,
+    /// Name of a store.
+    pub store: &'static str,
+    /// A token, and whom it lets in.
+    pub key: (&'static str, Arc<Principal>),
 }
 
 fn spec(id: StoreId, name: &str) -> StoreSpec {
@@ -486,7 +498,7 @@ impl LogApi for FakeNode {
 impl KeyApi for FakeNode {
     fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
         let principal = self.principals.lock().unwrap().get(token).cloned();
-        principal.ok_or_else(|| Unauthenticated::new("nobody knows this key"))
+        principal.ok_or_else(|| Unauthenticated::unknown("nobody knows this key"))
     }
 
     fn create_key(&self, key: NewKey) -> ServiceFuture<'_, (ApiKey, String)> {
@@ -555,6 +567,31 @@ impl NodeApi for FakeNode {
     fn cluster(&self) -> ClusterView {
         let nodes = vec![NodeView { node: NodeId(7), connected: true, ..NodeView::default() }];
         ClusterView { node: NodeId(7), takes_commits: true, nodes, ..ClusterView::default() }
+    }
+
+    fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
+        (epoch == Epoch(7)).then_some(Digest(0xabc))
+    }
+
+    fn may_lag(&self) -> bool {
+        self.others.lock().unwrap().is_some()
+    }
+
+    fn catch_up(&self) -> ServiceFuture<'_, ()> {
+        match &*self.others.lock().unwrap() {
+            Some(Others { reachable: false, .. }) => {
+                soon(Err(ServiceError::Unavailable { detail: "no majority".to_owned() }))
+            }
+            Some(Others { store, key: (token, principal), .. }) => {
+                let mut state = self.state.lock().unwrap();
+                if state.specs.iter().all(|spec| spec.name != *store) {
+                    state.specs.push(spec(StoreId(77), store));
+                }
+                self.principals.lock().unwrap().insert((*token).to_owned(), Arc::clone(principal));
+                soon(Ok(()))
+            }
+            None => soon(Ok(())),
+        }
     }
 
     fn identity(&self) -> VersionInfo {
