@@ -106,7 +106,9 @@ fn a_session_that_no_node_has_given_is_refused_at_once() {
     for path in ["/v1/txns", "/v1/stores/kv/rows/read"] {
         for made_up in [epoch + 1_000_000, 1 << 40] {
             let read = json!([{"store": "kv", "key": "a"}]);
-            let body = json!({"session": format!("v1-{made_up}"), "read": read, "wait_ms": 20_000});
+            let consistency = if made_up == 1 << 40 { "fresh" } else { "session" };
+            let session = format!("v1-{made_up}");
+            let body = json!({"session": session, "consistency": consistency, "read": read, "wait_ms": 20_000});
             let refused = eventually("an answer", || {
                 let answer = cluster.node(2).post(path, &body);
                 (answer.status != 503).then_some(answer)

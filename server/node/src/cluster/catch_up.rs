@@ -36,7 +36,10 @@ impl NodeService {
                 ),
             };
             let acknowledged = self.acknowledged(until).await.map_err(unknown)?;
-            session = session.max(Some(Session(acknowledged)));
+            if let Some(Session(epoch)) = session.filter(|session| session.0 > acknowledged) {
+                return Err(session_unknown(epoch, acknowledged));
+            }
+            session = Some(Session(acknowledged));
         } else if let Some(session) = session {
             self.check_session(session, until).await?;
         }
@@ -53,14 +56,7 @@ impl NodeService {
             return Ok(());
         }
         match self.acknowledged(until).await {
-            Ok(last) if epoch > last => Err(ServiceError::ClientMistake {
-                code: "session_unknown",
-                pointer: "/session".into(),
-                detail: format!(
-                    "the session token is of epoch {epoch}, and the last one that was decided is {last}: no node of this log has \
-                     given it. Leave `session` out"
-                ),
-            }),
+            Ok(last) if epoch > last => Err(session_unknown(epoch, last)),
             // This node lags, or cannot tell.
             _ => Ok(()),
         }
@@ -122,5 +118,16 @@ impl NodeService {
     /// The node does not take transactions or changes at the moment.
     pub(crate) fn not_taken(&self) -> ServiceError {
         ServiceError::Unavailable { detail: format!("nothing was taken in: {}", self.obstacle()) }
+    }
+}
+
+fn session_unknown(epoch: Epoch, last: Epoch) -> ServiceError {
+    ServiceError::ClientMistake {
+        code: "session_unknown",
+        pointer: "/session".into(),
+        detail: format!(
+            "the session token is of epoch {epoch}, and the last one that was decided is {last}: no node of this log has given it. \
+             Leave `session` out"
+        ),
     }
 }

@@ -114,7 +114,8 @@ pub enum ClusterCommand {
     Certificates(ClusterCertificates),
     /// Ask all nodes of a cluster how they are, and compare what they have decided.
     ///
-    /// Ends with 0 if all nodes answer, are ready and have decided the same, with 2 if not, and with 1 if nothing can be asked.
+    /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
+    /// can be asked.
     Status(ClusterStatus),
 }
 

@@ -73,7 +73,7 @@ where
 /// What is told of a cluster.
 #[derive(Serialize)]
 struct Report {
-    /// Every node was asked, answers, is ready and takes transactions, and all have decided the same.
+    /// Every node was asked and answers, none has a problem, and all have decided the same.
     well: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
