@@ -166,7 +166,10 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     assert!(code == Some(2) && hangs, "{text}");
     cluster.node(3).signal("CONT");
     cluster.take(3).kill();
-    cluster.take(2).kill();
+    let second = cluster.take(2);
+    second.signal("KILL");
+    let log = second.ended().1;
+    assert!(!log.is_empty() && log.lines().all(|line| line.starts_with("node 2 ")), "{log}");
     let left = cluster.node(1);
     eventually("the node to notice", || (left.get("/readyz").status == 503).then_some(()));
     eventually("the connections to be noticed", || {
