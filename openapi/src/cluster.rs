@@ -16,12 +16,28 @@ pub struct ClusterInfo {
     /// Whether it takes transactions: a majority of the nodes answers it, and it leads its own log.
     #[schema(example = true)]
     pub takes_commits: bool,
+    /// Whether it is ready: `/readyz` returns 200.
+    #[schema(example = true)]
+    pub ready: bool,
+    /// Why it is not ready, or what else is wrong, for people.
+    pub reasons: Vec<String>,
+    /// Version of its binary.
+    #[schema(example = "0.1.0")]
+    pub version: String,
     /// Last epoch that it has decided.
     #[schema(example = "8841")]
     pub epoch: String,
     /// Digest of all outcomes up to that epoch: nodes with the same epoch have the same.
     #[schema(example = "9f86d081884c7d65")]
     pub digest: String,
+    /// Digest of all outcomes up to the epoch that the request names. Absent if the node has not decided it yet, or if it is
+    /// further back than the last 1024 epochs with a transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9f86d081884c7d65")]
+    pub digest_at: Option<String>,
+    /// Last entry of the log of changes of configuration that it has; 0 on a node that runs alone.
+    #[schema(example = "12")]
+    pub control_index: String,
     /// The node through which changes of configuration go, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::store::Row;
+use crate::txn::Consistency;
 
 /// Rows and ranges to read; at least one of either.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -17,6 +18,18 @@ pub struct ReadRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 256)]
     pub ranges: Option<Vec<RangeRead>>,
+    /// Session token of an earlier response: wait until the store has applied what it covers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub session: Option<String>,
+    /// What the rows must include: `session` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub consistency: Option<Consistency>,
+    /// Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
+    pub wait_ms: Option<u32>,
 }
 
 /// A row to read.

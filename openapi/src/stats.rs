@@ -11,6 +11,10 @@ use crate::{ConsumerInfo, PluginSlot, StoreInfo};
 /// service. Others get those of their own transactions, stores and consumers, and no times or plugins.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct Stats {
+    /// Number of the node that answers, in a cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub node: Option<u16>,
     /// Time since the node started, milliseconds.
     #[schema(example = "3600000")]
     pub uptime_ms: String,

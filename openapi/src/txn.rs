@@ -92,11 +92,11 @@ pub struct BeginRequest {
     pub ranges: Option<Vec<RangeRead>>,
 }
 
-/// What the snapshots of a Begin must include.
+/// What the snapshots of a Begin, or the rows of a read, must include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
-    /// What the session token covers.
+    /// What the session token covers, and what the node itself has acknowledged.
     #[default]
     Session,
     /// Everything that was acknowledged to anybody, on any node of the cluster, before the request. Costs a round trip to a

@@ -19,7 +19,10 @@ type BeginOptions struct {
 	Isolation Isolation
 	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
 	Session string
-	// Wait is how long to wait until the snapshots include that commit; 0 means 5 s.
+	// Consistency is what the snapshots include: what this client has committed if empty; with [Fresh] everything that was
+	// acknowledged to anybody, on any node of the cluster, before the call.
+	Consistency Consistency
+	// Wait is how long to wait until the snapshots include that; 0 means 5 s.
 	Wait time.Duration
 	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
 	Traceparent string
@@ -43,13 +46,8 @@ type beginItem struct {
 func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows []rowName, ranges []rangeName) {
 	asked.wait = options.Wait
 	asked.body.Isolation = isolation
-	if options.Session != "" {
-		asked.body.Session = &options.Session
-	}
-	if options.Wait > 0 {
-		wait := milliseconds(options.Wait)
-		asked.body.WaitMs = &wait
-	}
+	terms := ReadOptions{options.Session, options.Consistency, options.Wait}.request()
+	asked.body.Session, asked.body.Consistency, asked.body.WaitMs = terms.Session, terms.Consistency, terms.WaitMs
 	rows, read := rowsToRead(options.Read)
 	if len(read) > 0 {
 		asked.body.Read = &read
@@ -73,8 +71,8 @@ func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows 
 	return asked, rows, ranges
 }
 
-// group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same
-// session. Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+// group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
+// Without a list of stores, those that are read count: one that does not exist concerns nobody else.
 func (a beginItem) group() string {
 	read := []string{}
 	if len(a.stores) == 0 {
@@ -84,7 +82,7 @@ func (a beginItem) group() string {
 		slices.Sort(read)
 		read = slices.Compact(read)
 	}
-	return fmt.Sprintf("%q %q %q %d", a.stores, read, given(a.body.Session), given(a.body.WaitMs))
+	return fmt.Sprintf("%q %q %s", a.stores, read, groupOf(a.body.Session, a.body.Consistency, a.body.WaitMs))
 }
 
 // isBatchable returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.

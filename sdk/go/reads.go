@@ -2,7 +2,9 @@ package tribunal
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"time"
 
 	"tribunal.internal/client/wire"
 )
@@ -52,29 +54,78 @@ type RangeReads struct {
 	Ranges []RangeRows
 }
 
+// Consistency is what the snapshots of a Begin, or the rows of a read, include.
+type Consistency = wire.Consistency
+
+// Fresh includes everything that was acknowledged to anybody, on any node of the cluster, before the call.
+const Fresh = wire.Fresh
+
+// ReadOptions configures a read outside of transactions.
+type ReadOptions struct {
+	// Session is the token of a commit that the rows must include.
+	Session string
+	// Consistency is what the rows include: every commit that the node has acknowledged if empty; see [Fresh].
+	Consistency Consistency
+	// Wait is how long to wait until the rows include that; 0 means 5 s.
+	Wait time.Duration
+}
+
+// request returns a request with these options that reads nothing.
+func (o ReadOptions) request() (body wire.ReadRequest) {
+	if o.Session != "" {
+		body.Session = &o.Session
+	}
+	if o.Consistency != "" {
+		body.Consistency = &o.Consistency
+	}
+	if o.Wait > 0 {
+		wait := milliseconds(o.Wait)
+		body.WaitMs = &wait
+	}
+	return body
+}
+
+// groupOf identifies requests that wait equally long for the same.
+func groupOf(session *string, consistency *Consistency, wait *int32) string {
+	return fmt.Sprintf("%q %q %d", given(session), given(consistency), given(wait))
+}
+
 // readItem is a read of one caller.
 type readItem struct {
 	store string
-	rows  []wire.RowRead
+	wait  time.Duration
+	// body has the options and the rows.
+	body wire.ReadRequest
+}
+
+func (r readItem) group() string {
+	return fmt.Sprintf("%q %s", r.store, groupOf(r.body.Session, r.body.Consistency, r.body.WaitMs))
 }
 
 // ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
 // total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
 // the read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
-	asked := readItem{store, make([]wire.RowRead, len(rows))}
+	return c.ReadRowsWith(ctx, store, rows, ReadOptions{})
+}
+
+// ReadRowsWith reads rows as [Client.ReadRows] does, with options.
+func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead, options ReadOptions) (*RowReads, error) {
+	read := make([]wire.RowRead, len(rows))
 	for at, row := range rows {
-		asked.rows[at].Key, asked.rows[at].KeyB64 = keyFields(row.Key)
+		read[at].Key, read[at].KeyB64 = keyFields(row.Key)
 		if row.Known != 0 {
 			version := strconv.FormatUint(uint64(row.Known), 10)
-			asked.rows[at].Version = &version
+			read[at].Version = &version
 		}
 	}
+	asked := readItem{store, options.Wait, options.request()}
+	asked.body.Read = &read
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
 		answer := shared[wire.ReadResponse]{refused: true}
-		if bytes := bytesOf(asked.rows); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
+		if bytes := bytesOf(read); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
 			var err error
-			if answer, err = c.reads.submit(ctx, terms{group: store, bytes: bytes}, asked); err != nil {
+			if answer, err = c.reads.submit(ctx, terms{group: asked.group(), bytes: bytes}, asked); err != nil {
 				return nil, err
 			}
 		}
@@ -110,18 +161,19 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 }
 
 func (c *Client) sendRead(ctx context.Context, asked readItem) shared[wire.ReadResponse] {
-	return shared[wire.ReadResponse]{reply: c.postRead(ctx, asked.store, asked.rows)}
+	return shared[wire.ReadResponse]{reply: c.postRead(ctx, asked)}
 }
 
-// sendReads sends reads of one store as one request.
+// sendReads sends reads of one group as one request.
 func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 	rows := make([][]wire.RowRead, len(items))
 	for at, item := range items {
-		rows[at] = item.rows
+		rows[at] = given(item.body.Read)
 	}
-	joined := unite(rows)
+	joined, asked := unite(rows), items[0]
+	asked.body.Read = &joined.rows
 	// Not in a caller's context: a cancelled caller does not affect the others.
-	answer := c.postRead(context.Background(), items[0].store, joined.rows)
+	answer := c.postRead(context.Background(), asked)
 	return parts(answer, len(items), func(found *wire.ReadResponse) ([]wire.ReadResponse, error) {
 		each, err := joined.apart(given(found.Rows))
 		responses := make([]wire.ReadResponse, len(each))
@@ -132,23 +184,28 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 	})
 }
 
-func (c *Client) postRead(ctx context.Context, store string, rows []wire.RowRead) reply[wire.ReadResponse] {
-	return ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-		return at.ReadRows(ctx, store, wire.ReadRequest{Read: &rows})
+func (c *Client) postRead(ctx context.Context, asked readItem) reply[wire.ReadResponse] {
+	return ask[wire.ReadResponse](ctx, c, asked.wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.ReadRows(ctx, asked.store, asked.body)
 	})
 }
 
 // ReadRanges reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in
 // total. They include every commit that its node acknowledged before the call.
 func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange) (*RangeReads, error) {
-	asked := make([]wire.RangeRead, len(ranges))
+	return c.ReadRangesWith(ctx, store, ranges, ReadOptions{})
+}
+
+// ReadRangesWith reads ranges as [Client.ReadRanges] does, with options.
+func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
+	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
-		asked[at] = keys.wire()
+		read[at] = keys.wire()
 	}
+	asked := readItem{store, options.Wait, options.request()}
+	asked.body.Ranges = &read
 	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
-		found, err := settled(ask[wire.ReadResponse](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-			return at.ReadRows(ctx, store, wire.ReadRequest{Ranges: &asked})
-		}))
+		found, err := settled(c.postRead(ctx, asked))
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // begunWith is the reply to a Begin that reads rows.
@@ -99,6 +100,31 @@ func TestGetManySendsOneRequestForTheRowsNotReadYet(t *testing.T) {
 	// The version that was observed first counts, so that the commit detects the change.
 	if fmt.Sprint(versions) != "map[ahead:5 new: seen:4 sum:8]" {
 		t.Error(versions)
+	}
+}
+
+func TestWhatABeginOrAReadMustIncludeIsSent(t *testing.T) {
+	service := newScripted(t, func(kind string, _ int) (int, string) {
+		if kind == "begin" {
+			return begunReply(0, 7)
+		}
+		return 200, `{"applied":"9","rows":[{"store":"kv","key":"a"}],"ranges":[{"store":"kv","rows":[],"more":false}]}`
+	}, httptest.NewServer)
+	client, ctx, rows := service.client(t, Options{}), t.Context(), []RowRead{{Key: "a"}}
+	options := ReadOptions{Consistency: Fresh, Wait: 80 * time.Millisecond}
+	_, begun := client.Begin(ctx, BeginOptions{Consistency: Fresh, Wait: 70 * time.Millisecond})
+	_, fresh := client.ReadRowsWith(ctx, "kv", rows, options)
+	_, later := client.ReadRangesWith(ctx, "kv", []KeyRange{{Limit: 1}}, ReadOptions{Session: "v1-7"})
+	_, plain := client.ReadRows(ctx, "kv", rows)
+	if err := errors.Join(begun, fresh, later, plain); err != nil {
+		t.Fatal(err)
+	}
+	asked := ""
+	for _, request := range append(service.arrived["begin"], service.arrived["rows"]...) {
+		asked += fmt.Sprintf("%s,%d,%s ", request.Consistency, request.WaitMs, request.Session)
+	}
+	if asked != "fresh,70, fresh,80, ,0,v1-7 ,0, " {
+		t.Error(asked)
 	}
 }
 

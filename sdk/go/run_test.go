@@ -30,6 +30,8 @@ type scripted struct {
 
 type arrived struct {
 	Session        string         `json:"session"`
+	Consistency    string         `json:"consistency"`
+	WaitMs         int32          `json:"wait_ms"`
 	FirstAttemptMs string         `json:"first_attempt_ms"`
 	Read           []wire.RowRead `json:"read"`
 	traceparent    string

@@ -583,7 +583,7 @@ type ConflictOp string
 // ConflictStage The stage of the pipeline that found a conflict.
 type ConflictStage string
 
-// Consistency What the snapshots of a Begin must include.
+// Consistency What the snapshots of a Begin, or the rows of a read, must include.
 type Consistency string
 
 // ConsumerInfo A consumer and its offsets.
@@ -1040,11 +1040,22 @@ type ReadRange struct {
 
 // ReadRequest Rows and ranges to read; at least one of either.
 type ReadRequest struct {
+	// Consistency What the rows must include: `session` if absent.
+	Consistency *Consistency `json:"consistency,omitempty"`
+
 	// Ranges Ranges to read.
 	Ranges *[]RangeRead `json:"ranges,omitempty"`
 
 	// Read Rows to read.
 	Read *[]RowRead `json:"read,omitempty"`
+
+	// Session Session token of an earlier response: wait until the store has applied what it covers.
+	Session *string `json:"session,omitempty"`
+
+	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+	//
+	// Example: 1000
+	WaitMs *int32 `json:"wait_ms,omitempty"`
 }
 
 // ReadResponse Rows and ranges, all read at the same epoch.
@@ -1785,7 +1796,8 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRows(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch.
+	// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+	// acknowledged before the request, and with `session` or `consistency` what others have.
 	//
 	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -1795,7 +1807,8 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
 	ReadRowsWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ReadRows Reads rows and ranges of an embedded store, all at the same epoch.
+	// ReadRows Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+	// acknowledged before the request, and with `session` or `consistency` what others have.
 	//
 	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -2332,7 +2345,8 @@ func (c *Client) ListRows(ctx context.Context, store string, params *ListRowsPar
 	return c.Client.Do(req)
 }
 
-// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch.
+// ReadRowsWithBody Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+// acknowledged before the request, and with `session` or `consistency` what others have.
 //
 // If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 // revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -2352,7 +2366,8 @@ func (c *Client) ReadRowsWithBody(ctx context.Context, store string, contentType
 	return c.Client.Do(req)
 }
 
-// ReadRows Reads rows and ranges of an embedded store, all at the same epoch.
+// ReadRows Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+// acknowledged before the request, and with `session` or `consistency` what others have.
 //
 // If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 // revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -4220,7 +4235,8 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores/{store}/rows (the `ListRows` operationId).
 	ListRowsWithResponse(ctx context.Context, store string, params *ListRowsParams, reqEditors ...RequestEditorFn) (*ListRowsAnswer, error)
 
-	// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
+	// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+	// acknowledged before the request, and with `session` or `consistency` what others have.
 	//
 	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -4230,7 +4246,8 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/stores/{store}/rows/read (the `ReadRows` operationId).
 	ReadRowsWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadRowsAnswer, error)
 
-	// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
+	// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+	// acknowledged before the request, and with `session` or `consistency` what others have.
 	//
 	// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 	// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -5562,6 +5579,8 @@ type ReadRowsAnswer struct {
 	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
 	ApplicationProblemJSON4XX *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
 	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
 	ApplicationProblemJSON5XX *Problem
 }
@@ -5589,6 +5608,11 @@ func (r ReadRowsAnswer) GetApplicationProblemJSON422() *Problem {
 // GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
 func (r ReadRowsAnswer) GetApplicationProblemJSON4XX() *Problem {
 	return r.ApplicationProblemJSON4XX
+}
+
+// GetApplicationProblemJSON503 returns the response for an HTTP 503 `application/problem+json` response
+func (r ReadRowsAnswer) GetApplicationProblemJSON503() *Problem {
+	return r.ApplicationProblemJSON503
 }
 
 // GetApplicationProblemJSON5XX returns the response for an HTTP 5XX `application/problem+json` response
@@ -6738,7 +6762,8 @@ func (c *ClientWithResponses) ListRowsWithResponse(ctx context.Context, store st
 	return ParseListRowsAnswer(rsp)
 }
 
-// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
+// ReadRowsWithBodyWithResponse Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+// acknowledged before the request, and with `session` or `consistency` what others have.
 //
 // If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 // revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -6754,7 +6779,8 @@ func (c *ClientWithResponses) ReadRowsWithBodyWithResponse(ctx context.Context, 
 	return ParseReadRowsAnswer(rsp)
 }
 
-// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch.
+// ReadRowsWithResponse Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+// acknowledged before the request, and with `session` or `consistency` what others have.
 //
 // If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 // revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -7964,6 +7990,13 @@ func ParseReadRowsAnswer(rsp *http.Response) (*ReadRowsAnswer, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON4XX = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 5:
 		var dest Problem

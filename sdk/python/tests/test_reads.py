@@ -110,6 +110,36 @@ def test_get_many_sends_one_request_for_the_rows_not_read_yet(start: Start) -> N
     assert service.requests[1].body == {"read": [{"key": key} for key in ("seen", "new", "sum")]}
 
 
+def test_what_a_begin_or_a_read_must_include_is_sent(start: Start) -> None:
+    found = {"applied": "9", "rows": [row("a", 1, 5)], "ranges": [{"store": "kv", "rows": [], "more": False}]}
+    service = start(lambda kind, _: begun(0) if kind == "begin" else (200, found))
+
+    async def main() -> None:
+        async with AsyncClient(service.url) as client:
+            await client.begin(["kv"], consistency="fresh")
+            await client.read_rows("kv", ["a"], consistency="fresh", session="v1-8")
+            await client.read_ranges("kv", [KeyRange()], wait_s=0.5)
+
+    with Client(service.url) as client:
+        client.begin(["kv"], consistency="fresh", wait_s=0.07)
+        client.read_rows("kv", ["a"], consistency="fresh", wait_s=0.08)
+        client.read_ranges("kv", [KeyRange()], session="v1-7")
+        client.read_rows("kv", ["a"])
+    asyncio.run(main())
+    asked = [
+        tuple(request.body.get(name) for name in ("consistency", "wait_ms", "session")) for request in service.requests
+    ]
+    assert asked == [
+        ("fresh", 70, None),
+        ("fresh", 80, None),
+        (None, None, "v1-7"),
+        (None, None, None),
+        ("fresh", None, None),
+        ("fresh", None, "v1-8"),
+        (None, 500, None),
+    ]
+
+
 def test_a_reply_with_the_wrong_number_of_rows_is_refused_and_one_key_is_no_list(start: Start) -> None:
     service = start(lambda kind, _: begun_with() if kind == "begin" else (200, {"applied": "9", "rows": []}))
     with Client(service.url) as client:

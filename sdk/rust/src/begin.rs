@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hyper::Method;
-use tribunal_api::{BeginRequest, BeginResponse, IsolationLevel, RangeRead, RowRead};
+use tribunal_api::{BeginRequest, BeginResponse, Consistency, IsolationLevel, RangeRead, RowRead};
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::coalescer::{Batchable, Coalescer};
@@ -23,7 +23,10 @@ pub struct BeginOptions {
     pub isolation: IsolationLevel,
     /// Token of a commit that the snapshots must include, instead of this client's own latest one.
     pub session: Option<String>,
-    /// How long to wait until the snapshots include that commit, in milliseconds; 5 s by default.
+    /// What the snapshots include. By default what this client has committed; with [`Consistency::Fresh`] everything that was
+    /// acknowledged to anybody, on any node of the cluster, before the call.
+    pub consistency: Consistency,
+    /// How long to wait until the snapshots include that, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
     /// W3C trace context of the caller: sent with the commit, and kept in the log.
     pub traceparent: Option<String>,
@@ -62,6 +65,13 @@ impl BeginOptions {
         self
     }
 
+    /// Has the snapshots include everything that was acknowledged to anybody, on any node of the cluster, before the call.
+    #[must_use]
+    pub fn fresh(mut self) -> Self {
+        self.consistency = Consistency::Fresh;
+        self
+    }
+
     /// Sets the token of a commit that the snapshots must include.
     #[must_use]
     pub fn session(mut self, session: impl Into<String>) -> Self {
@@ -75,12 +85,13 @@ pub(crate) type Begins = Arc<Coalescer<Arc<BeginItem>, Shared<BeginResponse>>>;
 
 /// A Begin of one caller.
 pub(crate) struct BeginItem {
-    /// Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same session.
+    /// Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
     group: String,
     /// The stores that the Begin names or reads; empty means all stores of the namespace.
     stores: Vec<String>,
     isolation: IsolationLevel,
     session: Option<String>,
+    consistency: Consistency,
     wait_ms: Option<u32>,
     read: Vec<RowRead>,
     ranges: Vec<RangeRead>,
@@ -103,13 +114,14 @@ impl BeginItem {
         let used: BTreeSet<&String> = options.stores.iter().chain(rows).chain(ranges).collect();
         // A Begin of all stores that reads an unknown one is refused, and so would be the others of its request.
         let all = options.stores.is_empty();
-        let group = format!("{all} {used:?} {:?} {:?}", options.session, options.wait_ms);
+        let group = format!("{all} {used:?} {:?} {:?} {:?}", options.session, options.consistency, options.wait_ms);
         let stores = if all { Vec::new() } else { used.into_iter().cloned().collect() };
         BeginItem {
             group,
             stores,
             isolation: options.isolation,
             session: options.session.clone(),
+            consistency: options.consistency,
             wait_ms: options.wait_ms,
             read: options.read.iter().map(|(store, key)| row_read(Some(store), key, None)).collect(),
             ranges: options.ranges.iter().map(|(store, range)| range_read(Some(store), range)).collect(),
@@ -178,7 +190,7 @@ impl Client {
         let request = BeginRequest {
             stores: (!first.stores.is_empty()).then(|| first.stores.clone()),
             isolation: Some(first.isolation),
-            consistency: None,
+            consistency: asked_consistency(first.consistency),
             session: first.session.clone().or_else(|| self.own_session(&first.stores)),
             wait_ms: first.wait_ms,
             ttl_ms: None,
@@ -196,6 +208,11 @@ impl Client {
             each.collect()
         })
     }
+}
+
+/// Returns what a request says of it: nothing, if it is the default.
+pub(crate) fn asked_consistency(consistency: Consistency) -> Option<Consistency> {
+    (consistency != Consistency::default()).then_some(consistency)
 }
 
 /// Creates an id with the time of an id from the service, whose clock may differ from the local one.

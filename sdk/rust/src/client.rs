@@ -513,6 +513,14 @@ impl Client {
         read(&self.ask(Method::GET, "/v1/cluster", None::<&()>, 0).await?)
     }
 
+    /// Returns the same, with the digest as of an epoch.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster_at(&self, epoch: Epoch) -> Result<ClusterInfo, Error> {
+        read(&self.ask(Method::GET, &format!("/v1/cluster?epoch={epoch}"), None::<&()>, 0).await?)
+    }
+
     /// Resumes a store's push, if it stopped or waits.
     ///
     /// # Errors

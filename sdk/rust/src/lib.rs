@@ -72,13 +72,13 @@ pub use consumers::Offset;
 pub use error::Error;
 pub use log::{LogReader, LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
-pub use reads::{KeyRange, RangeReads, RangeRows, RowRead, RowReads, RowState};
+pub use reads::{KeyRange, RangeReads, RangeRows, ReadOptions, RowRead, RowReads, RowState};
 pub use retry::RetryPolicy;
 pub use run::{Attempt, AttemptEnd, AttemptHook};
 pub use stream::CommitStream;
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;
 pub use tribunal_api::{
-    Ack, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState, WriteOp,
+    Ack, Consistency, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState, WriteOp,
 };
 pub use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};

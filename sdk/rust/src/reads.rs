@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use hyper::Method;
 use serde_json::value::Value;
-use tribunal_api::{ReadRange, ReadRequest, ReadResponse, ReadRow};
+use tribunal_api::{Consistency, ReadRange, ReadRequest, ReadResponse, ReadRow};
 use tribunal_types::{Epoch, Version};
 
+use crate::begin::asked_consistency;
 use crate::client::{Client, Row, read, row_of};
 use crate::coalescer::{Batchable, Coalescer};
 use crate::connection::NoAnswer;
@@ -79,18 +80,50 @@ pub struct RangeReads {
     pub ranges: Vec<RangeRows>,
 }
 
+/// Options of a read outside of transactions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Token of a commit that the rows must include.
+    pub session: Option<String>,
+    /// What the rows include. By default every commit that the node has acknowledged; with [`Consistency::Fresh`]
+    /// everything that was acknowledged to anybody, on any node of the cluster, before the call.
+    pub consistency: Consistency,
+    /// How long to wait until the rows include that, in milliseconds; 5 s by default.
+    pub wait_ms: Option<u32>,
+}
+
+impl ReadOptions {
+    /// Builds options for a read that includes everything that was acknowledged on any node before the call.
+    #[must_use]
+    pub fn fresh() -> ReadOptions {
+        ReadOptions { consistency: Consistency::Fresh, ..ReadOptions::default() }
+    }
+
+    fn request(&self) -> ReadRequest {
+        ReadRequest {
+            session: self.session.clone(),
+            consistency: asked_consistency(self.consistency),
+            wait_ms: self.wait_ms,
+            ..ReadRequest::default()
+        }
+    }
+}
+
 /// Coalesces reads of rows.
 pub(crate) type Reads = Arc<Coalescer<Arc<ReadItem>, Shared<ReadResponse>>>;
 
 /// A read of one caller.
 pub(crate) struct ReadItem {
+    /// Identifies reads that can share a request: of one store, with the same options.
+    group: String,
     store: String,
     rows: Vec<tribunal_api::RowRead>,
+    options: ReadOptions,
 }
 
 impl Batchable for Arc<ReadItem> {
     fn group(&self) -> &str {
-        &self.store
+        &self.group
     }
 
     fn bytes(&self) -> usize {
@@ -118,8 +151,22 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn read_rows(&self, store: &str, rows: &[RowRead<'_>]) -> Result<RowReads, Error> {
+        self.read_rows_with(store, rows, ReadOptions::default()).await
+    }
+
+    /// Reads rows as [`Client::read_rows`] does, with options.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn read_rows_with(
+        &self,
+        store: &str,
+        rows: &[RowRead<'_>],
+        options: ReadOptions,
+    ) -> Result<RowReads, Error> {
         let asked = rows.iter().map(|row| row_read(None, row.key, row.known)).collect();
-        let item = Arc::new(ReadItem { store: store.to_owned(), rows: asked });
+        let group = format!("{store:?} {options:?}");
+        let item = Arc::new(ReadItem { group, store: store.to_owned(), rows: asked, options });
         let answer = self
             .retrying(|| async {
                 let answer = match self.rows_batched(&item).await? {
@@ -140,12 +187,26 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn read_ranges(&self, store: &str, ranges: &[KeyRange]) -> Result<RangeReads, Error> {
+        self.read_ranges_with(store, ranges, ReadOptions::default()).await
+    }
+
+    /// Reads ranges as [`Client::read_ranges`] does, with options.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn read_ranges_with(
+        &self,
+        store: &str,
+        ranges: &[KeyRange],
+        options: ReadOptions,
+    ) -> Result<RangeReads, Error> {
         let asked = ranges.iter().map(|range| range_read(None, range)).collect();
-        let request = ReadRequest { read: None, ranges: Some(asked) };
+        let request = ReadRequest { ranges: Some(asked), ..options.request() };
+        let wait_ms = options.wait_ms.unwrap_or(0);
         let path = path_of(store);
         let answer = self
             .retrying(|| async {
-                let answer: ReadResponse = read(&self.ask(Method::POST, &path, Some(&request), 0).await?)?;
+                let answer: ReadResponse = read(&self.ask(Method::POST, &path, Some(&request), wait_ms).await?)?;
                 self.check_own_writes(store, &answer.applied).map(|()| answer)
             })
             .await?;
@@ -181,12 +242,13 @@ impl Client {
         answer.ok_or_else(|| Error::misbehaved("no response to a read"))
     }
 
-    /// Sends reads of one store as one request.
+    /// Sends reads of one group as one request.
     async fn send_reads(&self, items: &[Arc<ReadItem>]) -> Vec<Shared<ReadResponse>> {
         let Some(first) = items.first() else { return Vec::new() };
         let union = Union::of(items.iter().map(|item| &item.rows[..]));
-        let request = ReadRequest { read: Some(union.rows.clone()), ranges: None };
-        let sent = self.exchange(Method::POST, &path_of(&first.store), Some(&request), 0, None).await;
+        let request = ReadRequest { read: Some(union.rows.clone()), ..first.options.request() };
+        let wait_ms = first.options.wait_ms.unwrap_or(0);
+        let sent = self.exchange(Method::POST, &path_of(&first.store), Some(&request), wait_ms, None).await;
         let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
         apart(reply, items.len(), |answer: ReadResponse| {
             let each = union.apart(answer.rows.unwrap_or_default())?;

@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 use tribunal_client::{
-    BeginOptions, Client, ClientOptions, Error, IsolationLevel, KeyRange, RetryPolicy, RowRead, RowState, Transaction,
-    Version,
+    BeginOptions, Client, ClientOptions, Error, IsolationLevel, KeyRange, ReadOptions, RetryPolicy, RowRead, RowState,
+    Transaction, Version,
 };
 
 /// Requests that are in flight at a time.
@@ -243,6 +243,47 @@ async fn a_row_is_asked_for_once_for_each_version_that_callers_have() {
     assert_eq!(held.rows().len(), 3);
     held.read();
     assert_eq!(ends(reads.into()).await, ["1", "unchanged", "1", "1"]);
+}
+
+#[tokio::test]
+async fn what_must_be_included_is_sent_and_shared_only_by_those_that_ask_for_the_same() {
+    let mut crowd = Crowd::reading().await;
+    let options = [ReadOptions::fresh(), ReadOptions { wait_ms: Some(70), ..ReadOptions::fresh() }];
+    let reads = options.map(|options| {
+        let client = crowd.client.clone();
+        tokio::spawn(async move {
+            let row = RowRead { key: b"a/1", known: None };
+            let found = client.read_rows_with("kv", &[row], options).await.expect("an answer");
+            shown(&found.rows[0])
+        })
+    });
+    // They neither wait for the reads in flight, which include less, nor for each other.
+    let (first, second) = (crowd.request().await, crowd.request().await);
+    let waits = [&first.body["wait_ms"], &second.body["wait_ms"]];
+    assert!(waits.contains(&&Value::Null) && waits.contains(&&json!(70)), "{waits:?}");
+    for held in [first, second] {
+        assert_eq!(held.body["consistency"], "fresh");
+        held.read();
+    }
+    assert_eq!(ends(reads.into()).await, ["1"; 2]);
+    let client = crowd.client.clone();
+    let ranges = tokio::spawn(async move {
+        let options = ReadOptions { session: Some("v1-7".to_owned()), ..ReadOptions::default() };
+        client.read_ranges_with("kv", &[KeyRange::new("a", "b", 1)], options).await.expect("an answer").ranges.len()
+    });
+    let held = crowd.request().await;
+    assert_eq!((&held.body["session"], held.body.get("consistency")), (&json!("v1-7"), None));
+    held.with(200, json!({ "applied": "9", "ranges": [{ "store": "kv", "rows": [], "more": false }] }));
+    assert_eq!(ranges.await.expect("no panic"), 1);
+    crowd.release();
+
+    let mut crowd = Crowd::beginning().await;
+    let begin = crowd.begin(BeginOptions::stores(["kv"]).fresh());
+    let held = crowd.request().await;
+    assert_eq!(held.body["consistency"], "fresh");
+    held.read();
+    begin.await.expect("no panic").expect("an answer");
+    crowd.release();
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ import type { BeginOptions } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
 import type { Key } from "./keys.js";
-import { asked, askedOf, rangesOf, type NamedRange } from "./reads.js";
+import { asked, askedOf, rangesOf, readTerms, type NamedRange } from "./reads.js";
 import { timeOf, uuidv7 } from "./uuid.js";
 import type { components } from "./wire/schema.js";
 
@@ -31,20 +31,19 @@ export function beginItem(options: BeginOptions): BeginItem {
   const read = [...rows, ...ranges].map(({ store }) => store);
   const stores = options.stores?.length ? [...new Set([...options.stores, ...read])].sort() : undefined;
   if (stores !== undefined) body.stores = stores;
-  if (options.session !== undefined) body.session = options.session;
-  if (options.waitMs !== undefined) body.wait_ms = options.waitMs;
+  Object.assign(body, readTerms(options));
   if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));
   if (ranges.length > 0) body.ranges = ranges.map(({ wire }) => wire);
   return { body, stores, rows, ranges };
 }
 
 /**
- * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same session.
+ * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
  * Without a list of stores, those that are read count: one that does not exist concerns nobody else.
  */
 export function groupOf({ body, stores, rows }: BeginItem): string {
   const read = stores === undefined ? [...new Set(rows.map(({ store }) => store))].sort() : [];
-  return JSON.stringify([stores, read, body.session, body.wait_ms]);
+  return JSON.stringify([stores, read, body.session, body.consistency, body.wait_ms]);
 }
 
 /** Returns whether a Begin may share a request. Ranges and many rows can fill a response by themselves. */

@@ -20,11 +20,15 @@ import {
   asked,
   rangeAsked,
   rangeRows,
+  readTerms,
   rowOf,
   states,
+  type Consistency,
   type KeyRange,
   type RangeReads,
   type RangesToRead,
+  type ReadOptions,
+  type ReadTerms,
   type RowRead,
   type RowReads,
   type RowsToRead,
@@ -45,6 +49,7 @@ type ReadResponse = components["schemas"]["ReadResponse"];
 interface ReadItem {
   readonly store: string;
   readonly rows: readonly components["schemas"]["RowRead"][];
+  readonly terms: ReadTerms;
 }
 
 /** Options of a client. */
@@ -84,7 +89,12 @@ export interface BeginOptions {
   readonly isolation?: IsolationLevel;
   /** Token of a commit that the snapshots must include, instead of this client's own latest one. */
   readonly session?: string | undefined;
-  /** How long to wait until the snapshots include that commit, in milliseconds; 5 s by default. */
+  /**
+   * What the snapshots include: `session` (by default) what this client has committed; `fresh` everything that was
+   * acknowledged to anybody, on any node of the cluster, before the call.
+   */
+  readonly consistency?: Consistency;
+  /** How long to wait until the snapshots include that, in milliseconds; 5 s by default. */
   readonly waitMs?: number;
   /** W3C trace context of the caller: sent with the commit, and kept in the log. */
   readonly traceparent?: string | undefined;
@@ -448,35 +458,36 @@ export class Client {
    * They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
    * the read may be queued and share a request; see `coalesce`.
    */
-  async readRows<T = JsonValue>(store: string, rows: readonly RowRead[]): Promise<RowReads<T>> {
-    const item = { store, rows: rows.map((row) => asked(row)) };
+  async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
+    const item = { store, rows: rows.map((row) => asked(row)), terms: readTerms(options) };
     const bytes = bytesOf(item.rows);
+    const group = JSON.stringify([store, item.terms]);
     const answer = await this.#retrying(store, () =>
-      this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group: store, bytes }, item, (items) => this.#sendReads(items)),
+      this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group, bytes }, item, (items) => this.#sendReads(items)),
     );
     const keys = rows.map(({ key }) => normal(key));
     return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };
   }
 
-  /** Sends reads of one store as one request. */
+  /** Sends reads of one store, on the same terms, as one request. */
   async #sendReads(items: readonly ReadItem[]): Promise<Shared<ReadResponse>[]> {
     const union = new Union(items.map(({ rows }) => rows));
-    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows });
+    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows, ...items[0]?.terms });
     return parts(reply, items.length, ({ applied, rows }) => union.apart(rows ?? []).map((own) => ({ applied, rows: own })));
   }
 
   async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
     const path = { store: percentEncoded(store) };
-    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }));
+    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }), body.wait_ms);
   }
 
   /**
    * Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
    * include every commit that its node acknowledged before the call.
    */
-  async readRanges(store: string, ranges: readonly KeyRange[]): Promise<RangeReads> {
-    const asked = ranges.map(rangeAsked);
-    const answer = await this.#retrying(store, async () => settled(await this.#read(store, { ranges: asked })));
+  async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
+    const body = { ranges: ranges.map(rangeAsked), ...readTerms(options) };
+    const answer = await this.#retrying(store, async () => settled(await this.#read(store, body)));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 

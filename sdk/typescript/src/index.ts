@@ -9,7 +9,7 @@ export * from "./errors.js";
 export type { JsonValue } from "./json.js";
 export type { Key } from "./keys.js";
 export { LogReader, type LogOptions, type LogRecord, type LogWrite } from "./log.js";
-export type { KeyRange, RangeReads, RangeRows, RangesToRead, RowRead, RowReads, RowsToRead, RowState } from "./reads.js";
+export type { Consistency, KeyRange, RangeReads, RangeRows, RangesToRead, ReadOptions, RowRead, RowReads, RowsToRead, RowState } from "./reads.js";
 export type { RetryPolicy } from "./retry.js";
 export { Transaction, type Ack, type CommitRequest, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 export { uuidv7 } from "./uuid.js";

@@ -18,6 +18,34 @@ export interface RowRead {
   readonly version?: string | undefined;
 }
 
+/**
+ * What the snapshots of a Begin, or the rows of a read, include: `session`, what the session covers and the node has
+ * acknowledged; `fresh`, everything that was acknowledged to anybody, on any node of the cluster, before the call.
+ */
+export type Consistency = components["schemas"]["Consistency"];
+
+/** Options of a read outside of transactions. */
+export interface ReadOptions {
+  /** Token of a commit that the rows must include. */
+  readonly session?: string | undefined;
+  /** What the rows include; `session` by default. */
+  readonly consistency?: Consistency;
+  /** How long to wait until the rows include that, in milliseconds; 5 s by default. */
+  readonly waitMs?: number;
+}
+
+/** Options of a read as a request has them. */
+export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
+
+/** Converts the options of a read. */
+export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTerms {
+  return {
+    ...(session === undefined ? {} : { session }),
+    ...(consistency === undefined ? {} : { consistency }),
+    ...(waitMs === undefined ? {} : { wait_ms: waitMs }),
+  };
+}
+
 /** The result of reading a row, distinguished by `status`. */
 export type RowState<T = JsonValue> =
   | { readonly status: "found"; readonly row: Row<T> & { readonly version: string } }

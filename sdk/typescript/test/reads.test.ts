@@ -66,6 +66,22 @@ test("getMany sends one request for the rows not read yet", async () => {
   );
 });
 
+test("what a Begin or a read must include is sent", async () => {
+  const found = { applied: "9", rows: [{ store: "kv", key: "a" }], ranges: [{ store: "kv", rows: [], more: false }] };
+  await withService(
+    (kind) => (kind === "begin" ? begun(0) : [200, found]),
+    async (client, service) => {
+      await client.begin({ stores: ["kv"], consistency: "fresh", waitMs: 70 });
+      await client.readRows("kv", [{ key: "a" }], { consistency: "fresh", waitMs: 80 });
+      await client.readRanges("kv", [{}], { session: "v1-7" });
+      await client.readRows("kv", [{ key: "a" }]);
+      const asked = service.arrived.map(({ body }) => [body["consistency"], body["wait_ms"], body["session"]]);
+      const none = undefined;
+      assert.deepEqual(asked, [["fresh", 70, none], ["fresh", 80, none], [none, none, "v1-7"], [none, none, none]]);
+    },
+  );
+});
+
 test("a reply with the wrong number of rows is refused", async () => {
   await withService(
     (kind) => (kind === "begin" ? begunWith([]) : [200, { applied: "9", rows: [] }]),

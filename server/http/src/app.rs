@@ -10,11 +10,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
+use tribunal_types::StoreSpec;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::authz::still_admitted;
 use crate::quota::{Permit, TenantQuota, Tenants};
 use crate::request::body::{MediaType, collect_within, media_type};
+use crate::request::caller::tenant;
+use crate::request::query::path_store;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Service, ServiceError};
 
@@ -119,6 +122,47 @@ impl App {
             still_admitted(self, &parts.headers)?;
         }
         Ok(bytes)
+    }
+}
+
+impl App {
+    /// Runs `read` on the catalog, and returns what it returns with the catalog. If it fails because a store is unknown,
+    /// another node may just have created it: the node catches up with the others, and `read` is run again.
+    ///
+    /// # Errors
+    /// Those of `read`; 503 if the node cannot catch up.
+    pub async fn known<T>(
+        &self,
+        read: impl Fn(&Catalog) -> Result<T, ProblemResponse>,
+    ) -> Result<(T, Arc<Catalog>), ProblemResponse> {
+        let catalog = self.service.stores.catalog();
+        match read(&catalog) {
+            Err(problem) if problem.names_unknown_store() && self.catches_up().await? => {
+                let catalog = self.service.stores.catalog();
+                read(&catalog).map(|found| (found, catalog))
+            }
+            read => read.map(|found| (found, catalog)),
+        }
+    }
+
+    /// Returns the store in the path `/v1/stores/{store}` of a request, with the catalog.
+    ///
+    /// # Errors
+    /// 404 if there is none of that name on any node; 503 if the node cannot tell.
+    pub async fn known_store(&self, parts: &Parts) -> Result<(Arc<StoreSpec>, Arc<Catalog>), ProblemResponse> {
+        self.known(|catalog| Ok(path_store(parts.uri.path(), catalog, tenant(parts))?)).await
+    }
+
+    /// Has the node catch up with the configuration that others have acknowledged. Returns false if there are no others.
+    ///
+    /// # Errors
+    /// 503 if it cannot.
+    pub async fn catches_up(&self) -> Result<bool, ProblemResponse> {
+        let lags = self.service.node.may_lag();
+        if lags {
+            self.service.node.catch_up().await.map_err(refuse(&self.service.stores.catalog()))?;
+        }
+        Ok(lags)
     }
 }
 

@@ -145,7 +145,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Some(pattern) if pattern.as_str() == STREAM => STREAM_BYTES_MAX,
         _ => body_bytes(request.method(), request.version(), request.headers()),
     };
-    let (principal, permit) = match enter(&app, need, request.headers(), bytes) {
+    let (principal, permit) = match enter(&app, need, request.headers(), bytes).await {
         Ok(entered) => entered,
         Err(response) => return response,
     };
@@ -209,19 +209,22 @@ impl Drop for Answering<'_> {
 ///
 /// # Errors
 /// The answer to one that is not let in.
-#[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
-pub fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
+pub async fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
     let need = need(&parts.method, "/v1/txns/{txn_id}/commit");
     let (principal, permit) =
-        enter(app, need, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers))?;
+        enter(app, need, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers)).await?;
     parts.extensions.insert(principal);
     Ok(permit)
 }
 
-#[expect(clippy::result_large_err, reason = "the answer is what is sent, once a request")]
-fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Result<(Arc<Principal>, Permit), Response> {
+async fn enter(
+    app: &App,
+    need: Need,
+    headers: &HeaderMap,
+    body_bytes: usize,
+) -> Result<(Arc<Principal>, Permit), Response> {
     let token = bearer(headers).map_err(|reason| unauthenticated(reason).into_response())?;
-    let principal = app.service.keys.authenticate(token).map_err(|reason| refused(reason).into_response())?;
+    let principal = principal(app, token).await.map_err(IntoResponse::into_response)?;
     let allowed = match need {
         Need::Nobody => true,
         Need::AnyOf(roles) => principal.roles.has_any(roles),
@@ -235,6 +238,16 @@ fn enter(app: &App, need: Need, headers: &HeaderMap, body_bytes: usize) -> Resul
         return Err(ProblemResponse::of_service(error, &app.service.stores.catalog()).into_response());
     };
     Ok((principal, permit))
+}
+
+/// Returns whom a token belongs to. One that is unknown may be of a key that another node has just created.
+async fn principal(app: &App, token: &str) -> Result<Arc<Principal>, ProblemResponse> {
+    match app.service.keys.authenticate(token) {
+        Err(reason) if reason.is_unknown && app.catches_up().await? => {
+            app.service.keys.authenticate(token).map_err(refused)
+        }
+        known => known.map_err(refused),
+    }
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {
@@ -253,7 +266,7 @@ fn unauthenticated(reason: &'static str) -> ProblemResponse {
     refused(Unauthenticated::new(reason))
 }
 
-fn refused(Unauthenticated { code, detail }: Unauthenticated) -> ProblemResponse {
+fn refused(Unauthenticated { code, detail, .. }: Unauthenticated) -> ProblemResponse {
     ProblemResponse::new(StatusCode::UNAUTHORIZED, code, detail)
 }
 

@@ -1,6 +1,6 @@
 //! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -254,6 +254,28 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     #[must_use]
     pub fn leader(&self, group: GroupId) -> Option<NodeId> {
         self.roles.leader(group)
+    }
+
+    /// Returns the groups that this node leads.
+    pub fn led(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.roles.led()
+    }
+
+    /// Returns how many elections this node has noticed since it started.
+    #[must_use]
+    pub fn elections(&self) -> u64 {
+        self.roles.elections()
+    }
+
+    /// Returns how many entries of the groups that this node leads each other node lags, the most of one group.
+    #[must_use]
+    pub fn lags(&self) -> BTreeMap<NodeId, u64> {
+        let mut lags = BTreeMap::new();
+        for (node, lag) in self.roles.led().flat_map(|group| self.raft.lags(group)) {
+            let most: &mut u64 = lags.entry(node).or_default();
+            *most = lag.max(*most);
+        }
+        lags
     }
 
     /// Returns whether this node leads no group, so that nobody misses it when it stops (see [`Input::HandOver`]).

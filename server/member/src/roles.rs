@@ -11,16 +11,19 @@ pub(crate) struct Roles {
     known: BTreeMap<GroupId, (Option<NodeId>, u64)>,
     /// Groups that this node leads in a term that has begun.
     led: BTreeSet<GroupId>,
+    /// Later terms that groups have entered.
+    elections: u64,
 }
 
 impl Roles {
     pub(crate) fn new(me: NodeId) -> Roles {
-        Roles { me, known: BTreeMap::new(), led: BTreeSet::new() }
+        Roles { me, known: BTreeMap::new(), led: BTreeSet::new(), elections: 0 }
     }
 
     /// Notes a leader and a term; returns whether this node can propose no more in a term that had begun.
     pub(crate) fn changed(&mut self, group: GroupId, leader: Option<NodeId>, term: u64) -> bool {
         let before = self.known.insert(group, (leader, term));
+        self.elections += u64::from(before.is_some_and(|(_, before)| before < term));
         before != Some((leader, term)) && self.led.remove(&group)
     }
 
@@ -32,6 +35,11 @@ impl Roles {
             self.led.insert(group);
         }
         leads
+    }
+
+    /// Returns how many elections this node has noticed: groups that entered a later term.
+    pub(crate) fn elections(&self) -> u64 {
+        self.elections
     }
 
     /// Returns a group's leader, if one is known.
@@ -69,5 +77,6 @@ mod tests {
         assert!(roles.changed(group, None, 6));
         assert!(!roles.changed(group, Some(NodeId(3)), 6));
         assert_eq!((roles.led().count(), roles.leader(group)), (0, Some(NodeId(3))));
+        assert_eq!(roles.elections(), 2, "terms 5 and 6");
     }
 }

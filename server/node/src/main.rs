@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     match commands::run(command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "tribunal: {error}");

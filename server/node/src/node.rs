@@ -28,6 +28,7 @@ use tribunal_types::{
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
+use crate::cluster::catch_up::CatchUp;
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
 use crate::cluster::view::{Joined, View};
@@ -108,12 +109,13 @@ fn join(
     (membership, identity): (Membership, Identity),
     runtime: &tokio::runtime::Handle,
     messages: &Sender<Message>,
+    view: &Arc<View>,
 ) -> Result<Joined, NodeError> {
     let listen = config.cluster.as_ref().map_or(config.listen, |cluster| cluster.listen);
     let listener = std::net::TcpListener::bind(listen).map_err(|error| {
         NodeError::Start(format!("cannot listen on {listen} for the other nodes (`cluster.listen`): {error}"))
     })?;
-    let peers = links::start(listener, &membership, identity, runtime, messages).map_err(NodeError::Start)?;
+    let peers = links::start(listener, &membership, identity, runtime, messages, view).map_err(NodeError::Start)?;
     Ok(Joined { membership, peers })
 }
 
@@ -253,7 +255,8 @@ impl Node {
         };
         let handle = runtime.handle().clone();
         let lanes = lanes(config).map_err(NodeError::Start)?;
-        let telemetry = Telemetry::start(&handle, &shared.cache).map_err(NodeError::Start)?;
+        let instance = cluster.as_ref().map(|(membership, _)| format!("{}/{}", membership.name, membership.node));
+        let telemetry = Telemetry::start(&handle, &shared.cache, instance).map_err(NodeError::Start)?;
         let clock = Arc::new(EpochClock::start(epoch_time_ms));
         let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
         let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
@@ -274,7 +277,8 @@ impl Node {
             start.policies.time_calls(telemetry.tracing().is_some());
         }
         let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
-        let joined = cluster.map(|cluster| join(config, cluster, runtime.handle(), &messages)).transpose()?;
+        let joined =
+            cluster.map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view)).transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
         let send = match &peers {
             None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
@@ -392,6 +396,7 @@ impl Node {
             )),
             configured: AtomicBool::new(joined.is_none()),
             joined,
+            catch_up: CatchUp::default(),
             access,
         });
         let admin = Arc::clone(&service);

@@ -4,17 +4,20 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use tribunal_service::{ClusterView, NodeApi, PushState, PushView, Readiness, Stats, TenantStats, VersionInfo};
-use tribunal_types::{NamespaceId, StoreId, StoreSpec};
+use tribunal_service::{
+    ClusterView, NodeApi, PushState, PushView, Readiness, ServiceFuture as Reply, Stats, TenantStats, VersionInfo,
+};
+use tribunal_types::{Digest, Epoch, NamespaceId, StoreId, StoreSpec};
 
-use crate::cluster::view::view_of;
+use crate::cluster::view::{Joined, view_of};
 use crate::config::EpochLength;
 use crate::service::NodeService;
 use crate::telemetry::metrics::{NamespaceLabel, StoreLabel};
 
 impl NodeApi for NodeService {
     fn stats(&self) -> Stats {
-        self.window.stats(self.shared.progress.last())
+        let node = self.joined.as_ref().map(|joined| joined.membership.node);
+        Stats { node, ..self.window.stats(self.shared.progress.last()) }
     }
 
     fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats {
@@ -53,6 +56,10 @@ impl NodeApi for NodeService {
         if let Some(free) = self.disk.free_bytes() {
             self.shared.metrics.data_free_bytes.set(free);
         }
+        if let Some(Joined { membership, peers }) = &self.joined {
+            let (view, last) = (&self.shared.view, self.shared.progress.last());
+            self.shared.metrics.cluster.set(membership, view, &peers.status(), last);
+        }
         self.count_readers();
         if let Some(tracing) = &self.tracing {
             self.shared.metrics.set_spans(tracing.counts());
@@ -83,13 +90,8 @@ impl NodeApi for NodeService {
         let full = self.disk.full();
         let takes_commits = self.shared.view.takes_commits() && self.configured.load(Ordering::Relaxed);
         let alone = self.joined.is_some() && !takes_commits;
-        if alone && !self.configured.load(Ordering::Relaxed) {
-            reasons
-                .push("the cluster has not started yet: at its first start, all of its nodes have to be there".into());
-        } else if alone {
-            reasons.push(
-                "the node does not reach a majority of the cluster's nodes, or does not lead its own log yet".into(),
-            );
+        if alone {
+            reasons.push(self.obstacle());
         }
         let ready = !starting && full.is_none() && !alone;
         reasons.extend(full);
@@ -99,6 +101,18 @@ impl NodeApi for NodeService {
     fn cluster(&self) -> ClusterView {
         let pushes = if self.joined.is_some() { self.pushes_of_all() } else { Vec::new() };
         ClusterView { pushes, ..view_of(&self.shared.view, self.joined.as_ref(), self.group) }
+    }
+
+    fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
+        self.shared.view.digest_at(epoch)
+    }
+
+    fn may_lag(&self) -> bool {
+        self.joined.is_some()
+    }
+
+    fn catch_up(&self) -> Reply<'_, ()> {
+        Box::pin(self.catch_up_with_others())
     }
 
     fn identity(&self) -> VersionInfo {

@@ -16,9 +16,9 @@ use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
 use tribunal_replica::{Imported, KnownNow};
 use tribunal_service::{
-    AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Lane, Phases, PushState, ReadAnswer, ReadQuery,
-    ServiceError, ServiceFuture as Reply, Session, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi, TxnStatus,
-    Watermarks,
+    AckMode, Begin, Begun, Catalog, Decided, Declared, DryRun, Freshness, Lane, Phases, PushState, ReadAnswer,
+    ReadQuery, ServiceError, ServiceFuture as Reply, SkipRequest, StatusQuery, StoreApi, StoreStatus, TxnApi,
+    TxnStatus, Watermarks,
 };
 use tribunal_types::{
     ControlChange, Epoch, Existence, GroupId, ImportedVersion, Lsn, NamespaceId, Reason, Skip, StoreId, StoreSnapshot,
@@ -26,12 +26,13 @@ use tribunal_types::{
 };
 
 use crate::auth::access::Access;
+use crate::cluster::catch_up::CatchUp;
 use crate::cluster::view::Joined;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::message::Message;
-use crate::commit::refusals::refused;
+use crate::commit::refusals::{outcome_unknown, refused, stopping};
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
 use crate::commit::sequencer_state::Shared;
 use crate::commit::waiters::{ImportWaiter, commit};
@@ -95,6 +96,8 @@ pub struct NodeService {
     pub images: ImagePermits,
     /// The other nodes, if there are others.
     pub joined: Option<Joined>,
+    /// When the node last caught up with them.
+    pub catch_up: CatchUp,
     /// The control log has what every node needs; a new cluster gets it at its first start.
     pub configured: AtomicBool,
     /// Plugins.
@@ -121,7 +124,7 @@ impl NodeService {
     }
 
     /// Returns when what waits now will have been decided: the number of epochs times their recent duration.
-    fn retry_after(&self) -> u64 {
+    pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
         let epochs = 1 + (waiting / limits::BATCH_BYTES_MAX) as u64;
         let length = match self.epoch_length {
@@ -164,7 +167,7 @@ impl NodeService {
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced => Ok(fenced(self.shared.progress.last())),
-            Answer::NotTaken => Err(not_taken()),
+            Answer::NotTaken => Err(self.not_taken()),
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
@@ -234,7 +237,12 @@ impl NodeService {
     }
 
     /// Waits until all `stores` have applied epoch `epoch`.
-    async fn until_visible(&self, stores: &[StoreId], epoch: Epoch, deadline: Instant) -> Result<(), StoreId> {
+    pub(crate) async fn until_visible(
+        &self,
+        stores: &[StoreId],
+        epoch: Epoch,
+        deadline: Instant,
+    ) -> Result<(), StoreId> {
         let progress = &self.shared.progress;
         let (mut changes, mut ended) = (progress.subscribe(), progress.ended());
         loop {
@@ -253,20 +261,6 @@ impl NodeService {
                 }
                 _ = ended.wait_for(|ended| *ended) => return Err(store),
             }
-        }
-    }
-
-    /// Returns the last epoch that includes everything that was acknowledged on any node before now.
-    pub(crate) async fn acknowledged(&self, until: Instant) -> Result<Epoch, ServiceError> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Message::Fresh(reply))?;
-        match timeout_at(until.into(), answer).await {
-            Ok(Ok(Some(epoch))) => Ok(epoch),
-            _ => Err(ServiceError::Unavailable {
-                detail: "this node does not reach a majority of the cluster's nodes, so it cannot tell what was acknowledged \
-                         elsewhere; ask another node, or begin without `consistency: fresh`"
-                    .into(),
-            }),
         }
     }
 
@@ -473,7 +467,7 @@ impl NodeService {
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
         if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_commits()) {
-            return Err(not_taken());
+            return Err(self.not_taken());
         }
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
@@ -498,7 +492,7 @@ impl NodeService {
         self.shared.progress.store(store).is_some_and(|progress| progress.detached)
     }
 
-    fn lagging(&self, store: StoreId, retry_after_ms: u64) -> ServiceError {
+    pub(crate) fn lagging(&self, store: StoreId, retry_after_ms: u64) -> ServiceError {
         if self.stopping.load(Ordering::Relaxed) {
             return stopping();
         }
@@ -548,15 +542,7 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
-            let until = Instant::now() + Duration::from_millis(begin.wait_ms.min(limits::WAIT_MS_MAX));
-            let mut session = begin.session;
-            if begin.fresh {
-                session = session.max(Some(Session(self.acknowledged(until).await?)));
-            }
-            if let Some(session) = session {
-                let visible = self.until_visible(&begin.stores, session.0, until).await;
-                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
-            }
+            let until = self.until_fresh(&begin.stores, begin.freshness).await?;
             let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {
                 let at = self.reported(store)?;
@@ -659,8 +645,15 @@ impl StoreApi for NodeService {
         Box::pin(self.attach(store, loaded))
     }
 
-    fn read(&self, query: ReadQuery) -> Reply<'_, ReadAnswer> {
-        Box::pin(async move { self.rows.read(&query).await })
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
+        Box::pin(async move {
+            if freshness.fresh || freshness.session.is_some() {
+                let stores = query.stores();
+                stores.iter().try_for_each(|store| self.rows.check(*store))?;
+                self.until_fresh(&stores, freshness).await?;
+            }
+            self.rows.read(&query).await
+        })
     }
 
     fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
@@ -701,7 +694,7 @@ impl StoreApi for NodeService {
             self.send(Message::Import(versions, waiter))?;
             match imported.await {
                 Ok(Imported::Rows(rows)) => Ok(rows),
-                Ok(Imported::NotTaken) => Err(not_taken()),
+                Ok(Imported::NotTaken) => Err(self.not_taken()),
                 Ok(Imported::Stopping) => Err(stopping()),
                 Ok(Imported::Unknown) | Err(_) => Err(outcome_unknown()),
             }
@@ -726,23 +719,4 @@ fn fenced(epoch: Epoch) -> Decided {
 
 fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
-}
-
-fn stopping() -> ServiceError {
-    ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
-}
-
-fn not_taken() -> ServiceError {
-    ServiceError::Unavailable {
-        detail: "nothing was taken in, because this node does not reach a majority of the cluster's nodes, or does not lead its \
-                 own log; send the request again, here or to another node"
-            .into(),
-    }
-}
-
-fn outcome_unknown() -> ServiceError {
-    ServiceError::OutcomeUnknown {
-        detail: "the transaction was accepted, but its verdict did not become durable in time; get its status by id"
-            .into(),
-    }
 }

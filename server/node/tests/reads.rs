@@ -148,10 +148,21 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({"read": [{"key": "a", "version": "x"}]}), 400, "bad_number", "/read/0/version");
     refused(path, &json!({"ranges": [{"limit": 0}]}), 400, "bad_number", "/ranges/0/limit");
     refused(path, &json!({"ranges": [{"start": "b", "end": "a"}]}), 422, "empty_range", "/ranges/0/end");
+    let with = |field: &str, value: Value| json!({"read": [{"key": "a"}], field: value});
+    refused(path, &with("consistency", json!("newest")), 400, "unknown_value", "/consistency");
+    refused(path, &with("session", json!("mine")), 400, "bad_session", "/session");
+    refused(path, &with("wait_ms", json!(60_001)), 400, "bad_number", "/wait_ms");
     refused("/v1/stores/nobody/rows/read", &json!({"read": [{"key": "a"}]}), 404, "unknown_store", "nobody");
     refused(
         "/v1/stores/log/rows/read",
         &json!({"read": [{"key": "a"}]}),
+        422,
+        "store_not_embedded",
+        "read other stores",
+    );
+    refused(
+        "/v1/stores/log/rows/read",
+        &with("consistency", json!("fresh")),
         422,
         "store_not_embedded",
         "read other stores",

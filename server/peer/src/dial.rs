@@ -128,7 +128,7 @@ async fn exchange(
         Err(error) => return Ended::Failed(in_words(&error)),
     };
     let queue = Arc::new(SendQueue::new(shared.settings.queue_bytes_max));
-    let request = match request(shared, link, lane, FrameBody::new(Arc::clone(&queue), link.sent_bytes(lane))) {
+    let request = match request(shared, link, lane, FrameBody::new(Arc::clone(&queue), link.sent(lane))) {
         Ok(request) => request,
         Err(error) => return Ended::Failed(error.to_string()),
     };

@@ -33,6 +33,7 @@ pub(crate) struct Intake {
     /// The connection that may deliver.
     current: watch::Sender<Current>,
     received_bytes: AtomicU64,
+    received_frames: AtomicU64,
     received_at: Mutex<Option<Instant>>,
 }
 
@@ -51,6 +52,7 @@ impl Intake {
             room: Arc::new(Semaphore::new(unprocessed_bytes_max)),
             current: watch::Sender::default(),
             received_bytes: AtomicU64::default(),
+            received_frames: AtomicU64::default(),
             received_at: Mutex::default(),
         }
     }
@@ -78,6 +80,10 @@ impl Intake {
 
     pub(crate) fn received_bytes(&self) -> u64 {
         self.received_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn received_frames(&self) -> u64 {
+        self.received_frames.load(Ordering::Relaxed)
     }
 
     pub(crate) fn received_at(&self) -> Option<Instant> {
@@ -122,6 +128,7 @@ impl Delivery {
             return false;
         }
         intake.received_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+        intake.received_frames.fetch_add(1, Ordering::Relaxed);
         events.received(Received { from: intake.from, lane: intake.lane, frame, _room: room });
         true
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tribunal_types::NodeId;
 
 use crate::peers::PeerEvents;
-use crate::send_queue::SendQueue;
+use crate::send_queue::{SendQueue, SentCounts};
 use crate::settings::Lane;
 use crate::status::Problem;
 
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct LinkLane {
     state: Mutex<LaneState>,
-    sent_bytes: Arc<AtomicU64>,
+    sent: Arc<SentCounts>,
     dropped_count: AtomicU64,
 }
 
@@ -43,6 +43,7 @@ struct LaneState {
 pub(crate) struct LinkStatus {
     pub connected: bool,
     pub sent_bytes: u64,
+    pub sent_frames: u64,
     pub queued_bytes: usize,
     pub dropped_count: u64,
     pub last_problem: Option<Problem>,
@@ -60,8 +61,8 @@ impl Link {
         }
     }
 
-    pub(crate) fn sent_bytes(&self, lane: Lane) -> Arc<AtomicU64> {
-        Arc::clone(&self.lane(lane).sent_bytes)
+    pub(crate) fn sent(&self, lane: Lane) -> Arc<SentCounts> {
+        Arc::clone(&self.lane(lane).sent)
     }
 
     /// Queues a frame, or drops it and reports. Returns whether it was queued.
@@ -119,7 +120,8 @@ impl Link {
         let state = lane.state.lock();
         LinkStatus {
             connected: state.queue.is_some(),
-            sent_bytes: lane.sent_bytes.load(Ordering::Relaxed),
+            sent_bytes: lane.sent.bytes.load(Ordering::Relaxed),
+            sent_frames: lane.sent.frames.load(Ordering::Relaxed),
             queued_bytes: state.queue.as_ref().map_or(0, |queue| queue.bytes()),
             dropped_count: lane.dropped_count.load(Ordering::Relaxed),
             last_problem: state.last_problem.clone(),

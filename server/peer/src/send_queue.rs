@@ -64,18 +64,24 @@ impl SendQueue {
     }
 }
 
+/// Frames that were given to connections.
+#[derive(Default)]
+pub(crate) struct SentCounts {
+    pub bytes: AtomicU64,
+    pub frames: AtomicU64,
+}
+
 /// The body of a request that never ends: the frames of a queue.
 pub(crate) struct FrameBody {
     queue: Arc<SendQueue>,
-    /// Counts bytes of frames.
-    sent_bytes: Arc<AtomicU64>,
+    sent: Arc<SentCounts>,
     /// A long frame whose length was sent.
     next: Option<Bytes>,
 }
 
 impl FrameBody {
-    pub(crate) fn new(queue: Arc<SendQueue>, sent_bytes: Arc<AtomicU64>) -> FrameBody {
-        FrameBody { queue, sent_bytes, next: None }
+    pub(crate) fn new(queue: Arc<SendQueue>, sent: Arc<SentCounts>) -> FrameBody {
+        FrameBody { queue, sent, next: None }
     }
 
     /// Takes what fits into one write. If it ends with the length of a long frame, that frame is `next`.
@@ -84,7 +90,8 @@ impl FrameBody {
         while piece.len() + LENGTH_BYTES + COPIED_BYTES_MAX <= PIECE_BYTES {
             let Some(frame) = waiting.frames.pop_front() else { break };
             waiting.bytes -= frame.len() + FRAME_COST_BYTES;
-            self.sent_bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+            self.sent.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
+            self.sent.frames.fetch_add(1, Ordering::Relaxed);
             // Settings limit a queue, and so a frame, to what a length can tell.
             piece.put_u32(u32::try_from(frame.len()).unwrap_or(u32::MAX));
             if frame.len() > COPIED_BYTES_MAX {
@@ -133,7 +140,7 @@ mod tests {
     #[test]
     fn small_frames_leave_in_one_write_and_long_ones_are_not_copied() {
         let queue = Arc::new(SendQueue::new(1 << 20));
-        let sent = Arc::new(AtomicU64::new(0));
+        let sent = Arc::new(SentCounts::default());
         let mut body = FrameBody::new(Arc::clone(&queue), Arc::clone(&sent));
         let long = Bytes::from(vec![9; 300_000]);
         let mut frames = (0..100_u8).map(|number| Bytes::from(vec![number; 50])).collect::<Vec<_>>();
@@ -144,7 +151,8 @@ mod tests {
         assert_eq!(pieces.len(), 3);
         assert_eq!(pieces[1].as_ptr(), long.as_ptr());
         assert_eq!(queue.bytes(), 0);
-        assert_eq!(sent.load(Ordering::Relaxed), 100 * 50 + 300_000);
+        assert_eq!(sent.bytes.load(Ordering::Relaxed), 100 * 50 + 300_000);
+        assert_eq!(sent.frames.load(Ordering::Relaxed), 102);
         let mut deframer = Deframer::new(1 << 20);
         let mut received = Vec::new();
         for mut piece in pieces {

@@ -59,8 +59,12 @@ pub struct LaneStatus {
     pub received_at: Option<Instant>,
     /// Bytes of frames that were given to a connection.
     pub sent_bytes: u64,
+    /// Frames that were given to a connection.
+    pub sent_frames: u64,
     /// Bytes of frames that were received.
     pub received_bytes: u64,
+    /// Frames that were received.
+    pub received_frames: u64,
     /// What waits to be sent, in bytes with 64 more for each frame.
     pub queued_bytes: usize,
     /// Frames that were dropped, because the queue was full or there was no connection.

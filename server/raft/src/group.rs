@@ -146,6 +146,15 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
+    /// Returns how many entries each other member lags, as far as is known; nothing if this node does not lead.
+    pub(crate) fn lags(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        let raft = &self.node.raft;
+        let last = raft.raft_log.last_index();
+        let leads = raft.state == StateRole::Leader;
+        let others = raft.prs().iter().filter(move |(id, _)| leads && **id != u64::from(self.me.0));
+        others.map(move |(id, progress)| (NodeId(*id as u16), last.saturating_sub(progress.matched)))
+    }
+
     /// Whether entries or a state image were returned that are not durable yet.
     pub(crate) fn has_log_pending(&self) -> bool {
         let log = &self.node.raft.raft_log;

@@ -71,6 +71,12 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).map(|group| &group.members)
     }
 
+    /// Returns how many entries of a group each other member lags, as far as this node knows; nothing if it does not lead
+    /// the group.
+    pub fn lags(&self, group: GroupId) -> impl Iterator<Item = (NodeId, u64)> + '_ {
+        self.groups.get(&group).into_iter().flat_map(Group::lags)
+    }
+
     /// Returns the index of the last entry of a group that was handed out.
     #[must_use]
     pub fn handed_out(&self, group: GroupId) -> u64 {

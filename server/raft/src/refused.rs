@@ -72,6 +72,36 @@ pub enum Refused {
     Late,
 }
 
+impl Refused {
+    /// Returns whether a message or a proposal was refused only because of when it came: it is sent again, if it has to be.
+    /// Nothing is wrong then.
+    #[must_use]
+    pub fn is_momentary(&self) -> bool {
+        match self {
+            Refused::NotLeader(_)
+            | Refused::AlreadyLeader
+            | Refused::NoLeader
+            | Refused::Transferring
+            | Refused::TooMuchUncommitted
+            | Refused::MembersChanging
+            | Refused::WritesPending
+            | Refused::TooManyReads
+            | Refused::Late => true,
+            Refused::UnknownGroup(_)
+            | Refused::Stopped
+            | Refused::Forged(_)
+            | Refused::NotAMember(_)
+            | Refused::NotAVoter(_)
+            | Refused::TooLong(_)
+            | Refused::BadMembers(_)
+            | Refused::PastLog { .. }
+            | Refused::NotApplied(_)
+            | Refused::Compacted(_)
+            | Refused::UnknownNumber(_) => false,
+        }
+    }
+}
+
 /// Why a group cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {

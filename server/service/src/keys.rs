@@ -37,19 +37,27 @@ pub struct Unauthenticated {
     pub code: &'static str,
     /// For people.
     pub detail: String,
+    /// Whether the node knows nothing of the key, or of the tenant that a token names: another node may just have created
+    /// it.
+    pub is_unknown: bool,
 }
 
 impl Unauthenticated {
-    /// Returns the error for a credential that is missing, unknown, malformed or revoked.
+    /// Returns the error for a credential that is missing, malformed or revoked.
     pub fn new(detail: impl Into<String>) -> Unauthenticated {
-        Unauthenticated { code: "unauthenticated", detail: detail.into() }
+        Unauthenticated { code: "unauthenticated", detail: detail.into(), is_unknown: false }
+    }
+
+    /// Returns the error for a credential that the node does not know.
+    pub fn unknown(detail: impl Into<String>) -> Unauthenticated {
+        Unauthenticated { is_unknown: true, ..Unauthenticated::new(detail) }
     }
 
     /// Returns the error for a key that has expired.
     #[must_use]
     pub fn expired() -> Unauthenticated {
         let detail = "this key has expired; an operator can create another one";
-        Unauthenticated { code: "key_expired", detail: detail.into() }
+        Unauthenticated { code: "key_expired", ..Unauthenticated::new(detail) }
     }
 }
 

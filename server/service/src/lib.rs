@@ -23,7 +23,7 @@ pub use log::{
 };
 pub use node::{ClusterView, NodeApi, NodeView, PushView, Readiness, Stats, Summary, TenantStats, Timed, VersionInfo};
 pub use plugins::PluginApi;
-pub use reads::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
+pub use reads::{Freshness, RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
 pub use stores::{Declared, PushState, SkipRequest, StoreApi, StoreStatus, Watermarks};
 pub use txns::{AckMode, Begin, Begun, Decided, DryRun, Lane, Phases, Session, StatusQuery, TxnApi, TxnStatus};
 

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{Digest, Epoch, GroupId, NamespaceId, NodeId};
+use crate::ServiceFuture;
+use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NamespaceId, NodeId};
 
 /// Operations that inspect the node.
 pub trait NodeApi: Send + Sync {
@@ -27,6 +28,18 @@ pub trait NodeApi: Send + Sync {
 
     /// Returns the cluster as the node sees it.
     fn cluster(&self) -> ClusterView;
+
+    /// Returns the digest of all outcomes up to an epoch, if the node has decided it lately.
+    fn digest_at(&self, epoch: Epoch) -> Option<Digest>;
+
+    /// Returns whether other nodes may know more than this one.
+    fn may_lag(&self) -> bool;
+
+    /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the call.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unavailable`](crate::ServiceError::Unavailable) if it does not learn in time what others know.
+    fn catch_up(&self) -> ServiceFuture<'_, ()>;
 }
 
 /// A cluster as one of its nodes sees it.
@@ -42,6 +55,8 @@ pub struct ClusterView {
     pub epoch: Epoch,
     /// Digest of all outcomes up to that epoch.
     pub digest: Digest,
+    /// Last entry of the control log that the node has; 0 if it runs alone.
+    pub control: ControlIndex,
     /// The leader of the control log, if it is known.
     pub control_leader: Option<NodeId>,
     /// All nodes, ascending.
@@ -103,6 +118,8 @@ pub struct VersionInfo {
 /// Statistics of the last seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
+    /// The node, in a cluster.
+    pub node: Option<NodeId>,
     /// Since the node started, milliseconds.
     pub uptime_ms: u64,
     /// Length of the window, milliseconds.

@@ -2,6 +2,19 @@
 
 use tribunal_types::{Epoch, StoreId, Version};
 
+use crate::Session;
+
+/// What the snapshots of a Begin, or the rows of a read, must include.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Freshness {
+    /// The commits that a session token covers.
+    pub session: Option<Session>,
+    /// Everything that was acknowledged on any node before the request.
+    pub fresh: bool,
+    /// How long to wait for that, milliseconds.
+    pub wait_ms: u64,
+}
+
 /// Rows and ranges to read, of any embedded stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadQuery {

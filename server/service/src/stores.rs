@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tribunal_types::{Epoch, ImportedVersion, Lsn, NamespaceId, NodeId, Skip, StoreId, StoreSpec};
 
-use crate::{Catalog, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
+use crate::{Catalog, Freshness, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
 /// Operations on stores.
 pub trait StoreApi: Send + Sync {
@@ -45,12 +45,13 @@ pub trait StoreApi: Send + Sync {
     /// [`ServiceError::Unavailable`] if the storage does not respond.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
-    /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that was
-    /// acknowledged before the call.
+    /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that this node
+    /// acknowledged before the call, and what `freshness` requires.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response.
-    fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer>;
+    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response. If what is required
+    /// is not visible in time: see [`TxnApi::begin`](crate::TxnApi::begin).
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> ServiceFuture<'_, ReadAnswer>;
 
     /// Returns a store's watermarks.
     ///

@@ -2,15 +2,16 @@
 
 use tribunal_types::{Csn, Epoch, NamespaceId, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict};
 
-use crate::{ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
+use crate::{Freshness, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
 /// Operations on transactions.
 pub trait TxnApi: Send + Sync {
-    /// Returns one snapshot per named store, no newer than what that store has applied. With a session, first waits at
-    /// most `wait_ms` until the session's writes are visible.
+    /// Returns one snapshot per named store, no newer than what that store has applied. First waits until what the request
+    /// must include is visible.
     ///
     /// # Errors
-    /// [`ServiceError::StoreLagging`] if a store is below the floor, or the session's writes are not visible in time.
+    /// [`ServiceError::StoreLagging`] if a store is below the floor, or that is not visible in time;
+    /// [`ServiceError::Unavailable`] if the node does not learn in time what was acknowledged elsewhere.
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun>;
 
     /// Decides a transaction, durably. A read-only transaction is decided at once, and its verdict is not stored.
@@ -85,12 +86,8 @@ pub struct Begin {
     pub namespace: NamespaceId,
     /// Stores that the transaction will use; ascending, never empty.
     pub stores: Vec<StoreId>,
-    /// Commits that must be visible in the snapshots.
-    pub session: Option<Session>,
-    /// Everything that was acknowledged on any node before now must be visible in the snapshots, too.
-    pub fresh: bool,
-    /// How long to wait for that, milliseconds.
-    pub wait_ms: u64,
+    /// What the snapshots must include.
+    pub freshness: Freshness,
     /// Rows and ranges to read at the snapshots, of embedded stores among `stores`.
     pub read: ReadQuery,
 }

@@ -24,6 +24,7 @@ from .service import Ran
 from .transaction import PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
 from .wire.models import CommitRequest, Problem, ProblemError, StoreDeclaration, StoreInfo, TxnOutcome
+from .wire.models.consistency import Consistency
 from .wire.models.isolation_level import IsolationLevel
 from .wire.models.write_op import WriteOp
 
@@ -38,6 +39,7 @@ __all__ = [
     "CommitRequest",
     "Committed",
     "Conflict",
+    "Consistency",
     "IsolationLevel",
     "Key",
     "KeyRange",

@@ -21,6 +21,7 @@ from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import AsyncPool
+from .reads import ReadOptions
 from .response_stream import AsyncResponseStream
 from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .transaction import Begun
     from .verdict import Undecided, Verdict
     from .wire.models import StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
 T = TypeVar("T")
@@ -127,6 +129,7 @@ class AsyncClient:
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
+        consistency: Consistency = "session",
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
@@ -140,7 +143,9 @@ class AsyncClient:
             stores: stores that it will use; all of the namespace if absent.
             isolation: isolation level.
             session: token of a commit that the snapshots must include, instead of this client's own latest one.
-            wait_s: how long to wait until the snapshots include it, seconds; 5 by default.
+            consistency: with `fresh`, the snapshots include everything that was acknowledged to anybody, on any node of
+                the cluster, before the call.
+            wait_s: how long to wait until the snapshots include that, seconds; 5 by default.
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
             read: keys of rows of embedded stores, by store, to read in the same request: `get` returns them without
                 another request. Rows that are never fetched with `get` do not count as read.
@@ -148,7 +153,7 @@ class AsyncClient:
                 limit returns the rows without another request. Ranges that are never scanned do not count as read.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges, consistency)
         return self._open(options, await self._perform(self._service.begin(options)))
 
     def begin_local(self, isolation: IsolationLevel = "serializable") -> AsyncTransaction:
@@ -166,6 +171,7 @@ class AsyncClient:
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
+        consistency: Consistency = "session",
         wait_s: float | None = None,
         traceparent: str | None = None,
         read: RowsToRead | None = None,
@@ -181,7 +187,7 @@ class AsyncClient:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
-        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges)
+        options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges, consistency)
         return await self._perform(self._service.run(work, options, partial(self._open, options)))
 
     async def commit(self, prepared: PreparedCommit) -> Verdict:
@@ -225,7 +231,16 @@ class AsyncClient:
         """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction."""
         return await self._perform(self._service.rows(store, start, end, limit))
 
-    async def read_rows(self, store: str, keys: Sequence[Key], *, known: Mapping[Key, int] | None = None) -> RowReads:
+    async def read_rows(
+        self,
+        store: str,
+        keys: Sequence[Key],
+        *,
+        known: Mapping[Key, int] | None = None,
+        session: str | None = None,
+        consistency: Consistency = "session",
+        wait_s: float | None = None,
+    ) -> RowReads:
         """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
         All rows are read at the same epoch, and include every commit that its node acknowledged before the call. While
@@ -235,16 +250,39 @@ class AsyncClient:
             store: the store.
             keys: keys of the rows.
             known: versions that the caller has cached: for a row that still has it, the result is `Unchanged`.
+            session: token of a commit that the rows must include.
+            consistency: with `fresh`, the rows include everything that was acknowledged to anybody, on any node of the
+                cluster, before the call.
+            wait_s: how long to wait until the rows include that, seconds; 5 by default.
 
         """
-        return await self._perform(self._service.read_rows(store, keys, known or {}))
+        options = ReadOptions(session, consistency, wait_s)
+        return await self._perform(self._service.read_rows(store, keys, known or {}, options))
 
-    async def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> RangeReads:
+    async def read_ranges(
+        self,
+        store: str,
+        ranges: Sequence[KeyRange],
+        *,
+        session: str | None = None,
+        consistency: Consistency = "session",
+        wait_s: float | None = None,
+    ) -> RangeReads:
         """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
 
         All are read at the same epoch, and include every commit that its node acknowledged before the call.
+
+        Arguments:
+            store: the store.
+            ranges: the ranges.
+            session: token of a commit that the rows must include.
+            consistency: with `fresh`, the rows include everything that was acknowledged to anybody, on any node of the
+                cluster, before the call.
+            wait_s: how long to wait until the rows include that, seconds; 5 by default.
+
         """
-        return await self._perform(self._service.read_ranges(store, ranges))
+        options = ReadOptions(session, consistency, wait_s)
+        return await self._perform(self._service.read_ranges(store, ranges, options))
 
     def log(
         self,

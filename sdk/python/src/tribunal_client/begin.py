@@ -11,13 +11,24 @@ import attrs
 from .errors import Misuse, ServerMisbehaved
 from .ids import time_of, uuid7
 from .read_batch import BYTES_ALONE, Union, bytes_of
-from .reads import KeyRange, RangesToRead, RowsToRead, asked, names_of, range_asked, ranges_of
+from .reads import (
+    KeyRange,
+    RangesToRead,
+    RowsToRead,
+    asked,
+    consistency_asked,
+    names_of,
+    range_asked,
+    ranges_of,
+    wait_asked,
+)
 from .wire.models import BeginRequest
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
     from .transaction import RowName
     from .wire.models import BeginResponse
+    from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
 
@@ -32,6 +43,7 @@ class BeginOptions:
     traceparent: str | None = None
     read: RowsToRead | None = None
     ranges: RangesToRead | None = None
+    consistency: Consistency = "session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +62,13 @@ class BeginItem:
 
     @property
     def group(self) -> str:
-        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same session.
+        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same.
 
         Without a list of stores, those that are read count: one that does not exist concerns nobody else.
         """
         read = sorted({store for store, _ in self.names}) if self.stores is None else []
         wait_ms = None if isinstance(self.body.wait_ms, Unset) else self.body.wait_ms
-        return repr((self.stores, read, self.body.session or None, wait_ms))
+        return repr((self.stores, read, self.body.session or None, self.body.consistency, wait_ms))
 
     @property
     def is_batchable(self) -> bool:
@@ -77,7 +89,8 @@ def begin_item(options: BeginOptions) -> BeginItem:
         isolation=options.isolation,
         session=UNSET if options.session is None else options.session,
         stores=UNSET if stores is None else stores,
-        wait_ms=UNSET if options.wait_s is None else max(0, round(options.wait_s * 1000)),
+        consistency=consistency_asked(options.consistency),
+        wait_ms=wait_asked(options.wait_s),
         read=read or UNSET,
         ranges=[range_asked(keys, store=store) for store, keys in ranges] or UNSET,
     )

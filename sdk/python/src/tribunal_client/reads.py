@@ -12,13 +12,14 @@ from .log import value_of
 from .read_batch import BYTES_ALONE
 from .transaction import Row
 from .verdict import maybe_number
-from .wire.models import RangeRead, RowRead
+from .wire.models import RangeRead, ReadRequest, RowRead
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
     from .transaction import RowName
     from .wire.models import ReadRange, ReadRow
     from .wire.models import Row as WireRow
+    from .wire.models.consistency import Consistency
 
 RowsToRead = Mapping[str, Sequence[Key]]
 """Keys of rows of embedded stores, by store."""
@@ -80,19 +81,55 @@ class RangeReads:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What rows that are read outside of transactions include."""
+
+    session: str | None
+    consistency: Consistency
+    wait_s: float | None
+
+    def request(self) -> ReadRequest:
+        """Return a request with these options that reads nothing."""
+        return ReadRequest(
+            session=UNSET if self.session is None else self.session,
+            consistency=consistency_asked(self.consistency),
+            wait_ms=wait_asked(self.wait_s),
+        )
+
+
+NO_OPTIONS = ReadOptions(session=None, consistency="session", wait_s=None)
+"""Options of reads within transactions."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadItem:
     """A read of one caller."""
 
-    group: str
-    """The store."""
+    store: str
     rows: list[RowRead]
     size: int
+    options: ReadOptions
     key: None = None
+
+    @property
+    def group(self) -> str:
+        """Identifies reads that can share a request: of one store, with the same options."""
+        return repr((self.store, self.options))
 
     @property
     def is_batchable(self) -> bool:
         """Whether the read may share a request."""
         return 0 < self.size <= BYTES_ALONE
+
+
+def consistency_asked(consistency: Consistency) -> Consistency | Unset:
+    """Name in a request what it must include; nothing, if that is the default."""
+    return UNSET if consistency == "session" else consistency
+
+
+def wait_asked(wait_s: float | None) -> int | Unset:
+    """Name in a request how long it may wait, milliseconds."""
+    return UNSET if wait_s is None else max(0, round(wait_s * 1000))
 
 
 def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:

@@ -21,7 +21,19 @@ from .ids import time_of
 from .keys import Key, normal, normals, percent_encoded
 from .log_stream import HEARTBEAT_S
 from .read_batch import Alone, Shared, Union, bytes_of, parts
-from .reads import KeyRange, RangeReads, ReadItem, RowReads, asked, range_asked, range_rows, row_of, states
+from .reads import (
+    NO_OPTIONS,
+    KeyRange,
+    RangeReads,
+    ReadItem,
+    ReadOptions,
+    RowReads,
+    asked,
+    range_asked,
+    range_rows,
+    row_of,
+    states,
+)
 from .retry import RetryPolicy
 from .session import Session
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
@@ -29,7 +41,7 @@ from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
 from .wire.api.log import log_pull
 from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
-from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, ReadRequest, StoreDeclaration, StoreInfo
+from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, StoreDeclaration, StoreInfo
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
@@ -323,11 +335,13 @@ class Service:
 
         return (yield from self.retrying(store, read))
 
-    def read_rows(self, store: str, keys: Sequence[Key], known: Mapping[Key, int]) -> Flow[RowReads]:
+    def read_rows(
+        self, store: str, keys: Sequence[Key], known: Mapping[Key, int], options: ReadOptions = NO_OPTIONS
+    ) -> Flow[RowReads]:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
         rows = [asked(name, known=versions.get(name)) for name in names]
-        item = ReadItem(store, rows, bytes_of(rows))
+        item = ReadItem(store, rows, bytes_of(rows), options)
 
         def read() -> Flow[RowReads]:
             found = settled((yield from self._shared("reads", item, self.send_reads)))
@@ -336,24 +350,24 @@ class Service:
         return (yield from self.retrying(store, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
-        """Send reads of one store as one request."""
-        union = Union([item.rows for item in items])
-        request = read_rows._get_kwargs(items[0].group, body=ReadRequest(read=union.rows))
+        """Send reads of one group as one request."""
+        [first, *_], union = items, Union([item.rows for item in items])
+        request = read_rows._get_kwargs(first.store, body=attrs.evolve(first.options.request(), read=union.rows))
         try:
-            reply = yield from self._ask(request, read_rows._parse_response)
+            reply = yield from self._ask(request, read_rows._parse_response, first.options.wait_s or 0)
             return parts(
                 reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
             )
         except ServerMisbehaved as error:
             return [error] * len(items)
 
-    def read_ranges(self, store: str, ranges: Sequence[KeyRange]) -> Flow[RangeReads]:
+    def read_ranges(self, store: str, ranges: Sequence[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
         """Read ranges of an embedded store as of one epoch."""
-        body = ReadRequest(ranges=[range_asked(keys) for keys in ranges])
+        body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
         request = read_rows._get_kwargs(store, body=body)
 
         def read() -> Flow[RangeReads]:
-            found = settled((yield from self._ask(request, read_rows._parse_response)))
+            found = settled((yield from self._ask(request, read_rows._parse_response, options.wait_s or 0)))
             return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)))
 
         return (yield from self.retrying(store, read))

@@ -251,7 +251,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Reads rows and ranges of an embedded store, all at the same epoch.
+         * Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+         *     acknowledged before the request, and with `session` or `consistency` what others have.
          * @description If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
          *     revalidated with one request. The returned versions can be passed to a commit in its `reads`.
          */
@@ -715,7 +716,7 @@ export interface components {
          */
         ConflictStage: "admission" | "identity" | "join" | "validate" | "merge";
         /**
-         * @description What the snapshots of a Begin must include.
+         * @description What the snapshots of a Begin, or the rows of a read, must include.
          * @enum {string}
          */
         Consistency: "session" | "fresh";
@@ -1169,10 +1170,20 @@ export interface components {
         };
         /** @description Rows and ranges to read; at least one of either. */
         ReadRequest: {
+            /** @description What the rows must include: `session` if absent. */
+            consistency?: components["schemas"]["Consistency"];
             /** @description Ranges to read. */
             ranges?: components["schemas"]["RangeRead"][];
             /** @description Rows to read. */
             read?: components["schemas"]["RowRead"][];
+            /** @description Session token of an earlier response: wait until the store has applied what it covers. */
+            session?: string;
+            /**
+             * Format: int32
+             * @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+             * @example 1000
+             */
+            wait_ms?: number;
         };
         /** @description Rows and ranges, all read at the same epoch. */
         ReadResponse: {
@@ -3382,7 +3393,12 @@ export interface operations {
         /** @description The rows and ranges */
         requestBody: {
             content: {
-                /** @example {} */
+                /**
+                 * @example {
+                 *       "consistency": "session",
+                 *       "wait_ms": 1000
+                 *     }
+                 */
                 "application/json": components["schemas"]["ReadRequest"];
             };
         };
@@ -3459,6 +3475,26 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 422,
                      *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store lags */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "overloaded",
+                     *       "detail": "the queues are full; nothing was accepted",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 503,
+                     *       "title": "Service Unavailable",
                      *       "type": "about:blank"
                      *     }
                      */

@@ -111,7 +111,7 @@ impl FastPath {
                     connection.known.store(true, Ordering::Relaxed);
                     None
                 }
-                Some(_) => match authz::enter_commit(&self.app, &mut parts) {
+                Some(_) => match authz::enter_commit(&self.app, &mut parts).await {
                     Ok(permit) => {
                         connection.known.store(true, Ordering::Relaxed);
                         Some(authz::Answering::new(permit, &self.app.service))

@@ -4,6 +4,7 @@ pub mod body;
 pub mod body_hash;
 pub mod caller;
 pub mod content_negotiation;
+pub mod freshness;
 pub mod json;
 pub mod lines;
 pub mod op_fields;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
-use tribunal_service::{Catalog, ReadQuery, RowQuery, RowsQuery};
+use tribunal_service::{Catalog, Freshness, ReadQuery, RowQuery, RowsQuery};
 use tribunal_types::limits::{OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX};
 use tribunal_types::{NamespaceId, StoreId, StoreSpec, Version};
 
-use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, decimal, document};
+use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
+use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, decimal, document, scalar};
 use crate::request::op_fields::{OpFields, OpSeed, Text, put_key};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
@@ -33,32 +34,46 @@ pub struct ReadDraft<'c> {
     pub query: ReadQuery,
 }
 
-/// Parses a body that consists of the two lists.
+/// Parses a body that consists of the two lists, and of what the rows must include.
 ///
 /// # Errors
 /// All errors, with their JSON pointers.
-pub fn read_query(text: &str, draft: ReadDraft<'_>) -> Result<ReadQuery, ProblemResponse> {
-    let mut body = Body { draft, errors: FieldErrors::default() };
+pub fn read_query(text: &str, draft: ReadDraft<'_>) -> Result<(ReadQuery, Freshness), ProblemResponse> {
+    let mut body = Body { draft, freshness: default_freshness(), errors: FieldErrors::default() };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
     if body.draft.query.is_empty() && body.errors.is_empty() {
         body.errors.add(Code::MissingField, "/read", "name at least one row in `read` or one range in `ranges`");
     }
-    if body.errors.is_empty() { Ok(body.draft.query) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+    if body.errors.is_empty() {
+        Ok((body.draft.query, body.freshness))
+    } else {
+        Err(ProblemResponse::of_errors(&body.errors))
+    }
 }
 
 struct Body<'c> {
     draft: ReadDraft<'c>,
+    freshness: Freshness,
     errors: FieldErrors,
 }
 
 impl<'de> Fields<'de> for Body<'_> {
     fn names(&self) -> &'static [&'static str] {
-        &["read", "ranges"]
+        &["read", "ranges", "session", "wait_ms", "consistency"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let list = if index == 0 { ReadList::Rows } else { ReadList::Ranges };
+        let list = match index {
+            0 => ReadList::Rows,
+            1 => ReadList::Ranges,
+            other => {
+                let Some(found) = scalar(map)?.given() else { return Ok(()) };
+                let field = [FreshnessField::Session, FreshnessField::WaitMs, FreshnessField::Consistency][other - 2];
+                freshness_field(field, found, at, &mut self.errors, &mut self.freshness);
+                return Ok(());
+            }
+        };
         let mut items = ReadItems { draft: &mut self.draft, list, errors: &mut self.errors };
         map.next_value_seed(ArraySeed { items: &mut items, at })?;
         Ok(())

@@ -40,6 +40,13 @@ impl ProblemResponse {
         self
     }
 
+    /// Returns whether it is about a store that does not exist, possibly among other errors.
+    #[must_use]
+    pub fn names_unknown_store(&self) -> bool {
+        let code = Code::UnknownStore.parts().0;
+        self.body.code == code || self.body.errors.iter().any(|error| error.code == code)
+    }
+
     /// Names the line of the body that this concerns.
     #[must_use]
     pub fn at_line(mut self, number: u64) -> Self {

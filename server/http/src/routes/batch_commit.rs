@@ -51,11 +51,17 @@ const ITEM_BYTES: usize = 1024;
 pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
     let (kind, bytes) = app.body(&parts, body, &[MediaType::Json, MediaType::NdJson]).await?;
-    let catalog = app.service.stores.catalog();
     let text = utf8(&bytes)?;
     let caller = caller(&parts);
     let is_document = kind == MediaType::Json;
-    let batch = if is_document { of_document(text, &catalog, &caller) } else { of_lines(text, &catalog, &caller) }?;
+    let parse = if is_document { of_document } else { of_lines };
+    let mut catalog = app.service.stores.catalog();
+    let mut batch = parse(text, &catalog, &caller)?;
+    // Another node may just have created it.
+    if batch.names_unknown_store() && app.catches_up().await? {
+        catalog = app.service.stores.catalog();
+        batch = parse(text, &catalog, &caller)?;
+    }
     let decided = if batch.txns.is_empty() {
         Vec::new()
     } else {
@@ -83,6 +89,10 @@ struct Batch {
 }
 
 impl Batch {
+    fn names_unknown_store(&self) -> bool {
+        self.items.iter().any(|(_, problem)| problem.as_ref().is_some_and(ProblemResponse::names_unknown_store))
+    }
+
     fn add(&mut self, parsed: ParsedCommit) {
         let id = parsed.txn.id;
         if parsed.errors.is_empty() {

@@ -7,14 +7,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{BeginRequest, BeginResponse, Problem};
-use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX, WAIT_MS_MAX};
+use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX};
 use tribunal_types::{Epoch, NamespaceId, StoreId, TxnId};
 
 use crate::app::{App, json_response, refuse};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
+use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
-use crate::request::query::session;
 use crate::request::read_body::{ReadDraft, ReadItems, ReadList};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
@@ -22,9 +22,6 @@ use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, session_token};
 use crate::routes::rows::write_read;
 use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
-
-/// Default time that a Begin with a session waits, milliseconds.
-const SESSION_WAIT_MS: u64 = 5_000;
 
 /// Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 ///
@@ -45,8 +42,8 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let (parts, body) = request.into_parts();
     let namespace = tenant(&parts);
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let catalog = app.service.stores.catalog();
-    let mut asked = read(utf8(&bytes)?, &catalog, namespace)?;
+    let text = utf8(&bytes)?;
+    let (mut asked, catalog) = app.known(|catalog| read(text, catalog, namespace)).await?;
     if asked.all_stores {
         // Nobody named these: one that was given up must not stand in the others' way.
         let given_up =
@@ -87,7 +84,7 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
         catalog,
         read: ReadDraft { catalog, namespace, store: None, query: ReadQuery::default() },
         asked: Asked {
-            begin: Begin { namespace, wait_ms: SESSION_WAIT_MS, ..Begin::default() },
+            begin: Begin { namespace, freshness: default_freshness(), ..Begin::default() },
             ttl_ms: None,
             all_stores: false,
         },
@@ -145,7 +142,7 @@ impl<'de> Fields<'de> for Body<'_> {
             return Ok(());
         }
         let Some(found) = scalar(map)?.given() else { return Ok(()) };
-        let errors = &mut self.errors;
+        let (errors, freshness) = (&mut self.errors, &mut self.asked.begin.freshness);
         match index {
             1 => {
                 if let Some(level) = found.text(at, errors)
@@ -155,26 +152,9 @@ impl<'de> Fields<'de> for Body<'_> {
                     errors.add(Code::UnknownValue, at, detail);
                 }
             }
-            2 => {
-                if let Some(token) = found.text(at, errors) {
-                    self.asked.begin.session = session(&token);
-                    if self.asked.begin.session.is_none() {
-                        errors.add(Code::BadSession, at, "must be a session token as a response returned it");
-                    }
-                }
-            }
-            3 => {
-                let max = u32::try_from(WAIT_MS_MAX).unwrap_or(u32::MAX);
-                self.asked.begin.wait_ms = found.small(max, at, errors).map_or(0, u64::from);
-            }
-            5 => match found.text(at, errors).as_deref() {
-                None | Some("session") => {}
-                Some("fresh") => self.asked.begin.fresh = true,
-                Some(other) => {
-                    let detail = format!("\"{}\" is not `session` or `fresh`", shown(other));
-                    errors.add(Code::UnknownValue, at, detail);
-                }
-            },
+            2 => freshness_field(FreshnessField::Session, found, at, errors, freshness),
+            3 => freshness_field(FreshnessField::WaitMs, found, at, errors, freshness),
+            5 => freshness_field(FreshnessField::Consistency, found, at, errors, freshness),
             _ => {
                 let max = u32::try_from(ID_WINDOW_MS).unwrap_or(u32::MAX);
                 let ttl_ms = found.small(max, at, errors).map(u64::from);

@@ -80,8 +80,7 @@ where
 {
     let id = path_txn_id(parts.uri.path())?;
     let (_, bytes) = app.body(parts, body, &[MediaType::Json]).await?;
-    let catalog = app.service.stores.catalog();
-    let parsed = parsed(parts, &bytes, id, &catalog)?;
+    let (parsed, catalog) = app.known(|catalog| parsed(parts, &bytes, id, catalog)).await?;
     let decided = app.service.txns.commit(parsed.txn, parsed.ack, lane).await.map_err(refuse(&catalog))?;
     Ok(decision_response(id, &decided, &catalog))
 }
@@ -130,8 +129,7 @@ pub async fn txn_validate(State(app): State<App>, request: Request) -> Result<Re
     let (parts, body) = request.into_parts();
     let id = path_txn_id(parts.uri.path())?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let catalog = app.service.stores.catalog();
-    let parsed = parsed(&parts, &bytes, id, &catalog)?;
+    let (parsed, catalog) = app.known(|catalog| parsed(&parts, &bytes, id, catalog)).await?;
     let verdict = match app.service.txns.validate(parsed.txn).await.map_err(refuse(&catalog))? {
         DryRun::Known(decided) => return Ok(decision_response(id, &decided, &catalog)),
         DryRun::Judged(verdict) => verdict,

@@ -266,6 +266,12 @@ impl CommitStream {
                     self.bytes += bytes;
                     intake.add(parsed, bytes);
                 }
+                // Another node may just have created it.
+                Err(refusal) if refusal.problem.names_unknown_store() && self.app.service.node.may_lag() => {
+                    self.commits += 1;
+                    self.bytes += bytes;
+                    self.undecided.push(self.port.submit_long(line, permit));
+                }
                 Err(refusal) => {
                     refused(out, refusal.id, &refusal.problem);
                     out.end_line();

@@ -46,11 +46,14 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     let (parts, body) = request.into_parts();
     let name = consumer_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let catalog = app.service.stores.catalog();
-    let mut body = OffsetBody { store: None, lsn: None, log: None, errors: FieldErrors::default() };
-    document(utf8(&bytes)?, ObjectSeed { fields: &mut body, at: Path::Root })
-        .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
-    let (store, lsn, log) = body.checked(&catalog, tenant(&parts))?;
+    let text = utf8(&bytes)?;
+    let read = |catalog: &Catalog| {
+        let mut body = OffsetBody { store: None, lsn: None, log: None, errors: FieldErrors::default() };
+        document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+            .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+        body.checked(catalog, tenant(&parts))
+    };
+    let ((store, lsn, log), catalog) = app.known(read).await?;
     let set = app.service.log.set_offset(tenant(&parts), name, store, lsn, log).await;
     let status =
         set.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), store_name(&catalog, store)))?;
@@ -109,11 +112,13 @@ pub async fn list_consumers(State(app): State<App>, request: Request) -> Result<
 )]
 pub async fn delete_consumer(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let mut query = Query::new(parts.uri.query(), &["store"]);
-    let name = query.noted(consumer_name(&parts));
-    let store = query.bytes("store").is_some().then(|| query.store(&catalog, tenant(&parts)));
-    query.finish()?;
+    let named = |catalog: &Catalog| {
+        let mut query = Query::new(parts.uri.query(), &["store"]);
+        let name = query.noted(consumer_name(&parts));
+        let store = query.bytes("store").is_some().then(|| query.store(catalog, tenant(&parts)));
+        query.finish().map(|()| (name, store))
+    };
+    let ((name, store), catalog) = app.known(named).await?;
     if app.service.log.forget_consumer(tenant(&parts), name, store).await.map_err(refuse(&catalog))? {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;

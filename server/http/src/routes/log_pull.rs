@@ -68,22 +68,24 @@ const LAST_EVENT_ID: &str = "last-event-id";
 )]
 pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
     let form = accepted(&parts.headers, &[Form::Json, Form::NdJson, Form::Events])?;
-    let mut query = Query::new(parts.uri.query(), &["store", "after", "log", "limit", "wait_ms", "heartbeat_ms"]);
-    let limit = query.bytes("limit").is_some().then(|| query.limit(LIMIT_DEFAULT, LOG_PAGE_RECORDS_MAX));
-    let idle = query.bytes("wait_ms").is_some().then(|| query.wait_ms());
-    let heartbeat = heartbeat(&mut query, app.options.heartbeat);
-    let asked = LogQuery {
-        store: query.store(&catalog, tenant(&parts)),
-        after: Lsn(query.number("after", 0, u64::MAX)),
-        log: query.log(),
-        limit: limit.unwrap_or(LIMIT_DEFAULT),
-        bytes_max: PAGE_BYTES_MAX,
-        wait_ms: idle.unwrap_or(0),
+    let read = |catalog: &Catalog| {
+        let mut query = Query::new(parts.uri.query(), &["store", "after", "log", "limit", "wait_ms", "heartbeat_ms"]);
+        let limit = query.bytes("limit").is_some().then(|| query.limit(LIMIT_DEFAULT, LOG_PAGE_RECORDS_MAX));
+        let idle = query.bytes("wait_ms").is_some().then(|| query.wait_ms());
+        let heartbeat = heartbeat(&mut query, app.options.heartbeat);
+        let asked = LogQuery {
+            store: query.store(catalog, tenant(&parts)),
+            after: Lsn(query.number("after", 0, u64::MAX)),
+            log: query.log(),
+            limit: limit.unwrap_or(LIMIT_DEFAULT),
+            bytes_max: PAGE_BYTES_MAX,
+            wait_ms: idle.unwrap_or(0),
+        };
+        let last_event = if form == Form::Events { last_event_id(&parts, &mut query) } else { None };
+        query.finish().map(|()| (asked, limit, idle, heartbeat, last_event))
     };
-    let last_event = if form == Form::Events { last_event_id(&parts, &mut query) } else { None };
-    query.finish()?;
+    let ((asked, limit, idle, heartbeat, last_event), catalog) = app.known(read).await?;
     let name = store_name(&catalog, asked.store).to_owned();
     if form != Form::Json {
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };

@@ -15,7 +15,7 @@ use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX, ReadDraft, read_query}
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, store_name};
-use tribunal_service::{Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
+use tribunal_service::{Catalog, Freshness, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
 
 /// Reads one row of an embedded store.
 ///
@@ -37,8 +37,7 @@ use tribunal_service::{Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQ
 )]
 pub async fn get_row(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     let key = segments_from(parts.uri.path(), 4).into_owned();
     if key.len() > KEY_BYTES_MAX {
         let detail = format!("the key has {} bytes, {KEY_BYTES_MAX} is the limit", key.len());
@@ -46,7 +45,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     }
     let row = RowQuery { store: spec.id, key: key.clone(), known: None };
     let query = ReadQuery { rows: vec![row], ranges: Vec::new() };
-    let answer = app.service.stores.read(query).await.map_err(refuse(&catalog))?;
+    let answer = app.service.stores.read(query, Freshness::default()).await.map_err(refuse(&catalog))?;
     let Some(RowState::Found { value, version }) = answer.rows.into_iter().next() else {
         let mut problem = ProblemResponse::new(StatusCode::NOT_FOUND, "row_missing", "there is no such row");
         problem.body.applied = Some(answer.applied.to_string());
@@ -75,21 +74,23 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
 )]
 pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
-    let spec = query.noted(path_store(parts.uri.path(), &catalog, tenant(&parts)));
-    let asked = RowsQuery {
-        store: spec.id,
-        start: query.key("start"),
-        end: query.key("end"),
-        limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
+    let asked = |catalog: &Catalog| {
+        let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
+        let spec = query.noted(path_store(parts.uri.path(), catalog, tenant(&parts)));
+        let asked = RowsQuery {
+            store: spec.id,
+            start: query.key("start"),
+            end: query.key("end"),
+            limit: query.limit(LIMIT_DEFAULT, LIMIT_MAX),
+        };
+        if !asked.end.is_empty() && asked.start >= asked.end {
+            query.error(Code::EmptyRange, "end", "must be after start");
+        }
+        query.finish().map(|()| asked)
     };
-    if !asked.end.is_empty() && asked.start >= asked.end {
-        query.error(Code::EmptyRange, "end", "must be after start");
-    }
-    query.finish()?;
+    let (asked, catalog) = app.known(asked).await?;
     let query = ReadQuery { rows: Vec::new(), ranges: vec![asked] };
-    let answer = app.service.stores.read(query).await.map_err(refuse(&catalog))?;
+    let answer = app.service.stores.read(query, Freshness::default()).await.map_err(refuse(&catalog))?;
     let range = answer.ranges.into_iter().next().unwrap_or_default();
     let bytes: usize = range.rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum();
     let mut json = JsonWriter::with_capacity(64 + bytes);
@@ -106,7 +107,8 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
     Ok(json_response(StatusCode::OK, json.finish()))
 }
 
-/// Reads rows and ranges of an embedded store, all at the same epoch.
+/// Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that this node has
+/// acknowledged before the request, and with `session` or `consistency` what others have.
 ///
 /// If a row names a `version` that is still current, the response has `unchanged` instead of the value, so a cache can be
 /// revalidated with one request. The returned versions can be passed to a commit in its `reads`.
@@ -119,18 +121,21 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The store is not embedded, or the rows exceed 8 MiB", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The store lags", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The rows cannot be read now", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let catalog = app.service.stores.catalog();
     let namespace = tenant(&parts);
-    let spec = path_store(parts.uri.path(), &catalog, namespace)?;
+    let (spec, _) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let draft = ReadDraft { catalog: &catalog, namespace, store: Some(spec.id), query: ReadQuery::default() };
-    let query = read_query(utf8(&bytes)?, draft)?;
-    let answer = app.service.stores.read(query.clone()).await.map_err(refuse(&catalog))?;
+    let text = utf8(&bytes)?;
+    let read = |catalog: &Catalog| {
+        read_query(text, ReadDraft { catalog, namespace, store: Some(spec.id), query: ReadQuery::default() })
+    };
+    let ((query, freshness), catalog) = app.known(read).await?;
+    let answer = app.service.stores.read(query.clone(), freshness).await.map_err(refuse(&catalog))?;
     let mut json = JsonWriter::with_capacity(64 + 64 * query.rows.len());
     json.open(b'{');
     json.decimal_field("applied", answer.applied.0);

@@ -97,6 +97,7 @@ async fn of_service(service: &Service) -> Result<Stats, ProblemResponse> {
     let per_s = |count: u64| count as f64 / seconds(stats.window_ms);
     let counted = counted(stats.window_ms, stats.committed, stats.aborts);
     Ok(Stats {
+        node: stats.node.map(|node| node.0),
         uptime_ms: stats.uptime_ms.to_string(),
         epoch: Some(stats.epoch.to_string()),
         epochs_per_s: Some(per_s(stats.epochs)),

@@ -2,7 +2,6 @@
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::Response;
 use serde::de::MapAccess;
 use tribunal_api::{AttachRequest, Problem, SkipList, SkipRequest as WireSkip, SkippedRecord, StoreInfo};
@@ -10,10 +9,9 @@ use tribunal_types::{Lsn, StoreSpec};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
-use crate::request::caller::{client_name, tenant};
+use crate::request::caller::client_name;
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
-use crate::request::query::path_store;
-use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
+use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
@@ -31,8 +29,7 @@ use tribunal_service::SkipRequest;
 )]
 pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let spec = store_of(&app, &parts)?;
-    let catalog = app.service.stores.catalog();
+    let (spec, catalog) = app.known_store(&parts).await?;
     app.service.stores.resume_push(spec.id).await.map_err(refuse(&catalog))?;
     standing(&app, &spec)
 }
@@ -53,7 +50,7 @@ pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Res
 )]
 pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let spec = store_of(&app, &parts)?;
+    let (spec, _) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let Some(lsn) = position(utf8(&bytes)?, "lsn")? else {
         return Err(ProblemResponse::of_error(Code::MissingField, "/lsn", "names the record that the push stopped at"));
@@ -76,7 +73,7 @@ pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Res
 )]
 pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let spec = store_of(&app, &parts)?;
+    let (spec, _) = app.known_store(&parts).await?;
     let skips = app.service.stores.skips(spec.id).into_iter().map(|skip| SkippedRecord {
         lsn: skip.lsn.to_string(),
         at_ms: skip.at_ms.to_string(),
@@ -103,16 +100,12 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
 )]
 pub async fn attach_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let spec = store_of(&app, &parts)?;
+    let (spec, _) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let loaded = position(utf8(&bytes)?, "loaded_lsn")?;
     let catalog = app.service.stores.catalog();
     app.service.stores.attach_push(spec.id, loaded).await.map_err(refuse(&catalog))?;
     standing(&app, &spec)
-}
-
-fn store_of(app: &App, parts: &Parts) -> Result<std::sync::Arc<StoreSpec>, FieldError> {
-    path_store(parts.uri.path(), &app.service.stores.catalog(), tenant(parts))
 }
 
 fn standing(app: &App, spec: &StoreSpec) -> Result<Response, ProblemResponse> {

@@ -9,9 +9,7 @@ use futures_util::stream::unfold;
 use tribunal_api::Problem;
 
 use crate::app::{App, refuse};
-use crate::request::caller::tenant;
 use crate::request::content_negotiation::{Form, accepted};
-use crate::request::query::path_store;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::JsonWriter;
 use crate::routes::log_stream::streamed;
@@ -39,8 +37,7 @@ use tribunal_service::{StateRows, StoreState};
 pub async fn get_state(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
     let form = accepted(&parts.headers, &[Form::NdJson])?;
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     let image = app.service.log.state(spec.id).await.map_err(refuse(&catalog))?;
     let (kind, lsn, detail, rows) = match image {
         StoreState::Rows { lsn, rows } => {

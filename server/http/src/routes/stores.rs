@@ -17,11 +17,11 @@ use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, depth_within_limit, document, scalar};
-use crate::request::query::{Query, path_store, path_store_name};
+use crate::request::query::{Query, path_store_name};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
-use tribunal_service::{PushState, Service, ServiceError};
+use tribunal_service::{Catalog, PushState, Service, ServiceError};
 
 /// Bytes of an adaptor's configuration.
 const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
@@ -73,8 +73,7 @@ pub async fn put_store(State(app): State<App>, request: Request) -> Result<Respo
 )]
 pub async fn get_store(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     Ok(wire_response(StatusCode::OK, &info(&app.service, &spec).map_err(refuse(&catalog))?))
 }
 
@@ -105,10 +104,12 @@ pub async fn list_stores(State(app): State<App>, request: Request) -> Result<Res
 )]
 pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let mut query = Query::new(parts.uri.query(), &["store"]);
-    let store = query.store(&catalog, tenant(&parts));
-    query.finish()?;
+    let named = |catalog: &Catalog| {
+        let mut query = Query::new(parts.uri.query(), &["store"]);
+        let store = query.store(catalog, tenant(&parts));
+        query.finish().map(|()| store)
+    };
+    let (store, catalog) = app.known(named).await?;
     let watermarks = app.service.stores.watermarks(store).map_err(refuse(&catalog))?;
     let wire = Snapshot {
         store: crate::response::response_json::store_name(&catalog, store).to_owned(),

@@ -116,7 +116,7 @@ impl Port {
         results
     }
 
-    /// Submits a line that takes long to parse. `permit` is for its bytes, until it is decided.
+    /// Submits a line that takes long to parse, or whose store is unknown here. `permit` is for its bytes, until it is decided.
     pub fn submit_long(&self, line: Line, permit: Option<Permit>) -> Submission {
         let (number, bytes) = (line.number, line.bytes.len());
         let id = Arc::new(OnceLock::new());
@@ -134,7 +134,19 @@ impl Port {
 
     /// Parses a line and commits it; tells its id in between.
     async fn decide_long(self, line: Line, permit: Option<Permit>, id_cell: Arc<OnceLock<TxnId>>) -> StreamAnswer {
-        let parsed = self.parse(&line);
+        let mut parsed = self.parse(&line);
+        if let Err(refusal) = &mut parsed
+            && refusal.problem.names_unknown_store()
+            && self.service.node.may_lag()
+        {
+            match self.service.node.catch_up().await {
+                Ok(()) => parsed = self.parse(&line),
+                Err(error) => {
+                    let problem = ProblemResponse::of_service(error, &self.service.stores.catalog());
+                    refusal.problem = problem.at_line(line.number);
+                }
+            }
+        }
         drop(line);
         let item = match parsed {
             Err(refused) => (refused.id, Err(refused.problem)),

@@ -14,7 +14,6 @@ use crate::binary::BASE64;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
-use crate::request::query::path_store;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::Catalog;
@@ -37,9 +36,8 @@ use tribunal_service::Catalog;
 )]
 pub async fn import_versions(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let catalog = app.service.stores.catalog();
     let namespace = tenant(&parts);
-    let spec = path_store(parts.uri.path(), &catalog, namespace)?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::NdJson, MediaType::Bytes]).await?;
     let versions = read(utf8(&bytes)?, &spec, &catalog)?;
     let accepted = if versions.is_empty() {

@@ -10,9 +10,7 @@ use tribunal_types::{Lsn, RecordBatch, StoreSpec};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
-use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
-use crate::request::query::path_store;
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
@@ -51,8 +49,7 @@ const TIMEOUT_MS: (std::ops::RangeInclusive<u32>, u32) = (100..=60_000, 10_000);
 )]
 pub async fn put_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let registration = registration(utf8(&bytes)?)?;
     let answer = app.service.log.register_webhook(spec.id, registration).await;
@@ -72,8 +69,7 @@ pub async fn put_push(State(app): State<App>, request: Request) -> Result<Respon
 )]
 pub async fn get_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, _) = app.known_store(&parts).await?;
     let status = app.service.log.webhook(spec.id).ok_or_else(unregistered)?;
     Ok(wire_response(StatusCode::OK, &wire(&spec, status)))
 }
@@ -90,8 +86,7 @@ pub async fn get_push(State(app): State<App>, request: Request) -> Result<Respon
 )]
 pub async fn delete_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
-    let catalog = app.service.stores.catalog();
-    let spec = path_store(parts.uri.path(), &catalog, tenant(&parts))?;
+    let (spec, catalog) = app.known_store(&parts).await?;
     if !app.service.log.remove_webhook(spec.id).await.map_err(refuse(&catalog))? {
         return Err(unregistered());
     }

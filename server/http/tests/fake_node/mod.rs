@@ -54,6 +54,18 @@ pub struct FakeNode {
     /// Set when the node stops.
     pub stops: watch::Sender<bool>,
     begun: AtomicUsize,
+    /// What other nodes have created, which this one learns when it catches up; `None` if it runs alone.
+    pub others: Mutex<Option<Others>>,
+}
+
+/// What other nodes of a cluster have created.
+pub struct Others {
+    /// Whether the node can catch up.
+    pub reachable: bool,
+    /// Name of a store.
+    pub store: &'static str,
+    /// A token, and whom it lets in.
+    pub key: (&'static str, Arc<Principal>),
 }
 
 fn spec(id: StoreId, name: &str) -> StoreSpec {
@@ -182,7 +194,7 @@ impl StateRows for Pages {
 impl TxnApi for FakeNode {
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun> {
         let epoch = Epoch(self.state.lock().unwrap().epoch);
-        if begin.session.is_some_and(|session| session.0 > epoch) {
+        if begin.freshness.session.is_some_and(|session| session.0 > epoch) {
             return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
         }
         let snapshots = begin.stores.iter().map(|store| StoreSnapshot { store: *store, at: epoch }).collect();
@@ -312,13 +324,16 @@ impl StoreApi for FakeNode {
         soon(self.fail_next.lock().unwrap().take().map_or(Ok(()), Err))
     }
 
-    fn read(&self, query: ReadQuery) -> ServiceFuture<'_, ReadAnswer> {
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> ServiceFuture<'_, ReadAnswer> {
         if query.stores().contains(&ORDERS) {
             let detail = "this store is not embedded".to_owned();
             let pointer = String::new();
             return soon(Err(ServiceError::ClientMistake { code: "not_embedded", pointer, detail }));
         }
         let state = self.state.lock().unwrap();
+        if freshness.session.is_some_and(|session| session.0 > Epoch(state.epoch)) {
+            return soon(Err(ServiceError::StoreLagging { store: query.stores()[0], retry_after_ms: 1500 }));
+        }
         let row = |asked: &RowQuery| match state.rows.get(&asked.key) {
             None => RowState::Absent,
             Some((_, version)) if asked.known == Some(*version) => RowState::Unchanged(*version),
@@ -483,7 +498,7 @@ impl LogApi for FakeNode {
 impl KeyApi for FakeNode {
     fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
         let principal = self.principals.lock().unwrap().get(token).cloned();
-        principal.ok_or_else(|| Unauthenticated::new("nobody knows this key"))
+        principal.ok_or_else(|| Unauthenticated::unknown("nobody knows this key"))
     }
 
     fn create_key(&self, key: NewKey) -> ServiceFuture<'_, (ApiKey, String)> {
@@ -553,6 +568,31 @@ impl NodeApi for FakeNode {
         let nodes = vec![NodeView { node: NodeId(7), connected: true, ..NodeView::default() }];
         let push = PushView { namespace: "default".into(), store: "kv".into(), node: Some(NodeId(7)) };
         ClusterView { node: NodeId(7), takes_commits: true, nodes, pushes: vec![push], ..ClusterView::default() }
+    }
+
+    fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
+        (epoch == Epoch(7)).then_some(Digest(0xabc))
+    }
+
+    fn may_lag(&self) -> bool {
+        self.others.lock().unwrap().is_some()
+    }
+
+    fn catch_up(&self) -> ServiceFuture<'_, ()> {
+        match &*self.others.lock().unwrap() {
+            Some(Others { reachable: false, .. }) => {
+                soon(Err(ServiceError::Unavailable { detail: "no majority".to_owned() }))
+            }
+            Some(Others { store, key: (token, principal), .. }) => {
+                let mut state = self.state.lock().unwrap();
+                if state.specs.iter().all(|spec| spec.name != *store) {
+                    state.specs.push(spec(StoreId(77), store));
+                }
+                self.principals.lock().unwrap().insert((*token).to_owned(), Arc::clone(principal));
+                soon(Ok(()))
+            }
+            None => soon(Ok(())),
+        }
     }
 
     fn identity(&self) -> VersionInfo {

@@ -102,9 +102,16 @@ impl Access {
         }
         match &self.jwt {
             Some(jwt) if token.split('.').count() == 3 => {
-                jwt.check(token, |name| keys.namespace(name)).map_err(Unauthenticated::new)
+                let mut is_unknown = false;
+                let namespace = |name: &str| {
+                    let number = keys.namespace(name);
+                    is_unknown = number.is_none();
+                    number
+                };
+                let checked = jwt.check(token, namespace);
+                checked.map_err(|detail| Unauthenticated { is_unknown, ..Unauthenticated::new(detail) })
             }
-            _ => Err(Unauthenticated::new("this key is unknown or was revoked")),
+            _ => Err(Unauthenticated::unknown("this key is unknown or was revoked")),
         }
     }
 

@@ -12,6 +12,7 @@ use tribunal_peer::{Identity, Lane, PeerEvents, PeerSettings, Peers, Received, S
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::cluster::view::View;
 use crate::commit::message::Message;
 use crate::stores::push_states;
 use crate::stores::pushes::Pushes;
@@ -25,20 +26,21 @@ pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Hands what peers send to the sequencer.
-struct ToSequencer(Sender<Message>);
+struct ToSequencer {
+    messages: Sender<Message>,
+    view: Arc<View>,
+}
 
 impl PeerEvents for ToSequencer {
     fn received(&self, received: Received) {
         match Frame::decode(&received.frame) {
-            Ok(frame) => drop(self.0.send(Message::Peer(received, Box::new(frame)))),
-            Err(malformed) => {
-                tracing::warn!(from = received.from.0, %malformed, "a frame was dropped: do both nodes run the same version?");
-            }
+            Ok(frame) => drop(self.messages.send(Message::Peer(received, Box::new(frame)))),
+            Err(malformed) => self.view.refused.note(received.from, &malformed),
         }
     }
 
     fn unreachable(&self, peer: NodeId) {
-        let _ = self.0.send(Message::Unreachable(peer));
+        let _ = self.messages.send(Message::Unreachable(peer));
     }
 }
 
@@ -52,6 +54,7 @@ pub fn start(
     identity: Identity,
     runtime: &Handle,
     messages: &Sender<Message>,
+    view: &Arc<View>,
 ) -> Result<Arc<Peers>, String> {
     let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
     let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
@@ -63,7 +66,8 @@ pub fn start(
         queue_bytes_max: QUEUE_BYTES_MAX,
         silent_after: SILENT_AFTER,
     };
-    Peers::start(settings, identity, listener, runtime, Arc::new(ToSequencer(messages.clone()))).map(Arc::new)
+    let events = ToSequencer { messages: messages.clone(), view: Arc::clone(view) };
+    Peers::start(settings, identity, listener, runtime, Arc::new(events)).map(Arc::new)
 }
 
 /// Sends a frame to another node. What is lost is sent again by those who need it.

@@ -1,8 +1,11 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
+pub mod catch_up;
 pub mod first_start;
 pub mod group_logs;
 pub mod links;
 pub mod membership;
+pub mod obstacle;
 pub mod recovery;
+pub mod refused_frames;
 pub mod view;

@@ -1,48 +1,98 @@
 //! What the sequencer tells of the cluster to those who ask: who leads what, and how far this node has decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
 use tribunal_peer::Peers;
 use tribunal_service::{ClusterView, NodeView};
-use tribunal_types::{Digest, Epoch, GroupId, NodeId};
+use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
 
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::NodeMember;
+use crate::cluster::refused_frames::RefusedFrames;
 
-/// What the sequencer knows; it changes seldom.
+/// Epochs after which the digest is kept.
+const DIGESTS_KEPT: usize = 1024;
+
+/// What the sequencer knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     /// The node takes transactions.
     pub takes_commits: bool,
     /// Leader of each group that has one.
     pub leaders: BTreeMap<GroupId, NodeId>,
+    /// Groups that the node leads in a term that has begun, that of changes of configuration included.
+    pub led: usize,
+    /// Elections that it has noticed since it started.
+    pub elections: u64,
+    /// Last entry of the control log that it has received.
+    pub control: ControlIndex,
+    /// Last epoch that the log of each group covers.
+    pub covered: BTreeMap<GroupId, Epoch>,
+    /// How many entries of the groups that it leads each other node lags.
+    pub lags: BTreeMap<NodeId, u64>,
 }
 
 /// The state of a cluster, as this node sees it.
 #[derive(Default)]
 pub struct View {
     roles: RwLock<Roles>,
-    decided: RwLock<(Epoch, Digest)>,
+    /// Digests after the last epochs with a transaction, ascending.
+    decided: RwLock<VecDeque<(Epoch, Digest)>>,
+    /// Frames of other nodes that were refused.
+    pub refused: RefusedFrames,
 }
 
 impl View {
-    /// Notes how far the node has decided.
+    /// Notes how far the node has decided. Must be called after every epoch with a transaction.
     pub fn decided(&self, epoch: Epoch, digest: Digest) {
-        *self.decided.write() = (epoch, digest);
+        let mut decided = self.decided.write();
+        if decided.back().is_some_and(|(last, _)| *last >= epoch) {
+            return;
+        }
+        if decided.len() == DIGESTS_KEPT {
+            decided.pop_front();
+        }
+        decided.push_back((epoch, digest));
+    }
+
+    /// Returns the digest of all outcomes up to an epoch, if it is one of the last ones.
+    #[must_use]
+    pub fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
+        let decided = self.decided.read();
+        if decided.back().is_none_or(|(last, _)| *last < epoch) {
+            return None;
+        }
+        let after = decided.partition_point(|(known, _)| *known <= epoch);
+        after.checked_sub(1).map(|at| decided[at].1)
     }
 
     /// Notes who leads what.
     pub fn follow(&self, member: &NodeMember) {
-        let groups = member.replica().epochs().groups().map(|(group, _)| group);
-        let leaders = [GroupId::CONTROL].into_iter().chain(groups);
+        let covered: BTreeMap<GroupId, Epoch> =
+            member.replica().epochs().groups().map(|(group, next)| (group, next.prev())).collect();
+        let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
-        let roles = Roles { takes_commits: member.takes_commits(), leaders };
+        let roles = Roles {
+            takes_commits: member.takes_commits(),
+            leaders,
+            led: member.led().count(),
+            elections: member.elections(),
+            control: member.control(),
+            covered,
+            lags: member.lags(),
+        };
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
+    }
+
+    /// Returns what the sequencer knows.
+    #[must_use]
+    pub fn roles(&self) -> Roles {
+        self.roles.read().clone()
     }
 
     /// Returns whether a member takes transactions.
@@ -62,13 +112,13 @@ pub struct Joined {
 
 /// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
-    let (epoch, digest) = *view.decided.read();
+    let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
     let Some(Joined { membership, peers }) = joined else {
         let (node, led_by) = (group.node, Some(group.node));
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders } = view.roles.read().clone();
+    let Roles { takes_commits, leaders, control, .. } = view.roles();
     let status = peers.status();
     let nodes = membership.nodes.iter().map(|(node, address)| {
         let peer = status.peers.get(node);
@@ -89,8 +139,28 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         takes_commits,
         epoch,
         digest,
+        control,
         control_leader: leaders.get(&GroupId::CONTROL).copied(),
         nodes: nodes.collect(),
         pushes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_of_the_last_epochs_are_known() {
+        let view = View::default();
+        assert_eq!(view.digest_at(Epoch(0)), None);
+        for epoch in [4, 7, 7, 9] {
+            view.decided(Epoch(epoch), Digest(100 + epoch));
+        }
+        let at = |epoch| view.digest_at(Epoch(epoch)).map(|digest| digest.0);
+        // Epochs without a transaction change nothing; what was before the first one that is kept is not known.
+        assert_eq!([3, 4, 6, 7, 8, 9, 10].map(at), [None, Some(104), Some(104), Some(107), Some(107), Some(109), None]);
+        (0..DIGESTS_KEPT as u64).for_each(|n| view.decided(Epoch(10 + n), Digest(n)));
+        assert_eq!((at(9), at(10)), (None, Some(0)));
     }
 }

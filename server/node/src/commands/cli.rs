@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use tribunal_client::{Client, ClientOptions, Error};
@@ -111,12 +112,22 @@ pub enum ClusterCommand {
     Up(ClusterUp),
     /// Write the certificates, the secret and the configurations of a cluster on machines of its own.
     Certificates(ClusterCertificates),
-    /// Show the nodes of a cluster: who is connected, who leads whose log, how far each has decided.
-    Status {
-        /// Any node.
-        #[command(flatten)]
-        target: Target,
-    },
+    /// Ask all nodes of a cluster how they are, and compare what they have decided.
+    ///
+    /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
+    /// can be asked.
+    Status(ClusterStatus),
+}
+
+/// Flags of `tribunal cluster status`.
+#[derive(Debug, Args)]
+pub struct ClusterStatus {
+    /// The nodes: their URLs, with commas between them.
+    #[command(flatten)]
+    pub target: Target,
+    /// Time that each node has to answer, milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    pub timeout_ms: u64,
 }
 
 /// Flags of `tribunal cluster up`.
@@ -223,7 +234,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 /// The service to call.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// Address of the service.
+    /// Address of the service; those of several nodes have commas between them.
     #[arg(long, env = "TRIBUNAL_URL", default_value = DEFAULT_URL)]
     pub url: String,
     /// File with the API key; the default is the variable `TRIBUNAL_API_KEY`.
@@ -248,6 +259,18 @@ impl Target {
         let api_key = self.api_key().map_err(Error::Misuse)?;
         let ca_file = self.ca_file.clone().or_else(|| ClientOptions::from_env().ca_file);
         Client::with_options(&self.url, ClientOptions { api_key, ca_file, ..ClientOptions::default() })
+    }
+
+    /// Makes a client of each node, whose requests end after `timeout`, and returns them with their URLs.
+    ///
+    /// # Errors
+    /// If the key cannot be read, or a URL is none.
+    pub fn clients(&self, timeout: Duration) -> Result<Vec<(String, Client)>, Error> {
+        let api_key = self.api_key().map_err(Error::Misuse)?;
+        let ca_file = self.ca_file.clone().or_else(|| ClientOptions::from_env().ca_file);
+        let options = ClientOptions { api_key, ca_file, timeout, ..ClientOptions::default() };
+        let urls = self.url.split(',').map(str::trim).filter(|url| !url.is_empty());
+        urls.map(|url| Ok((url.to_owned(), Client::with_options(url, options.clone())?))).collect()
     }
 
     /// Returns the flags that select the same service and key in another command, each with a space before it.

@@ -1,56 +1,339 @@
-//! `tribunal cluster status`: the nodes of a cluster, as one of them sees them.
+//! `tribunal cluster status`: asks all nodes that it is given, and tells whether all is well.
 
-use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::commands::cli::Target;
+use serde::Serialize;
+use tribunal_api::{ClusterInfo, ClusterPush};
+use tribunal_client::{Client, Epoch, Error};
+
+use crate::commands::cli::ClusterStatus;
 use crate::commands::output::out;
-use crate::commands::store::block_on;
+use crate::commands::store::{block_on, refusal};
 
-/// Prints the nodes.
-///
-/// # Errors
-/// If the service cannot be reached.
-pub fn run(target: &Target) -> Result<(), String> {
-    let info = block_on(async { target.client()?.cluster().await })?;
-    if target.json {
-        out!("{}", serde_json::to_string(&info).map_err(|error| error.to_string())?);
-        return Ok(());
-    }
-    let ClusterInfo { name, node, takes_commits, epoch, digest, control_leader, nodes, pushes } = info;
-    match name {
-        Some(name) => out!("cluster {name}, as node {node} sees it"),
-        None => out!("node {node} runs alone"),
-    }
-    out!("decided up to epoch {epoch}, digest {digest}");
-    if !takes_commits {
-        out!("node {node} takes no transactions: it does not reach a majority, or does not lead its own log");
-    }
-    if let Some(leader) = control_leader {
-        out!("changes of configuration go through node {leader}");
-    }
-    out!("\n{:>5}  {:<24} {:<14} {:<10} last message", "node", "address", "connection", "log led by");
-    nodes.iter().for_each(|other| tell(node, other));
-    if !pushes.is_empty() {
-        out!("\n{:<24} {:<24} pushed by", "store", "namespace");
-    }
-    for ClusterPush { namespace, store, node } in pushes {
-        let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
-        out!("{store:<24} {namespace:<24} {node}");
-    }
-    Ok(())
+/// A node that was asked.
+struct Asked {
+    url: String,
+    answer: Result<ClusterInfo, String>,
+    /// Its digest as of the epoch that all have decided.
+    digest: Option<String>,
 }
 
-fn tell(asked: u16, node: &ClusterNode) {
-    let ClusterNode { node, address, connected, silent_ms, led_by, problem } = node;
-    let connection = match (*node == asked, connected) {
-        (true, _) => "itself",
-        (false, true) => "connected",
-        (false, false) => "not connected",
-    };
-    let led_by = led_by.map_or_else(|| "nobody".to_owned(), |leader| format!("node {leader}"));
-    let silent = silent_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms ago"));
-    out!("{node:>5}  {:<24} {connection:<14} {led_by:<10} {silent}", address.as_deref().unwrap_or("-"));
-    if let Some(problem) = problem {
-        out!("       {problem}");
+/// Prints the state of a cluster. The exit code is 0 if all nodes are well, and 2 if not.
+///
+/// # Errors
+/// If nothing can be asked.
+pub fn run(flags: &ClusterStatus) -> Result<ExitCode, String> {
+    let timeout = Duration::from_millis(flags.timeout_ms);
+    let clients = flags.target.clients(timeout).map_err(|error| error.to_string())?;
+    let report = Report::of(&block_on(async { Ok(ask_all(&clients, timeout).await) })?);
+    if flags.target.json {
+        out!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
+    } else {
+        report.print();
+    }
+    Ok(if report.well { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+/// Asks all nodes at the same time, and then for their digests as of an epoch that all of them have decided.
+async fn ask_all(clients: &[(String, Client)], timeout: Duration) -> Vec<Asked> {
+    let answers = join_all(clients, timeout, |client| async move { client.cluster().await }).await;
+    let epochs = answers.iter().flatten().filter_map(|info| info.epoch.parse().ok());
+    let common = Epoch(epochs.min().unwrap_or_default());
+    let at_common = join_all(clients, timeout, |client| async move { client.cluster_at(common).await }).await;
+    let digests = at_common.into_iter().map(|info| info.ok().and_then(|info| info.digest_at));
+    let nodes = clients.iter().zip(answers).zip(digests);
+    nodes.map(|(((url, _), answer), digest)| Asked { url: url.clone(), answer, digest }).collect()
+}
+
+async fn join_all<F>(
+    clients: &[(String, Client)],
+    timeout: Duration,
+    ask: impl Fn(Client) -> F,
+) -> Vec<Result<ClusterInfo, String>>
+where
+    F: Future<Output = Result<ClusterInfo, Error>> + Send + 'static,
+{
+    let asked: Vec<_> =
+        clients.iter().map(|(_, client)| tokio::spawn(tokio::time::timeout(timeout, ask(client.clone())))).collect();
+    let mut answers = Vec::with_capacity(asked.len());
+    for answer in asked {
+        answers.push(match answer.await {
+            Ok(Ok(Ok(info))) => Ok(info),
+            Ok(Ok(Err(Error::ClientMistake(problem)))) => Err(refusal(&problem)),
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(_)) => Err(format!("no answer within {} ms", timeout.as_millis())),
+            Err(failed) => Err(failed.to_string()),
+        });
+    }
+    answers
+}
+
+/// What is told of a cluster.
+#[derive(Serialize)]
+struct Report {
+    /// Every node was asked and answers, none has a problem, and all have decided the same.
+    well: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    /// The last epoch that all nodes that answer have decided.
+    epoch: String,
+    /// `equal`, `differ`, or `unknown` if a digest is missing.
+    digests: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control_leader: Option<u16>,
+    nodes: Vec<Row>,
+    /// Which node pushes to each storage outside of the nodes.
+    pushes: Vec<ClusterPush>,
+    /// What is not well, for people.
+    problems: Vec<String>,
+}
+
+/// What is told of a node.
+#[derive(Default, Serialize)]
+struct Row {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    answers: bool,
+    ready: bool,
+    takes_commits: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<String>,
+    /// Epochs that it lags the furthest node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control_index: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    /// The nodes whose logs it leads.
+    leads: Vec<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+impl Report {
+    fn of(asked: &[Asked]) -> Report {
+        let answers: Vec<&ClusterInfo> = asked.iter().filter_map(|one| one.answer.as_ref().ok()).collect();
+        let epoch_of = |info: &ClusterInfo| info.epoch.parse::<u64>().unwrap_or_default();
+        let (first, last) =
+            (answers.iter().map(|info| epoch_of(info)).min(), answers.iter().map(|info| epoch_of(info)).max());
+        let last = last.unwrap_or_default();
+        // A node that takes transactions knows who leads what; one that is cut off may not.
+        let best = answers.iter().max_by_key(|info| (info.takes_commits, epoch_of(info)));
+        let leads = |node: u16| {
+            let known = best.iter().flat_map(|info| &info.nodes);
+            known.filter(|other| other.led_by == Some(node)).map(|other| other.node).collect::<Vec<_>>()
+        };
+        let mut problems = Vec::new();
+        let mut nodes: Vec<Row> = asked
+            .iter()
+            .map(|Asked { url, answer, digest }| match answer {
+                Ok(info) => Row {
+                    node: Some(info.node),
+                    url: Some(url.clone()),
+                    answers: true,
+                    ready: info.ready,
+                    takes_commits: info.takes_commits,
+                    epoch: Some(info.epoch.clone()),
+                    lag: Some(last - epoch_of(info)),
+                    control_index: Some(info.control_index.clone()),
+                    digest: digest.clone(),
+                    leads: leads(info.node),
+                    version: Some(info.version.clone()),
+                },
+                Err(reason) => {
+                    problems.push(format!("{url} does not answer: {reason}"));
+                    Row { url: Some(url.clone()), ..Row::default() }
+                }
+            })
+            .collect();
+        nodes.sort_by_key(|row| (row.node.is_none(), row.node));
+        for info in &answers {
+            problems.extend(info.reasons.iter().map(|reason| format!("node {}: {reason}", info.node)));
+            if !info.takes_commits && info.reasons.is_empty() {
+                problems.push(format!("node {} takes no transactions", info.node));
+            }
+        }
+        problems.extend(strangers(&answers));
+        let members = best.iter().flat_map(|info| &info.nodes);
+        let missing = members.filter(|other| answers.iter().all(|info| info.node != other.node));
+        // One of those that do not answer may be it.
+        let unasked: Vec<_> = missing.collect();
+        if unasked.len() > asked.len() - answers.len() {
+            let names: Vec<String> = unasked.iter().map(|other| other.node.to_string()).collect();
+            problems.push(format!(
+                "no answer of node {}: name the URLs of all nodes, with commas between them, in --url",
+                names.join(", ")
+            ));
+        }
+        nodes.extend(unasked.into_iter().map(|other| Row {
+            node: Some(other.node),
+            leads: leads(other.node),
+            ..Row::default()
+        }));
+        let digests: Vec<_> = asked.iter().filter(|one| one.answer.is_ok()).map(|one| one.digest.as_ref()).collect();
+        let digests = match digests.split_first() {
+            Some((Some(first), others)) if others.iter().all(|other| *other == Some(*first)) => "equal",
+            _ if digests.iter().flatten().any(|one| Some(one) != digests.iter().flatten().next()) => "differ",
+            _ => "unknown",
+        };
+        if digests == "differ" {
+            problems.push("nodes have decided differently: stop the cluster, and report this with all logs".into());
+        }
+        Report {
+            well: problems.is_empty() && !answers.is_empty(),
+            cluster: best.and_then(|info| info.name.clone()),
+            epoch: first.unwrap_or_default().to_string(),
+            digests,
+            control_leader: best.and_then(|info| info.control_leader),
+            nodes,
+            pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
+            problems,
+        }
+    }
+
+    fn print(&self) {
+        match &self.cluster {
+            Some(name) => out!("cluster {name}"),
+            None if self.nodes.iter().any(|node| node.answers) => out!("a node that runs alone"),
+            None => {}
+        }
+        let digests = match self.digests {
+            "equal" => "equal",
+            "differ" => "DIFFER",
+            _ => "unknown: a node lags too far to be compared",
+        };
+        out!("digests after epoch {}: {digests}\n", self.epoch);
+        out!(
+            "{:>5}  {:<8} {:<6} {:<8} {:>12} {:>8} {:>8}  {:<17} {:<20} {:<8} url",
+            "node",
+            "answers",
+            "ready",
+            "commits",
+            "epoch",
+            "lag",
+            "control",
+            "digest",
+            "leads",
+            "version"
+        );
+        for node in &self.nodes {
+            out!("{}", self.line(node));
+        }
+        if !self.pushes.is_empty() {
+            out!("\n{:<24} {:<24} pushed by", "store", "namespace");
+        }
+        for ClusterPush { namespace, store, node } in &self.pushes {
+            let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
+            out!("{store:<24} {namespace:<24} {node}");
+        }
+        if !self.problems.is_empty() {
+            out!("");
+        }
+        self.problems.iter().for_each(|problem| out!("{problem}"));
+    }
+
+    fn line(&self, row: &Row) -> String {
+        let word = |is: bool| if is { "yes" } else { "no" };
+        let known = |is: bool| if row.answers { word(is) } else { "-" };
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".into());
+        let mut leads: Vec<String> =
+            row.leads.iter().map(|log| if Some(*log) == row.node { "own".into() } else { log.to_string() }).collect();
+        if row.node.is_some() && row.node == self.control_leader {
+            leads.push("control".into());
+        }
+        let leads = if leads.is_empty() { "-".into() } else { leads.join(",") };
+        let mut line = String::new();
+        let node = row.node.map_or_else(|| "-".into(), |node| node.to_string());
+        let lag = row.lag.map_or_else(|| "-".into(), |lag| lag.to_string());
+        let asked = if row.url.is_some() { word(row.answers) } else { "-" };
+        let _ = write!(
+            line,
+            "{node:>5}  {asked:<8} {:<6} {:<8} {:>12} {lag:>8} {:>8}  {:<17} {leads:<20} {:<8} {}",
+            known(row.ready),
+            known(row.takes_commits),
+            text(&row.epoch),
+            text(&row.control_index),
+            text(&row.digest),
+            text(&row.version),
+            text(&row.url)
+        );
+        line
+    }
+}
+
+/// Tells whether the nodes that answer are not of one cluster, or one of them was asked twice.
+fn strangers(answers: &[&ClusterInfo]) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (at, info) in answers.iter().enumerate() {
+        if let Some(other) = answers[..at].iter().find(|other| other.name != info.name) {
+            let name = |info: &ClusterInfo| info.name.clone().unwrap_or_else(|| "none".into());
+            problems.push(format!("the nodes are of different clusters: {} and {}", name(other), name(info)));
+        } else if answers[..at].iter().any(|other| other.node == info.node) {
+            problems.push(format!("node {} was asked twice", info.node));
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_api::ClusterNode;
+
+    use super::*;
+
+    fn answer(node: u16, epoch: u64, digest: Option<&str>) -> Asked {
+        let nodes =
+            (1..=3).map(|id| ClusterNode { node: id, connected: true, led_by: Some(id), ..ClusterNode::default() });
+        let info = ClusterInfo {
+            name: Some("orders".into()),
+            node,
+            takes_commits: true,
+            ready: true,
+            epoch: epoch.to_string(),
+            control_leader: Some(2),
+            nodes: nodes.collect(),
+            ..ClusterInfo::default()
+        };
+        Asked { url: format!("http://node-{node}"), answer: Ok(info), digest: digest.map(Into::into) }
+    }
+
+    #[test]
+    fn nodes_that_have_decided_the_same_are_well() {
+        let report = Report::of(&[answer(3, 9, Some("d")), answer(1, 7, Some("d")), answer(2, 8, Some("d"))]);
+        assert!(report.well, "{:?}", report.problems);
+        assert_eq!((&*report.epoch, report.digests), ("7", "equal"));
+        let rows: Vec<_> = report.nodes.iter().map(|row| (row.node, row.lag)).collect();
+        assert_eq!(rows, [(Some(1), Some(2)), (Some(2), Some(1)), (Some(3), Some(0))]);
+        let line = report.line(&report.nodes[1]);
+        assert!(line.contains("own,control") && line.contains("http://node-2"), "{line}");
+    }
+
+    #[test]
+    fn each_problem_is_told() {
+        let fault = |asked: &[Asked]| {
+            let report = Report::of(asked);
+            assert!(!report.well);
+            format!("{} {}", report.digests, report.problems.join("\n"))
+        };
+        let lost = Asked { url: "http://gone".into(), answer: Err("refused".into()), digest: None };
+        let all = |third: Asked| [answer(1, 7, Some("d")), answer(2, 7, Some("d")), third];
+        assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
+        assert!(fault(&all(answer(3, 7, Some("e")))).starts_with("differ nodes have decided differently"));
+        assert!(fault(&all(answer(2, 7, Some("d")))).contains("node 2 was asked twice"));
+        assert!(fault(&[answer(1, 7, Some("d"))]).contains("no answer of node 2, 3: name the URLs"));
+        let mut other = answer(3, 7, Some("d"));
+        other.answer = other.answer.map(|info| ClusterInfo { name: None, ..info });
+        assert!(fault(&all(other)).contains("different clusters: orders and none"));
+        let mut unready = answer(3, 7, Some("d"));
+        unready.answer = unready.answer.map(|info| ClusterInfo { takes_commits: false, ..info });
+        assert!(fault(&all(unready)).contains("node 3 takes no transactions"));
+        assert_eq!(fault(&[]), "unknown ");
+        // A node that lags too far for its digest to be compared is not known to differ.
+        assert_eq!(Report::of(&all(answer(3, 1, None))).digests, "unknown");
     }
 }

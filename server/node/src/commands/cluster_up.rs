@@ -253,11 +253,12 @@ fn tell(nodes: &[LocalNode]) {
             out!("\nEvery node takes transactions. Kill one, and nothing that was acknowledged is lost: kill -9 {pid}")
         }
     }
+    let urls: Vec<&str> = nodes.iter().map(|node| node.url.as_str()).collect();
     out!(
         "It is started again after {} s. State: {} cluster status --url {}",
         RESTART_AFTER.as_secs(),
         program(),
-        nodes[0].url
+        urls.join(",")
     );
     out!("Ctrl-C stops all.");
 }

@@ -11,11 +11,14 @@ mod demo_bank;
 mod demo_tpcc;
 mod key;
 mod log;
+mod log_lines;
 pub(crate) mod output;
 mod plugin;
 pub mod plugin_flags;
 mod serve;
 mod store;
+
+use std::process::ExitCode;
 
 use clap::CommandFactory;
 
@@ -35,16 +38,16 @@ pub fn first_steps() {
     out!("A running node documents its API at http://127.0.0.1:7420/docs. All commands: {program} --help");
 }
 
-/// Runs a command.
+/// Runs a command, and returns what the process ends with.
 ///
 /// # Errors
 /// In words for the person at the terminal: what failed, and what to do.
-pub fn run(command: Command) -> Result<(), String> {
-    match command {
+pub fn run(command: Command) -> Result<ExitCode, String> {
+    let done = match command {
         Command::Dev(flags) => serve::dev(flags),
         Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
         Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
-        Command::Cluster(ClusterCommand::Status { target }) => cluster_status::run(&target),
+        Command::Cluster(ClusterCommand::Status(flags)) => return cluster_status::run(&flags),
         Command::Serve { config } => serve::serve(&config),
         Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),
         Command::Log(LogCommand::Tail { target, store, after, follow, consumer }) => {
@@ -78,5 +81,6 @@ pub fn run(command: Command) -> Result<(), String> {
             output::write(format_args!("{}", String::from_utf8_lossy(&script)));
             Ok(())
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::cli::Dev;
+use crate::commands::log_lines::LogLines;
 use crate::config::{Config, Rule};
 use crate::node::{Node, NodeError};
 
@@ -52,7 +53,9 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         Err(_) => EnvFilter::new("info"),
     };
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let lines = LogLines::new(config.cluster.as_ref().map(|cluster| cluster.node));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    logs.event_format(lines).init();
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
     let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;

@@ -1,4 +1,4 @@
-//! What a client is told whose change of configuration was refused when it was applied.
+//! What a client is told whose request was refused, or whose outcome is unknown.
 
 use tribunal_core::control::Refusal;
 use tribunal_service::ServiceError;
@@ -18,4 +18,19 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }
+}
+
+/// The node is about to stop.
+#[must_use]
+pub fn stopping() -> ServiceError {
+    ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
+}
+
+/// It is not known whether a transaction, or a change, was decided.
+#[must_use]
+pub fn outcome_unknown() -> ServiceError {
+    ServiceError::OutcomeUnknown {
+        detail: "the transaction was accepted, but its verdict did not become durable in time; get its status by id"
+            .into(),
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
-use tribunal_types::TxnRequest;
+use tribunal_types::{StoreId, TxnRequest};
 
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -157,6 +157,10 @@ impl Sequencer {
         self.write_round();
     }
 
+    fn is_embedded(&self, store: StoreId) -> bool {
+        self.replica().replicated().stores().store(store).is_some_and(|store| store.spec.is_embedded())
+    }
+
     fn replica(&self) -> &NodeReplica {
         self.decider.replica()
     }
@@ -229,6 +233,13 @@ impl Sequencer {
             Message::Fresh(reply) => self.read_fresh(reply),
             Message::PushReported(store, generation, reports) => {
                 self.step(Event::Pushed { store, generation, report: reports.take() });
+            }
+            // Of an embedded store every node has a copy, so one that lags is no reason to detach the others.
+            Message::OverQuota(store, _) if self.decider.member().is_some() && self.is_embedded(store) => {
+                tracing::error!(
+                    store = store.0,
+                    "this node's copy of a store lags so far that the log cannot be truncated"
+                );
             }
             Message::OverQuota(store, bound) => {
                 let complaint = (self.state.complaint)(store);

@@ -151,7 +151,12 @@ impl NodeService {
         };
         if self.joined.is_some() {
             // Its storage may have records that other nodes know and this one does not.
-            self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await?;
+            let learned = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
+            learned.map_err(|reason| ServiceError::Unavailable {
+                detail: format!(
+                    "this node cannot tell whether it knows all that the storage has: {reason}. The store stays detached"
+                ),
+            })?;
         }
         match self.pushes.prepare(&declared, loaded).await {
             Ok(_) => {}

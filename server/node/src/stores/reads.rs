@@ -102,6 +102,14 @@ impl RowReader {
         Ok(Some(answer))
     }
 
+    /// Checks that a store can be read here.
+    ///
+    /// # Errors
+    /// If it is not embedded, or not open yet.
+    pub fn check(&self, store: StoreId) -> Result<(), ServiceError> {
+        self.open(store).map(drop)
+    }
+
     fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
         let open = self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
             code: "store_not_embedded",

@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::commit::epoch_clock::ClockState;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
+use crate::telemetry::cluster_metrics::ClusterMetrics;
 use crate::telemetry::histogram::QuantileHistogram;
 use crate::telemetry::tenant_counts::TenantCounts;
 use tribunal_service::PushState;
@@ -253,6 +254,8 @@ pub struct Metrics {
     pub store_detached: Family<StoreLabel, Level>,
     /// What became of spans.
     pub spans: Family<FateLabel, Counter>,
+    /// What a member of a cluster has beside them.
+    pub cluster: ClusterMetrics,
 }
 
 impl Metrics {
@@ -307,6 +310,7 @@ impl Metrics {
             data_free_bytes: Level::default(),
             store_detached: Family::default(),
             spans: Family::default(),
+            cluster: ClusterMetrics::default(),
             registry: Registry::default(),
         };
         registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
@@ -363,6 +367,7 @@ impl Metrics {
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
+        metrics.cluster.register(&mut registry);
         Metrics { registry, ..metrics }
     }
 
@@ -424,7 +429,6 @@ impl Metrics {
         self.plugin_rollbacks.get_or_create(&SlotLabel { slot: slot.to_string() }).inc();
     }
 
-    /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
     /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
     pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
         for (slot, health) in slots {

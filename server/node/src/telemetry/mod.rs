@@ -5,6 +5,7 @@
 //! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
 //! untraced commit pays for one decision.
 
+pub mod cluster_metrics;
 pub mod histogram;
 mod meters;
 pub mod metrics;
@@ -22,6 +23,7 @@ mod webhook_spans;
 use std::sync::Arc;
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use opentelemetry_otlp::{MetricExporter, SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{BatchSpanProcessor, SpanProcessor};
@@ -49,6 +51,8 @@ const SERVICE_NAME: &str = "tribunal";
 pub struct Telemetry {
     tracing: Option<Arc<Tracing>>,
     meters: Option<Meters>,
+    /// Name of the node among those of its cluster.
+    instance: Option<String>,
 }
 
 /// Returns what is wrong with the variables that enable and shape what is sent.
@@ -60,12 +64,13 @@ pub fn faults() -> Vec<String> {
 }
 
 impl Telemetry {
-    /// Starts traces, if the variables enable them. `cache` contains when an epoch's plugins were called.
+    /// Starts traces, if the variables enable them. `cache` contains when an epoch's plugins were called. `instance` names a
+    /// member of a cluster.
     ///
     /// # Errors
     /// If a variable has a value that is not supported, with the values that are.
-    pub fn start(runtime: &Handle, cache: &Arc<EpochCache>) -> Result<Telemetry, String> {
-        let mut telemetry = Telemetry::default();
+    pub fn start(runtime: &Handle, cache: &Arc<EpochCache>, instance: Option<String>) -> Result<Telemetry, String> {
+        let mut telemetry = Telemetry { instance, ..Telemetry::default() };
         if let Some(settings) = Signal::Traces.settings()? {
             let transport = Transport::new("traces", runtime.clone(), settings.timeout);
             let exporter = SpanExporter::builder().with_http().with_http_client(transport).build();
@@ -73,7 +78,7 @@ impl Telemetry {
             let budget = Arc::new(SpanBudget::new(settings.queue_size));
             let counting = Counting { exporter, budget: Arc::clone(&budget) };
             let mut processor = BatchSpanProcessor::builder(counting).build();
-            processor.set_resource(&resource());
+            processor.set_resource(&telemetry.resource());
             let tracing = Tracing::new(processor, budget, Sampling::from_env()?, Arc::clone(cache));
             telemetry.tracing = Some(Arc::new(tracing));
         }
@@ -93,9 +98,25 @@ impl Telemetry {
             let transport = Transport::new("metrics", runtime.clone(), settings.timeout);
             let exporter = MetricExporter::builder().with_http().with_http_client(transport).build();
             let exporter = exporter.map_err(|error| format!("metrics over OTLP: {error}"))?;
-            self.meters = Some(Meters::start(exporter, resource(), figures, runtime, settings.metric_interval));
+            self.meters = Some(Meters::start(exporter, self.resource(), figures, runtime, settings.metric_interval));
         }
         Ok(())
+    }
+
+    /// Says who reports: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else the service's own name and, in a cluster, the
+    /// node's.
+    fn resource(&self) -> Resource {
+        let attributes = std::env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
+        let is_given = |name: &str| attributes.split(',').any(|one| one.trim_start().starts_with(&format!("{name}=")));
+        let named = std::env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty()) || is_given("service.name");
+        let mut builder = Resource::builder();
+        if !named {
+            builder = builder.with_service_name(SERVICE_NAME);
+        }
+        if let Some(instance) = self.instance.clone().filter(|_| !is_given("service.instance.id")) {
+            builder = builder.with_attribute(KeyValue::new("service.instance.id", instance));
+        }
+        builder.build()
     }
 
     /// Returns what makes spans, if traces are on.
@@ -113,12 +134,4 @@ impl Telemetry {
             meters.stop(FLUSH_TIMEOUT);
         }
     }
-}
-
-/// Says who reports: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else the service's own name.
-fn resource() -> Resource {
-    let named = std::env::var("OTEL_SERVICE_NAME").is_ok_and(|name| !name.is_empty())
-        || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|text| text.contains("service.name="));
-    let builder = Resource::builder();
-    if named { builder.build() } else { builder.with_service_name(SERVICE_NAME).build() }
 }

@@ -93,6 +93,7 @@ impl Window {
             pairs.map(|((name, now), (_, then))| Timed { name, us: summary(&now.since(then)) }).collect()
         };
         Stats {
+            node: None,
             uptime_ms: millis(self.started.elapsed()),
             window_ms: millis(now.at - then.at),
             epoch,

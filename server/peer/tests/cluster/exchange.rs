@@ -52,6 +52,7 @@ async fn three_nodes_exchange_frames_in_order_on_both_lanes() {
     let status = nodes[0].status(2);
     let bytes = expected.iter().map(|frame| frame.len() as u64).sum::<u64>();
     assert_eq!((status.bulk.sent_bytes, status.bulk.received_bytes), (bytes, bytes));
+    assert_eq!((status.bulk.sent_frames, status.bulk.received_frames), (201, 201));
     assert_eq!((status.heartbeat.sent_bytes, status.heartbeat.dropped_count), (200 * 28, 0));
     assert!(status.bulk.accepted && status.heartbeat.accepted && status.received_at().is_some());
 }

@@ -48,8 +48,11 @@ impl Sequencer {
     pub(super) fn bring(&mut self, input: Input<Channels>) {
         let now = self.now();
         let Some(member) = self.decider.member() else { return };
-        if let Err(refused) = member.step(input, now) {
-            tracing::debug!(%refused, "a frame was refused");
+        let from = if let Input::Frame { from, .. } = &input { Some(*from) } else { None };
+        match (member.step(input, now), from) {
+            (Err(refused), Some(from)) if !refused.is_momentary() => self.shared.view.refused.note(from, &refused),
+            (Err(refused), from) => tracing::debug!(from = from.map(|from| from.0), %refused, "an input was refused"),
+            (Ok(()), _) => {}
         }
         self.follow();
     }

@@ -23,7 +23,7 @@ class BeginRequest:
     """A request to begin a transaction.
 
     Attributes:
-        consistency (Consistency | Unset): What the snapshots of a Begin must include.
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read, must include.
         isolation (IsolationLevel | Unset): Isolation level.
         ranges (list[RangeRead] | Unset): Ranges of embedded stores to read at the snapshots. The response has one
             element in `ranges` for each.

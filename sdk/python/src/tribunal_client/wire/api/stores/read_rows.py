@@ -54,6 +54,11 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_422
 
+    if response.status_code == 503:
+        response_503 = Problem.from_dict(response.json())
+
+        return response_503
+
     response_default = Problem.from_dict(response.json())
 
     return response_default
@@ -76,7 +81,9 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Response[Problem | ReadResponse]:
-    """Reads rows and ranges of an embedded store, all at the same epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that
+    this node has
+    acknowledged before the request, and with `session` or `consistency` what others have.
 
      If a row names a `version` that is still current, the response has `unchanged` instead of the value,
     so a cache can be
@@ -112,7 +119,9 @@ def sync(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Problem | ReadResponse | None:
-    """Reads rows and ranges of an embedded store, all at the same epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that
+    this node has
+    acknowledged before the request, and with `session` or `consistency` what others have.
 
      If a row names a `version` that is still current, the response has `unchanged` instead of the value,
     so a cache can be
@@ -143,7 +152,9 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Response[Problem | ReadResponse]:
-    """Reads rows and ranges of an embedded store, all at the same epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that
+    this node has
+    acknowledged before the request, and with `session` or `consistency` what others have.
 
      If a row names a `version` that is still current, the response has `unchanged` instead of the value,
     so a cache can be
@@ -177,7 +188,9 @@ async def asyncio(
     client: AuthenticatedClient,
     body: ReadRequest,
 ) -> Problem | ReadResponse | None:
-    """Reads rows and ranges of an embedded store, all at the same epoch.
+    """Reads rows and ranges of an embedded store, all at the same epoch. They include every commit that
+    this node has
+    acknowledged before the request, and with `session` or `consistency` what others have.
 
      If a row names a `version` that is still current, the response has `unchanged` instead of the value,
     so a cache can be

@@ -1,0 +1,62 @@
+//! Parses what the snapshots of a Begin, or the rows of a read, must include: `session`, `wait_ms` and `consistency`.
+
+use tribunal_service::Freshness;
+use tribunal_types::limits::WAIT_MS_MAX;
+
+use crate::request::json::Scalar;
+use crate::request::query::session;
+use crate::request::txn_body::shown;
+use crate::response::field_error::{Code, FieldErrors, Path};
+
+/// Default time that a request waits for what it must include, milliseconds.
+const WAIT_MS_DEFAULT: u64 = 5_000;
+
+/// A field of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreshnessField {
+    /// `session`.
+    Session,
+    /// `wait_ms`.
+    WaitMs,
+    /// `consistency`.
+    Consistency,
+}
+
+/// Returns what a request without any of the fields requires.
+#[must_use]
+pub fn default_freshness() -> Freshness {
+    Freshness { wait_ms: WAIT_MS_DEFAULT, ..Freshness::default() }
+}
+
+/// Parses the value of a field.
+pub fn freshness_field(
+    field: FreshnessField,
+    found: Scalar<'_>,
+    at: Path<'_>,
+    errors: &mut FieldErrors,
+    freshness: &mut Freshness,
+) {
+    match field {
+        FreshnessField::Session => {
+            if let Some(token) = found.text(at, errors) {
+                freshness.session = session(&token);
+                if freshness.session.is_none() {
+                    errors.add(Code::BadSession, at, "must be a session token as a response returned it");
+                }
+            }
+        }
+        FreshnessField::WaitMs => {
+            let max = u32::try_from(WAIT_MS_MAX).unwrap_or(u32::MAX);
+            freshness.wait_ms = found.small(max, at, errors).map_or(0, u64::from);
+        }
+        FreshnessField::Consistency => match found.text(at, errors).as_deref() {
+            None => {}
+            Some("session") => freshness.fresh = false,
+            Some("fresh") => freshness.fresh = true,
+            Some(other) => {
+                let detail = format!("\"{}\" is not `session` or `fresh`", shown(other));
+                errors.add(Code::UnknownValue, at, detail);
+            }
+        },
+    }
+}

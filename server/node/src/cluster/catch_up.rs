@@ -1,0 +1,133 @@
+//! What a member has to learn from the others before it can answer: what was acknowledged elsewhere.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::timeout_at;
+use tribunal_service::{Freshness, ServiceError, Session};
+use tribunal_types::{Epoch, StoreId, limits};
+
+use crate::cluster::obstacle::obstacle;
+use crate::cluster::view::view_of;
+use crate::commit::message::Message;
+use crate::service::NodeService;
+
+/// A session token that is further ahead of what this node has decided may be made up: the other nodes tell.
+const SESSION_LEAD_MAX: u64 = 64;
+/// How long a node may take to catch up.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Shortest time between two rounds of questions to the others. A request with an unknown key causes one.
+const ROUNDS_INTERVAL: Duration = Duration::from_millis(20);
+
+/// When the node last began to catch up, and whether it did.
+#[derive(Default)]
+pub struct CatchUp(Mutex<Option<(Instant, Result<(), ServiceError>)>>);
+
+impl NodeService {
+    /// Waits until what a request must include is visible in all `stores`. Returns when its time is over.
+    pub(crate) async fn until_fresh(&self, stores: &[StoreId], freshness: Freshness) -> Result<Instant, ServiceError> {
+        let until = Instant::now() + Duration::from_millis(freshness.wait_ms.min(limits::WAIT_MS_MAX));
+        let mut session = freshness.session;
+        if freshness.fresh {
+            let unknown = |reason| ServiceError::Unavailable {
+                detail: format!(
+                    "this node cannot tell what was acknowledged elsewhere: {reason}. Or omit `consistency: fresh`"
+                ),
+            };
+            let acknowledged = self.acknowledged(until).await.map_err(unknown)?;
+            if let Some(Session(epoch)) = session.filter(|session| session.0 > acknowledged) {
+                return Err(session_unknown(epoch, acknowledged));
+            }
+            session = Some(Session(acknowledged));
+        } else if let Some(session) = session {
+            self.check_session(session, until).await?;
+        }
+        if let Some(Session(epoch)) = session {
+            let visible = self.until_visible(stores, epoch, until).await;
+            visible.map_err(|store| self.lagging(store, self.retry_after()))?;
+        }
+        Ok(until)
+    }
+
+    /// Refuses a session that no node can have given: it is ahead of everything that was decided.
+    async fn check_session(&self, Session(epoch): Session, until: Instant) -> Result<(), ServiceError> {
+        if epoch.0 <= self.shared.progress.last().0.saturating_add(SESSION_LEAD_MAX) {
+            return Ok(());
+        }
+        match self.acknowledged(until).await {
+            Ok(last) if epoch > last => Err(session_unknown(epoch, last)),
+            // This node lags, or cannot tell.
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the last epoch that includes everything that was acknowledged on any node before now, once this node has
+    /// decided it.
+    ///
+    /// # Errors
+    /// Why that is not known, in words.
+    pub(crate) async fn acknowledged(&self, until: Instant) -> Result<Epoch, String> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Fresh(reply)).map_err(|_| "the node is stopping".to_owned())?;
+        let metrics = &self.shared.metrics.cluster;
+        metrics.fresh_reads.inc();
+        match timeout_at(until.into(), answer).await {
+            Ok(Ok(Some(epoch))) => Ok(epoch),
+            _ => {
+                metrics.fresh_read_failures.inc();
+                Err(self.obstacle())
+            }
+        }
+    }
+
+    /// Learns all configuration that was acknowledged on any node before now. Calls that come together share the questions to
+    /// the others.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unavailable`] if the others do not tell.
+    pub(crate) async fn catch_up_with_others(&self) -> Result<(), ServiceError> {
+        let asked = Instant::now();
+        let mut last = self.catch_up.0.lock().await;
+        if let Some((begun, result)) = &*last {
+            if *begun >= asked {
+                return result.clone();
+            }
+            tokio::time::sleep_until((*begun + ROUNDS_INTERVAL).into()).await;
+        }
+        let begun = Instant::now();
+        let learned = self.acknowledged(begun + CATCH_UP_TIMEOUT).await;
+        let result = learned.map(drop).map_err(|reason| ServiceError::Unavailable {
+            detail: format!(
+                "the request names a key or store that this node does not know, and it cannot tell whether another node has just \
+                 created it: {reason}"
+            ),
+        });
+        *last = Some((begun, result.clone()));
+        result
+    }
+
+    /// Returns why this node takes no commits, or does not learn what others have acknowledged, and what to do.
+    pub(crate) fn obstacle(&self) -> String {
+        if !self.configured.load(Ordering::Relaxed) {
+            return "the cluster has not started yet: at its first start, all of its nodes have to be there".into();
+        }
+        obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
+    }
+
+    /// The node does not take transactions or changes at the moment.
+    pub(crate) fn not_taken(&self) -> ServiceError {
+        ServiceError::Unavailable { detail: format!("nothing was taken in: {}", self.obstacle()) }
+    }
+}
+
+fn session_unknown(epoch: Epoch, last: Epoch) -> ServiceError {
+    ServiceError::ClientMistake {
+        code: "session_unknown",
+        pointer: "/session".into(),
+        detail: format!(
+            "the session token is of epoch {epoch}, and the last one that was decided is {last}: no node of this log has given it. \
+             Leave `session` out"
+        ),
+    }
+}

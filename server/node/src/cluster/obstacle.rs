@@ -1,0 +1,65 @@
+//! Why a member takes no commits, and what to do, for people.
+
+use tribunal_service::{ClusterView, NodeView};
+
+/// Returns why the node takes no commits, or does not learn what others have acknowledged, as far as it sees.
+#[must_use]
+pub fn obstacle(cluster: &ClusterView) -> String {
+    let ClusterView { node, nodes, takes_commits, .. } = cluster;
+    let missing: Vec<String> =
+        nodes.iter().filter(|other| !other.connected).map(|other| other.node.to_string()).collect();
+    let connected = nodes.len() - missing.len();
+    if connected <= nodes.len() / 2 {
+        return format!(
+            "this node reaches no majority of the cluster's nodes, only {connected} of {}, itself included; not connected: \
+             {}. Send the request to another node, and check the missing ones and the network between them",
+            nodes.len(),
+            missing.join(", ")
+        );
+    }
+    let led_by = nodes.iter().find(|other| other.node == *node).and_then(|NodeView { led_by, .. }| *led_by);
+    match led_by {
+        Some(leader) if leader != *node => format!(
+            "node {leader} leads the log of this node at present, and gives it back within seconds. Send the request again, \
+             here or to another node"
+        ),
+        Some(_) if *takes_commits => "the leader of a log has just changed. Send the request again".into(),
+        _ => format!(
+            "a leader of the log of this node is being elected; it reaches {connected} of {} nodes. Send the request again, \
+             here or to another node",
+            nodes.len()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::NodeId;
+
+    use super::*;
+
+    fn view(connected: [bool; 3], led_by: Option<u16>, takes_commits: bool) -> ClusterView {
+        let nodes = (1..=3).zip(connected).map(|(id, connected)| NodeView {
+            node: NodeId(id),
+            connected,
+            led_by: led_by.filter(|_| id == 1).map(NodeId),
+            ..NodeView::default()
+        });
+        ClusterView { node: NodeId(1), takes_commits, nodes: nodes.collect(), ..ClusterView::default() }
+    }
+
+    #[test]
+    fn each_cause_is_told_apart() {
+        for (view, expected) in [
+            (view([true, false, false], Some(1), false), "only 1 of 3, itself included; not connected: 2, 3"),
+            (view([true, true, false], Some(2), false), "node 2 leads the log of this node"),
+            (view([true, true, true], None, false), "is being elected; it reaches 3 of 3"),
+            // It was elected, and its term has not begun.
+            (view([true, true, false], Some(1), false), "is being elected; it reaches 2 of 3"),
+            (view([true, true, true], Some(1), true), "has just changed"),
+        ] {
+            let told = obstacle(&view);
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What operators and engine authors meet in a cluster of real processes: what reads include, what errors, metrics and
+//! statuses tell.
+
+mod support;
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::cluster::Cluster;
+use support::keyed;
+use support::{Node, eventually, new_id};
+
+/// Puts a row through one node, which may have to be asked again, and returns the verdict.
+fn put(node: &Node, store: &str, key: &str, value: i64) -> Value {
+    let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": store, "key": key, "value": value}]}));
+    eventually("a verdict", || {
+        let answer = node.try_post(&format!("/v1/txns/{id}/commit"), &body).ok()?;
+        (answer.status == 200).then_some(answer.body)
+    })
+}
+
+#[test]
+fn a_read_includes_what_its_session_covers_and_a_fresh_one_what_any_node_acknowledged() {
+    let cluster = Cluster::start(3);
+    let value = |answer: &Value| answer["rows"][0]["value"].clone();
+    for n in 0..60 {
+        let (writer, reader) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
+        let verdict = put(writer, "kv", "row", i64::from(n));
+        assert_eq!(verdict["status"], "committed", "{verdict}");
+        // A node whose majority is away for a moment says so, and is asked again.
+        let read = |field: &str, value: &Value| {
+            eventually("the row", || {
+                let body = json!({"read": [{"key": "row"}], field: value});
+                let answer = reader.post("/v1/stores/kv/rows/read", &body);
+                (answer.status == 200).then_some(answer.body)
+            })
+        };
+        assert_eq!(value(&read("session", &verdict["session"])), n);
+        put(writer, "kv", "row", i64::from(n) + 1000);
+        assert_eq!(value(&read("consistency", &json!("fresh"))), n + 1000);
+    }
+}
+
+#[test]
+fn what_one_node_has_created_every_node_knows_at_once() {
+    let cluster = Cluster::start(3);
+    for n in 0..30_u16 {
+        let (creator, user) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
+        let store = format!("store-{n}");
+        // Its log may just go back to the node.
+        eventually("the store to be declared", || {
+            let declared = creator.put(&format!("/v1/stores/{store}"), &json!({"adaptor": "kv"}));
+            (declared.status < 300).then_some(())
+        });
+        let write = json!({"writes": [{"op": "put", "store": store, "key": "a", "value": n}]});
+        let answers = [
+            user.get(&format!("/v1/stores/{store}")),
+            user.post("/v1/txns", &json!({"stores": [store]})),
+            user.commit(&write),
+            user.post_lines("/v1/txns/batch-commit", &[json!({"txn_id": new_id(), "writes": write["writes"]})]),
+        ];
+        for answer in answers {
+            // 503 if its own leader changes at this moment, and never a 404.
+            assert!(matches!(answer.status, 200 | 201 | 503), "{} {}", answer.status, answer.body);
+            assert!(!answer.body.to_string().contains("unknown_store"), "{}", answer.body);
+        }
+    }
+    let unknown = cluster.node(2).get("/v1/stores/nobody");
+    assert_eq!((unknown.status, &unknown.body["code"]), (404, &json!("unknown_store")), "{}", unknown.body);
+    assert_ne!(unknown.body["retryable"], true, "{}", unknown.body);
+}
+
+#[test]
+fn a_key_of_one_node_opens_every_other_at_once() {
+    let mut cluster = Cluster::prepare(3);
+    for id in cluster.ids() {
+        let file = cluster.node_dir(id).join("tribunal.toml");
+        let config = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, config.replacen("[cluster]", "[auth]\nrequired = true\n[cluster]", 1)).unwrap();
+    }
+    cluster.start_all();
+    let operator = eventually("the key of the first operator", || {
+        let token = std::fs::read_to_string(cluster.node_dir(1).join("data/operator.key")).ok()?;
+        let answer = keyed::call(cluster.node(1), token.trim(), "GET", "/v1/stores", None);
+        (answer.status == 200).then(|| token.trim().to_owned())
+    });
+    for n in 0..20_u16 {
+        let (creator, user) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
+        let new = json!({"name": format!("engine-{n}"), "namespace": format!("tenant-{n}"), "roles": ["engine"]});
+        let created = eventually("the key to be created", || {
+            let created = keyed::call(creator, &operator, "POST", "/v1/admin/keys", Some(&new));
+            (created.status == 201).then_some(created.body)
+        });
+        let token = created["key"].as_str().expect("a token");
+        let answer = keyed::call(user, token, "GET", "/v1/stores", None);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    assert_eq!(keyed::call(cluster.node(3), "trb_nobody_knows", "GET", "/v1/stores", None).status, 401);
+}
+
+#[test]
+fn a_session_that_no_node_has_given_is_refused_at_once() {
+    let cluster = Cluster::start(3);
+    let verdict = put(cluster.node(1), "kv", "a", 1);
+    let epoch: u64 = verdict["epoch"].as_str().expect("an epoch").parse().expect("a number");
+    for path in ["/v1/txns", "/v1/stores/kv/rows/read"] {
+        for made_up in [epoch + 1_000_000, 1 << 40] {
+            let read = json!([{"store": "kv", "key": "a"}]);
+            let consistency = if made_up == 1 << 40 { "fresh" } else { "session" };
+            let session = format!("v1-{made_up}");
+            let body = json!({"session": session, "consistency": consistency, "read": read, "wait_ms": 20_000});
+            let refused = eventually("an answer", || {
+                let answer = cluster.node(2).post(path, &body);
+                (answer.status != 503).then_some(answer)
+            });
+            assert_eq!((refused.status, &refused.body["code"]), (422, &json!("session_unknown")), "{}", refused.body);
+        }
+    }
+}
+
+#[test]
+fn obstacles_metrics_and_the_status_tell_who_is_missing() {
+    let mut cluster = Cluster::start(3);
+    put(cluster.node(1), "kv", "a", 1);
+    cluster.settled();
+    let figure = |node: &Node, line: &str| {
+        let text = support::get(&format!("{}/metrics", node.url)).body;
+        let text = text.as_str().expect("text").to_owned();
+        let found = text.lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(' ')?.parse::<f64>().ok());
+        found.unwrap_or_else(|| panic!("no {line} in {text}"))
+    };
+    eventually("each node to lead its own log", || {
+        let leads = cluster.running().all(|node| figure(node, "tribunal_cluster_leads_own_log") == 1.0);
+        leads.then_some(())
+    });
+    let one = cluster.node(1);
+    for (line, at_least) in [
+        ("tribunal_cluster_node", 1.0),
+        ("tribunal_cluster_takes_commits", 1.0),
+        ("tribunal_cluster_logs_led", 1.0),
+        ("tribunal_cluster_control_index", 1.0),
+        ("tribunal_peer_connected{peer=\"2\"}", 1.0),
+        ("tribunal_peer_sent_bytes_total{peer=\"2\",lane=\"bulk\"}", 1.0),
+        ("tribunal_peer_received_frames_total{peer=\"3\",lane=\"heartbeat\"}", 1.0),
+        ("tribunal_peer_refused_frames_total{peer=\"2\"}", 0.0),
+        ("tribunal_peer_lag_entries{peer=\"3\"}", 0.0),
+        ("tribunal_cluster_covered_epochs{log_of=\"2\"}", 0.0),
+        ("tribunal_fresh_read_failures_total", 0.0),
+    ] {
+        assert!(figure(one, line) >= at_least, "{line}");
+    }
+    assert_eq!(one.get("/v1/stats").body["node"], 1);
+    let urls = |cluster: &Cluster| cluster.running().map(|node| node.url.clone()).collect::<Vec<_>>().join(",");
+    let (all, first) = (urls(&cluster), one.url.clone());
+    eventually("all nodes to be well", || (status(&all, &[]).0 == Some(0)).then_some(()));
+    let report: Value = serde_json::from_str(&status(&all, &["--json"]).1).expect("JSON");
+    assert_eq!((&report["digests"], &report["cluster"]), (&json!("equal"), &json!("test")), "{report}");
+    assert_eq!(report["nodes"].as_array().map(Vec::len), Some(3));
+    let (code, text) = status(&first, &[]);
+    assert!(code == Some(2) && text.contains("no answer of node 2, 3: name the URLs of all nodes"), "{text}");
+
+    // A node that hangs costs no more than the timeout.
+    cluster.node(3).signal("STOP");
+    let (code, text) = status(&all, &["--timeout-ms", "300"]);
+    let hangs = text.contains("no answer within 300 ms") || text.contains("does not answer");
+    assert!(code == Some(2) && hangs, "{text}");
+    cluster.node(3).signal("CONT");
+    cluster.take(3).kill();
+    let second = cluster.take(2);
+    second.signal("KILL");
+    let log = second.ended().1;
+    assert!(!log.is_empty() && log.lines().all(|line| line.starts_with("node 2 ")), "{log}");
+    let left = cluster.node(1);
+    eventually("the node to notice", || (left.get("/readyz").status == 503).then_some(()));
+    eventually("the connections to be noticed", || {
+        (figure(left, "tribunal_peer_connected{peer=\"2\"}") == 0.0).then_some(())
+    });
+    let refused = left.commit(&json!({"writes": [{"op": "put", "store": "kv", "key": "b", "value": 1}]}));
+    let detail = refused.body["detail"].as_str().expect("a detail");
+    assert!(detail.contains("only 1 of 3, itself included; not connected: 2, 3"), "{detail}");
+    // It cannot tell whether another node has created it.
+    let unknown = left.get("/v1/stores/nobody");
+    assert_eq!((unknown.status, &unknown.body["retryable"]), (503, &json!(true)), "{}", unknown.body);
+    assert!(figure(left, "tribunal_fresh_read_failures_total") >= 1.0);
+    let (code, text) = status(&all, &[]);
+    assert!(code == Some(2) && text.contains("does not answer") && text.contains("no majority"), "{text}");
+    let (code, text) = status("http://127.0.0.1:1", &[]);
+    assert!(code == Some(2) && text.contains("does not answer"), "{text}");
+}
+
+/// Runs `tribunal cluster status`; returns its exit code and what it printed.
+fn status(urls: &str, flags: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.args(["cluster", "status", "--url", urls]).args(flags);
+    let output = command.env_remove("TRIBUNAL_API_KEY").output().expect("the binary runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
