@@ -236,10 +236,7 @@ impl Sequencer {
             }
             // Of an embedded store every node has a copy, so one that lags is no reason to detach the others.
             Message::OverQuota(store, _) if self.decider.member().is_some() && self.is_embedded(store) => {
-                tracing::error!(
-                    store = store.0,
-                    "this node's copy of a store lags so far that the log cannot be truncated"
-                );
+                tracing::warn!(store = store.0, "this node's copy of a store holds the log back; it is told to flush");
             }
             Message::OverQuota(store, bound) => {
                 let complaint = (self.state.complaint)(store);
