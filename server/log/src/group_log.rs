@@ -147,7 +147,7 @@ impl LogReader {
     }
 
     /// Checks that the log continues a state image that has read its groups this far: no compacted entry is missing in the
-    /// image, and what both have is the same. The image may be ahead of a group that has not compacted what it includes.
+    /// image, and what both have is the same as far as it is agreed on. The image may be ahead of a group that has not compacted what it includes.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -167,7 +167,9 @@ impl LogReader {
                 );
                 return Err(damaged(group, reason));
             }
-            let term = self.group_term(group, included.index).filter(|term| *term != included.term);
+            // What is not agreed on may be another entry: the image has the one that a peer handed out in its place.
+            let is_committed = included.index <= self.group_state(group).commit;
+            let term = self.group_term(group, included.index).filter(|term| is_committed && *term != included.term);
             if let Some(term) = term {
                 let EntryId { term: other, index } = included;
                 return Err(damaged(group, format!("entry {index} has term {term}, in the state image term {other}")));

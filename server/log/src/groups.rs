@@ -205,8 +205,9 @@ impl Group {
             return Err(format!("commit index {} after {}, the last entry is {last}", state.commit, known.commit));
         }
         let EntryId { term, index } = state.compacted;
-        if index < known.compacted.index || index > state.commit || self.term(index).is_some_and(|known| known != term)
-        {
+        // An image takes the place of entries that were not agreed on.
+        let is_another = index <= known.commit && self.term(index).is_some_and(|known| known != term);
+        if index < known.compacted.index || index > state.commit || is_another {
             return Err(format!("compacted up to entry {index} of term {term}, which is not a committed one"));
         }
         Ok(())
@@ -307,6 +308,15 @@ mod tests {
             let refused = after(record).unwrap_err();
             assert!(refused.contains(expected), "{refused}, not {expected}");
         }
+    }
+
+    #[test]
+    fn an_image_takes_the_place_of_entries_that_are_not_agreed_on() {
+        let begun = [entry(1, 1, 0), entry(2, 1, 1), entry(3, 1, 1), state(1, 7, 1, (0, 0))];
+        let groups = written(&[begun.as_slice(), &[state(2, 0, 2, (2, 2)), entry(3, 2, 2)]].concat()).unwrap();
+        let group = groups.get(GroupId::default()).unwrap();
+        assert_eq!((group.before(), group.last()), (EntryId { term: 2, index: 2 }, EntryId { term: 2, index: 3 }));
+        assert_eq!(group.entries.len(), 1);
     }
 
     #[test]

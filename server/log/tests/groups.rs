@@ -368,6 +368,8 @@ fn a_state_image_must_include_what_is_compacted() {
     check(1, 3).unwrap();
     check(2, 4).unwrap();
     check(2, 5).unwrap();
+    // A peer has handed out another entry than this one, which is not agreed on.
+    check(7, 5).unwrap();
     // The image was received, and the log does not know it yet.
     check(7, 90).unwrap();
     for (refused, expected) in [
