@@ -147,7 +147,8 @@ impl LogReader {
     }
 
     /// Checks that the log continues a state image that has read its groups this far: no compacted entry is missing in the
-    /// image, and what both have is the same as far as it is agreed on. The image may be ahead of a group that has not compacted what it includes.
+    /// image, and what both have is the same as far as it is agreed on. The image may be ahead of a group that has not
+    /// compacted what it includes.
     ///
     /// # Errors
     /// [`LogError::Damaged`].

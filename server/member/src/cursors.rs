@@ -2,7 +2,7 @@
 //!
 //! An image is of the state after some epoch. The fold may need entries again that were received before it was taken: one
 //! that covers that epoch and later ones. Which entries count follows from the fold's own rule, that each starts where the
-//! one before it ended; so the entry before every counted one is remembered, from the last image on.
+//! one before it ended; so the entry before every counted one is remembered, as long as the next image may need it.
 //!
 //! Must never: name an entry after one that the image's fold still needs.
 
@@ -26,7 +26,7 @@ struct Counted {
     /// First epoch without a counted entry.
     next: Epoch,
     closed: bool,
-    /// Of each counted entry since the last image: its first epoch, and the entry before it.
+    /// Of each counted entry that the next image may need: its first epoch, and the entry before it.
     before: VecDeque<(Epoch, Included)>,
     last: Included,
 }
@@ -71,6 +71,15 @@ impl Cursors {
         self.control.push_back((index, id));
     }
 
+    /// Forgets what only images before this position of the fold need.
+    pub(crate) fn forget_below(&mut self, fold: &FoldPosition) {
+        for (group, cursor) in &fold.groups {
+            if let Some(counted) = self.groups.get_mut(group) {
+                counted.forget_below(*cursor);
+            }
+        }
+    }
+
     /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets what
     /// only images before it needed. Of a group that is not known, nothing is included.
     pub(crate) fn take(&mut self, fold: &FoldPosition, control: ControlIndex) -> BTreeMap<GroupId, Included> {
@@ -90,8 +99,12 @@ impl Cursors {
 }
 
 impl Counted {
-    fn included_at(&mut self, cursor: Epoch) -> Included {
+    fn forget_below(&mut self, cursor: Epoch) {
         while self.before.pop_front_if(|(first, _)| *first < cursor).is_some() {}
+    }
+
+    fn included_at(&mut self, cursor: Epoch) -> Included {
+        self.forget_below(cursor);
         let needed = self.before.front().filter(|_| !planted(Bug::ImageTooFar));
         needed.map_or(self.last, |(_, before)| *before)
     }

@@ -15,7 +15,7 @@ const CONTROL_COLUMN: u16 = 0xff00;
 const GROUPS_COLUMN: u16 = 0xff01;
 
 /// Column of a state image with the position of the fold.
-pub const FOLD_COLUMN: u16 = 0xff02;
+pub(crate) const FOLD_COLUMN: u16 = 0xff02;
 
 /// Puts an image together, on a thread that may take its time. `groups` is how far Raft groups had been read when it was
 /// begun; a node that runs alone has none.

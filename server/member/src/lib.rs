@@ -37,7 +37,7 @@ mod serving;
 mod sources;
 
 pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries, Stage};
-pub use image_columns::{FOLD_COLUMN, control_in, groups_in, image_of};
+pub use image_columns::{control_in, groups_in, image_of};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;

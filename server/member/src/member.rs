@@ -367,6 +367,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Effect::TakeOver(_) if self.handing_over.is_leaving() => {}
             Effect::TakeOver(group) => self.tell_raft(RaftInput::TakeOver(group)),
             Effect::Decided(decided) => {
+                // One that is under way may need what was before.
+                if !self.replica.takes_image() {
+                    self.cursors.forget_below(self.replica.resolved_to());
+                }
                 let entries = self.sources.take(&decided.input);
                 return Some(Output::Decided { decided, entries });
             }

@@ -166,8 +166,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Tells whether enough was decided since the last image: also no less than an image takes, or images would be most of
     /// what is written.
     fn is_image_due(&self) -> bool {
-        let stats = || self.resolver.stats();
-        self.image_bytes >= self.settings.image_every_bytes && self.image_bytes >= stats().rows * ROW_BYTES_IN_IMAGE
+        self.image_bytes >= self.settings.image_every_bytes
+            && self.image_bytes >= self.resolver.stats().rows * ROW_BYTES_IN_IMAGE
     }
 
     /// Returns what those are told who wait for an id of this epoch.

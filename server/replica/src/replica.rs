@@ -357,6 +357,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.epochs.last_complete()
     }
 
+    /// Returns where the fold was after the last epoch that was resolved: what an image of that state continues from.
+    #[must_use]
+    pub fn resolved_to(&self) -> &FoldPosition {
+        &self.resolved_to
+    }
+
     /// Returns the fold of the groups' logs.
     #[must_use]
     pub fn epochs(&self) -> &Epochs {

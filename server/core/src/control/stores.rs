@@ -1,5 +1,5 @@
-//! The stores: their declarations, which of them are detached, which nodes push to them, which records they skip. Knows nothing of how a push is
-//! doing. A copy shares everything until one of the two is changed.
+//! The stores: their declarations, which of them are detached, which nodes push to them, which records they skip. Knows
+//! nothing of how a push is doing. A copy shares everything until one of the two is changed.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
