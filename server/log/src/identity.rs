@@ -9,9 +9,10 @@ use crate::error::LogError;
 use crate::files::{self, Files};
 
 /// First line of the file. The number is that of the format: files, frames, entries, outcomes, control entries.
-const HEADING: &str = "tribunal log 5";
+const HEADING: &str = "tribunal log 6";
 /// First lines of formats that are no longer read.
-const HEADINGS_BEFORE: [&str; 4] = ["tribunal log 1\n", "tribunal log 2\n", "tribunal log 3\n", "tribunal log 4\n"];
+const HEADINGS_BEFORE: [&str; 5] =
+    ["tribunal log 1\n", "tribunal log 2\n", "tribunal log 3\n", "tribunal log 4\n", "tribunal log 5\n"];
 
 /// What was drawn at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -108,6 +108,13 @@ impl ImageWriter {
         Ok(())
     }
 
+    /// Returns the newest image on disk: its epoch and its file, which a newer one may replace at any time; what has it open
+    /// may go on reading.
+    #[must_use]
+    pub fn newest(&self) -> Option<(Epoch, PathBuf)> {
+        self.kept.lock().last().map(|epoch| (*epoch, self.path(*epoch)))
+    }
+
     /// Returns the epoch of the oldest image kept: what is above it must stay in the log, should the newer image prove
     /// unreadable.
     pub(crate) fn oldest(&self) -> Option<Epoch> {
@@ -127,6 +134,25 @@ impl ImageWriter {
         }
         (None, faults)
     }
+}
+
+/// Reads an image from a file, which may be anywhere.
+///
+/// # Errors
+/// If it is none, or damaged.
+pub fn read_image(files: &dyn Files, path: &Path) -> Result<StateImage, LogError> {
+    load(files, path).map_err(|reason| LogError::Io { reason: format!("{} cannot be used: {reason}", path.display()) })
+}
+
+/// Adds an image that another member has taken to the log in `dir`, durably, so that it is the one that the log is opened
+/// with. The log may be a new one.
+///
+/// # Errors
+/// [`LogError::Locked`] if the log is open; [`LogError::Io`].
+pub fn add_image(files: &Arc<dyn Files>, dir: &Path, image: &StateImage) -> Result<(), LogError> {
+    files::create_directory(&**files, dir)?;
+    let _lock = files.lock(dir)?;
+    ImageWriter::open(files, dir)?.write(image)
 }
 
 fn load(files: &dyn Files, path: &Path) -> Result<StateImage, String> {

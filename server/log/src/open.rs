@@ -126,7 +126,8 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let found = verify(files, dir, &identity)?;
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = image_writer.load_newest();
-    if image.is_none() && found.is_truncated {
+    let covered = image.as_ref().map_or(Epoch(0), |image| image.epoch);
+    if (image.is_none() && found.is_truncated) || covered.next() < found.index.first_epoch {
         warnings.push("no state image covers the truncated entries".into());
         return Err(LogError::damaged(dir, warnings.join("; ")));
     }
@@ -298,9 +299,13 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     for (store, lsn) in &truncated.positions {
         replay.index.lsns.set_truncated(*store, *lsn);
     }
+    replay.index.first_epoch = truncated.first_epoch;
     let end = scan(&segments, |kind, position, stored| replay.record(kind, position, &stored))?;
     let Replay { mut index, undecided, tip, next, last_csn, first_record, group_records, .. } = replay;
     index.first_entry = index.first_entry.max(1);
+    if index.first_epoch > index.oldest {
+        index.remove_below(index.first_epoch);
+    }
     if index.first_entry > truncated.first_entry.max(1) {
         let reason =
             format!("its first entry is {}, but it was truncated to {} only", index.first_entry, truncated.first_entry);
@@ -421,7 +426,10 @@ impl Replay<'_> {
         let is_whole = match self.tip {
             Some(_) => stored.entry >= self.index.first_entry,
             // The record that names its entries comes before it.
-            None => self.group_records.is_some() && self.first_of_epoch >= self.first_record,
+            None => {
+                let has_entries = self.group_records.is_some() && self.first_of_epoch >= self.first_record;
+                has_entries && outcome.epoch >= self.index.first_epoch
+            }
         };
         if is_whole {
             if self.tip.is_none() {

@@ -58,6 +58,19 @@ pub(crate) struct Index {
     pub first_entry: u64,
     /// Epochs below this one have been truncated.
     pub oldest: Epoch,
+    /// As [`Truncated::first_epoch`](crate::truncation::Truncated).
+    pub first_epoch: Epoch,
+}
+
+impl Index {
+    /// Forgets epochs below `epoch`.
+    pub(crate) fn remove_below(&mut self, epoch: Epoch) {
+        self.lsns.remove_below(epoch);
+        self.runs.remove_below(epoch);
+        self.starts.remove_below(epoch);
+        self.retention.remove_below(epoch);
+        self.oldest = epoch;
+    }
 }
 
 /// Reads the log; any number of them, from any thread. May block on the disk, never on the writer's sync.

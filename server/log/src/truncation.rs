@@ -64,18 +64,42 @@ pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), L
     store(
         &*shared.segments.files,
         &shared.dir,
-        &Truncated { first_entry, positions: positions.into_iter().collect(), from: cut, first_record },
+        &Truncated {
+            first_entry,
+            positions: positions.into_iter().collect(),
+            from: cut,
+            first_record,
+            first_epoch: shared.index.read().first_epoch,
+        },
     )?;
     let mut index = shared.index.write();
     for (store, lsn) in gone {
         index.lsns.set_truncated(store, lsn);
     }
-    index.lsns.remove_below(below);
-    index.runs.remove_below(below);
-    index.starts.remove_below(below);
-    index.retention.remove_below(below);
-    index.oldest = below;
+    index.remove_below(below);
     index.first_entry = first_entry;
+    Ok(())
+}
+
+/// Notes durably that the log continues after epoch `last` of a state image, where the stores' logs end at `heads`: it has not the
+/// epochs before, or not all of them.
+///
+/// # Errors
+/// If the note cannot be written: then nothing has changed.
+pub(crate) fn note_gap(shared: &Shared, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<(), LogError> {
+    let (files, dir) = (&*shared.segments.files, &shared.dir);
+    let mut noted = load(files, dir)?;
+    let mut positions: BTreeMap<StoreId, Lsn> = noted.positions.into_iter().collect();
+    positions.extend(heads.iter().copied());
+    noted.positions = positions.into_iter().collect();
+    noted.first_epoch = last.next();
+    store(files, dir, &noted)?;
+    let mut index = shared.index.write();
+    for (store, lsn) in heads {
+        index.lsns.set_truncated(*store, *lsn);
+    }
+    index.first_epoch = last.next();
+    index.remove_below(last.next());
     Ok(())
 }
 
@@ -131,6 +155,9 @@ pub(crate) struct Truncated {
     pub from: u64,
     /// Sequence of the oldest record of a group that must be there; 0 as [`Truncated::first_entry`].
     pub first_record: u64,
+    /// Epochs below this one are in the state image only, whatever of them is found: it came from another member, and there
+    /// is a gap. 0 without one.
+    pub first_epoch: Epoch,
 }
 
 /// Replaces the note, durably.
@@ -153,6 +180,7 @@ fn content_of(truncated: &Truncated) -> Vec<u8> {
     }
     put_varint(truncated.from, &mut body);
     put_varint(truncated.first_record, &mut body);
+    put_varint(truncated.first_epoch.0, &mut body);
     let mut bytes = Vec::new();
     for _ in 0..2 {
         bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -190,7 +218,8 @@ fn read_copy(bytes: &[u8]) -> Option<Truncated> {
             .map(|_| Ok((StoreId(reader.number("store")?), Lsn(reader.varint("position")?))))
             .collect::<Result<_, Malformed>>()?;
         let (from, first_record) = (reader.varint("first position")?, reader.varint("first record")?);
-        Ok::<_, Malformed>(Truncated { first_entry, positions, from, first_record })
+        let first_epoch = Epoch(reader.varint("first epoch")?);
+        Ok::<_, Malformed>(Truncated { first_entry, positions, from, first_record, first_epoch })
     };
     decode().ok()
 }
@@ -205,7 +234,8 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("tribunal-truncated-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let positions = (0..2_000).map(|store| (StoreId(store), Lsn(u64::from(store) << 32))).collect();
-        for noted in [Truncated::default(), Truncated { first_entry: 7, positions, from: 1 << 40, first_record: 9 }] {
+        let (from, first_record, first_epoch) = (1 << 40, 9, Epoch(1 << 50));
+        for noted in [Truncated::default(), Truncated { first_entry: 7, positions, from, first_record, first_epoch }] {
             store(&RealFiles, &dir, &noted).unwrap();
             let whole = std::fs::read(path_in(&dir)).unwrap();
             for at in [0, 5, 9, whole.len() / 2, whole.len() / 2 + 9] {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
-use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, StateImage};
+use tribunal_types::{
+    Batch, ControlEntry, ControlIndex, Epoch, EpochOutcome, GroupId, LogId, Lsn, StateImage, StoreId,
+};
 
 use crate::batches;
 use crate::control_compaction::DeadEntries;
@@ -160,6 +162,32 @@ impl DiskLog {
     #[must_use]
     pub fn image_writer(&self) -> ImageWriter {
         self.images.clone()
+    }
+
+    /// Has the log continue after a state image that another member has taken, at the end of epoch `last`, where the stores'
+    /// logs end at `heads`. If this log lacks records before that, readers find those of later epochs only. Returns whether
+    /// it does.
+    ///
+    /// # Errors
+    /// [`LogError::OutOfOrder`] if the log has batches of its own, or an outcome after `last`; [`LogError::Io`] if the note
+    /// cannot be written: then nothing has changed.
+    pub fn continue_after(&mut self, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<bool, LogError> {
+        if heads.iter().all(|(store, head)| self.shared.index.read().lsns.head(*store) >= *head) {
+            return Ok(false);
+        }
+        let refuse = |reason: String| LogError::OutOfOrder { what: "the state image", reason };
+        if self.tip.index > 0 {
+            return Err(refuse(
+                "it has records that the log lacks, and the log is not one of a cluster's member".into(),
+            ));
+        }
+        if let Some(outcome) = self.last_outcome().filter(|outcome| *outcome > last) {
+            return Err(refuse(format!(
+                "it is of epoch {last} and has records that the log lacks up to epoch {outcome}"
+            )));
+        }
+        truncation::note_gap(&self.shared, last, heads)?;
+        Ok(true)
     }
 
     /// Returns the counters.

@@ -5,9 +5,12 @@ mod fixture;
 use fixture::{Dir, options};
 use tribunal_codec::{EntryId, GroupState, PROPOSED, encode_batch};
 use tribunal_log::sim::{SimFiles, Survival};
-use tribunal_log::{ClusterIdentity, DiskLog, DurableLog, LogError, LogOptions, Opened, open_on};
+use tribunal_log::{
+    ClusterIdentity, DiskLog, DurableLog, Located, LogError, LogOptions, Opened, PointInLog, add_image, open_on,
+};
 use tribunal_types::{
-    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, NamespaceId, NodeId, StateImage, TxnId,
+    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, Lsn, NamespaceId, NodeId, StateImage,
+    StoreId, StoreLsn, TxnId, TxnIx,
 };
 
 const GROUPS: [GroupId; 2] = [group(1), group(2)];
@@ -24,12 +27,16 @@ fn batch(group: GroupId, epoch: u64) -> Batch {
 }
 
 fn append(log: &mut DiskLog, group: GroupId, index: u64, batch: Option<&Batch>) {
+    try_append(log, group, index, batch).unwrap();
+}
+
+fn try_append(log: &mut DiskLog, group: GroupId, index: u64, batch: Option<&Batch>) -> Result<(), LogError> {
     let mut content = Vec::new();
     if let Some(batch) = batch {
         encode_batch(batch, &mut content);
         content.push(PROPOSED);
     }
-    log.append_group_entry(group, EntryId { term: 1, index }, &content).unwrap();
+    log.append_group_entry(group, EntryId { term: 1, index }, &content)
 }
 
 fn outcome(epoch: u64) -> EpochOutcome {
@@ -258,4 +265,82 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     // What was found is truncated like what was written.
     opened.writer.truncate(Epoch(LAST - 250)).unwrap();
     assert!(whole(&opened) >= first);
+}
+
+fn with_record(epoch: u64, lsn: u64) -> EpochOutcome {
+    let lsns = vec![StoreLsn { txn: TxnIx(0), store: StoreId(1), lsn: Lsn(lsn) }];
+    EpochOutcome { lsns, ..outcome(epoch) }
+}
+
+/// A member that lacks entries starts from an image of another one. The power is cut after each operation.
+#[test]
+fn a_log_that_continues_after_an_image_of_another_member_has_what_follows() {
+    let path = std::path::Path::new("/log");
+    let options = LogOptions { retention_ms: 0, ..LogOptions::default() };
+    let open = |disk: &SimFiles| open_on(&disk.as_files(), path, &options);
+    let image = StateImage { epoch: Epoch(50), ..StateImage::default() };
+    let heads = [(StoreId(1), Lsn(90)), (StoreId(7), Lsn(4))];
+    let mut is_done = false;
+    for operations in 0.. {
+        let disk = SimFiles::new(operations);
+        let mut opened = open(&disk).unwrap();
+        fill(&mut opened);
+        opened.writer.append_epoch(&with_record(4, 1), &[]).unwrap();
+        opened.writer.sync().unwrap();
+        drop(opened);
+        disk.cut_power_after(operations);
+        let attempt = || -> Result<(), LogError> {
+            add_image(&disk.as_files(), path, &image)?;
+            let mut opened = open(&disk)?;
+            assert!(opened.writer.continue_after(Epoch(50), &heads)?);
+            try_append(&mut opened.writer, GROUPS[0], 4, Some(&batch(GROUPS[0], 51)))?;
+            opened.writer.append_epoch(&with_record(51, 91), &[(GROUPS[0], 4)])?;
+            opened.writer.sync()
+        };
+        is_done = attempt().is_ok();
+        disk.cut_power();
+        disk.power_on(Survival::None);
+        let mut opened = open(&disk).unwrap();
+        // What was promised to the groups stays, whatever happens.
+        assert!(GROUPS.iter().all(|group| opened.reader.group_bounds(*group).1.index >= 3));
+        if opened.recovered.image.is_none() {
+            assert_eq!(opened.reader.head(StoreId(1)), Lsn(1));
+            continue;
+        }
+        let again = opened.writer.continue_after(Epoch(50), &heads).unwrap();
+        assert!(!(is_done && again), "it is noted durably");
+        assert!(!opened.writer.continue_after(Epoch(50), &heads).unwrap(), "there is no gap any more");
+        let (reader, head) = (&opened.reader, Lsn(if is_done { 91 } else { 90 }));
+        assert_eq!((reader.head(StoreId(1)), reader.oldest(StoreId(1))), (head, Lsn(91)));
+        assert_eq!((reader.head(StoreId(7)), reader.oldest(StoreId(7))), (Lsn(4), Lsn(5)));
+        assert_eq!(reader.locate(StoreId(1), Lsn(0)).unwrap(), Located::Truncated { oldest: Lsn(91) });
+        assert_eq!(reader.point(StoreId(1), Lsn(90)).unwrap(), PointInLog::Unknown);
+        if is_done {
+            assert_eq!(reader.locate(StoreId(1), Lsn(90)).unwrap(), Located::Epoch(Epoch(51)));
+            assert!(reader.epoch(Epoch(51)).unwrap().is_some());
+            break;
+        }
+    }
+    assert!(is_done);
+}
+
+#[test]
+fn an_image_that_does_not_follow_the_log_is_refused() {
+    let disk = SimFiles::new(1);
+    let path = std::path::Path::new("/log");
+    let open = || open_on(&disk.as_files(), path, &LogOptions::default());
+    let mut opened = open().unwrap();
+    fill(&mut opened);
+    opened.writer.append_epoch(&with_record(9, 3), &[]).unwrap();
+    let refused = opened.writer.continue_after(Epoch(8), &[(StoreId(2), Lsn(1))]).unwrap_err().to_string();
+    assert!(refused.contains("epoch 8") && refused.contains("up to epoch 9"), "{refused}");
+    opened.writer.sync().unwrap();
+    opened.writer.write_image(&StateImage { epoch: Epoch(9), ..StateImage::default() }).unwrap();
+    opened.writer.write_image(&StateImage { epoch: Epoch(20), ..StateImage::default() }).unwrap();
+    assert!(opened.writer.continue_after(Epoch(20), &[(StoreId(1), Lsn(8))]).unwrap());
+    let newest = opened.writer.image_writer().newest().unwrap().1;
+    drop(opened);
+    // Without its image, the log lacks epochs 10 to 20, and the older image does not include them.
+    disk.as_files().remove(&newest).unwrap();
+    assert!(matches!(open(), Err(LogError::Damaged { .. })));
 }

@@ -588,6 +588,11 @@ impl Resolver {
         self.stores.head(store)
     }
 
+    /// Returns the last position of each store's log that has one, ascending store.
+    pub fn heads(&self) -> impl Iterator<Item = (StoreId, Lsn)> + '_ {
+        self.stores.iter().filter(|store| store.head > Lsn(0)).map(|store| (store.id, store.head))
+    }
+
     /// Returns the digest chained over all outcomes.
     #[must_use]
     pub fn digest(&self) -> Digest {

@@ -279,11 +279,8 @@ impl Known<'_> {
             }
         }
         let first_entry = self.kept.map_or(0, |chain| chain.first);
-        truncation::store(
-            &RealFiles,
-            dir,
-            &Truncated { first_entry, positions: positions.into_iter().collect(), from: 0, first_record: 0 },
-        )
+        let positions = positions.into_iter().collect();
+        truncation::store(&RealFiles, dir, &Truncated { first_entry, positions, ..Truncated::default() })
     }
 
     /// Takes the state images over; they are never changed, so both logs may name the same files.
