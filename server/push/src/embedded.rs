@@ -8,6 +8,7 @@
 
 mod apply;
 mod arena;
+mod files;
 mod flush;
 mod fold;
 mod follower;
@@ -32,6 +33,7 @@ use tribunal_disk::sync_directory;
 use tribunal_types::{Epoch, EpochInput, EpochOutcome, Lsn, StoreId, Version, Watermark};
 
 use apply::Applier;
+pub use files::StoreFile;
 use flush::Work;
 pub use follower::Follower;
 pub use image::EmbeddedImage;
@@ -205,6 +207,14 @@ impl EmbeddedStore {
     pub fn observed_by(mut self, observer: Option<Arc<dyn ApplyObserver>>) -> EmbeddedStore {
         self.observer = observer;
         self
+    }
+
+    /// Returns the last record that the runs in `dir` reflect. The store may be open.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn flushed_in(dir: &Path) -> Result<Watermark, EmbeddedError> {
+        runs::watermark_in(dir)
     }
 
     /// Removes all files of a closed store in `dir`, so that it can be rebuilt from the beginning of its log.

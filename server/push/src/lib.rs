@@ -31,7 +31,9 @@ use std::pin::Pin;
 pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachPlace, AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
-pub use embedded::{ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanPage, View};
+pub use embedded::{
+    ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanPage, StoreFile, View,
+};
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};

@@ -8,7 +8,7 @@ use super::runs::Finished;
 use super::{EmbeddedError, EmbeddedStore, Shared};
 
 /// Maximum time that applying an epoch waits for the previous flush when memory is full.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
+pub(super) const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Maximum time that closing a store waits for its thread. A disk that does not respond must not delay the end of the
 /// process; every row is in the log.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);

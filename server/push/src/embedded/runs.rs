@@ -25,6 +25,7 @@ use parking_lot::{Mutex, RwLock};
 use tribunal_types::Watermark;
 
 use super::EmbeddedError;
+use super::files::StoreFile;
 use super::recent::{Frozen, Stored};
 use entry::Entry;
 use manifest::Manifest;
@@ -178,6 +179,16 @@ impl Runs {
         Ok(Finished::Done)
     }
 
+    /// Returns the files of the runs as they are now, the manifest last.
+    pub(super) fn files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
+        // Under the lock: a manifest and the runs that it lists.
+        let manifest = self.manifest.lock();
+        let runs = self.runs();
+        let mut files = runs.iter().map(|run| run.copied()).collect::<Result<Vec<_>, _>>()?;
+        files.push(StoreFile::of_bytes(manifest::NAME, manifest.encode()));
+        Ok(files)
+    }
+
     /// Returns the last record that the runs reflect.
     pub(super) fn watermark(&self) -> Watermark {
         self.manifest.lock().watermark
@@ -207,6 +218,11 @@ impl Runs {
     pub(super) fn count(&self) -> usize {
         self.runs().len()
     }
+}
+
+/// Returns the last record that the runs in `dir` reflect.
+pub(super) fn watermark_in(dir: &Path) -> Result<Watermark, EmbeddedError> {
+    Manifest::load(dir).map(|manifest| manifest.watermark)
 }
 
 /// The lock of a store's directory. Unlocked explicitly when dropped: a child process that is being spawned briefly has a

@@ -15,7 +15,7 @@ use super::run::RunName;
 use crate::embedded::EmbeddedError;
 
 const MAGIC: &[u8; 8] = b"tribmani";
-const NAME: &str = "manifest";
+pub(super) const NAME: &str = "manifest";
 
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Manifest {
         tribunal_disk::replace(&dir.join(NAME), &self.encode())
     }
 
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&self.watermark.lsn.0.to_le_bytes());
         bytes.extend_from_slice(&self.watermark.log.0);

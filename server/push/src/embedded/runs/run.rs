@@ -20,6 +20,7 @@ use std::sync::Arc;
 use super::entry::Entry;
 use super::filter::Filter;
 use crate::embedded::EmbeddedError;
+use crate::embedded::files::StoreFile;
 use crate::embedded::recent::Stored;
 
 /// Magic bytes at the start of a footer.
@@ -96,6 +97,13 @@ impl Run {
         let blocks = decode_index(index, blocks, index_at).ok_or_else(|| damaged("malformed index"))?;
         let filter = Filter::decode(filter).ok_or_else(|| damaged("malformed filter"))?;
         Ok(Run { name, rows, path, file, blocks, filter })
+    }
+
+    /// Returns the file, for a copy.
+    pub(super) fn copied(&self) -> Result<StoreFile, EmbeddedError> {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let file = self.file.try_clone().map_err(|error| EmbeddedError::io(&self.path, error))?;
+        Ok(StoreFile::of_file(&name, file, self.name.bytes))
     }
 
     /// Returns the state of a row: `Some(None)` if it is deleted, `None` if the run does not contain it.

@@ -1,0 +1,70 @@
+//! The files of a store, for a copy of it in another node's data directory: the runs as of one flush, and their manifest.
+//!
+//! A store that is opened on such a copy continues after the last flushed record, like one that was restarted.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{EmbeddedError, EmbeddedStore};
+
+/// A file of a store. Its content never changes, and remains readable when the store has replaced the file.
+#[derive(Debug)]
+pub struct StoreFile {
+    /// Its name within the store's directory.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Open(File),
+    InMemory(Vec<u8>),
+}
+
+impl StoreFile {
+    pub(super) fn of_file(name: &str, file: File, bytes: u64) -> StoreFile {
+        StoreFile { name: name.to_owned(), bytes, content: Content::Open(file) }
+    }
+
+    pub(super) fn of_bytes(name: &str, bytes: Vec<u8>) -> StoreFile {
+        StoreFile { name: name.to_owned(), bytes: bytes.len() as u64, content: Content::InMemory(bytes) }
+    }
+
+    /// Fills `part` with what begins at `offset`.
+    ///
+    /// # Errors
+    /// The disk's; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    pub fn read_exact_at(&self, part: &mut [u8], offset: u64) -> io::Result<()> {
+        match &self.content {
+            Content::Open(file) => file.read_exact_at(part, offset),
+            Content::InMemory(bytes) => {
+                let from = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.get(..part.len()));
+                part.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl EmbeddedStore {
+    /// Flushes everything up to the present end of the log, then returns the files. Waits for the disk.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn flushed_files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
+        let head = self.source.head(self.id);
+        self.catch_up()?;
+        // A flush that was in progress may have begun before the last epoch was applied.
+        while self.flushed() < head.min(self.applied()) {
+            self.flush()?;
+            if !self.wait_for_flush() {
+                return Err(EmbeddedError::Busy { seconds: super::flush::ROOM_WAIT_MAX.as_secs() });
+            }
+            self.shared.usable()?;
+        }
+        self.shared.runs.files()
+    }
+}
