@@ -65,6 +65,8 @@ fn many_seeds_keep_all_promises() {
     assert!(images.0 >= 10_000 && images.1 >= 1_000, "{} images, {} starts from one", images.0, images.1);
     let truncated = reports.iter().filter(|report| report.truncated_bytes > 0).count();
     assert!(truncated * 2 >= reports.len(), "in {truncated} runs some log is truncated");
+    let copied = reports.iter().map(|report| report.copied_images).sum::<u64>();
+    assert!(copied >= 100, "{copied} images were copied from another machine");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }

@@ -19,6 +19,12 @@ const STAGE: u8 = 6;
 const PUSHED: u8 = 7;
 const PUSH_STATES: u8 = 8;
 const RESUME_PUSH: u8 = 9;
+const PULL: u8 = 10;
+const PART: u8 = 11;
+const ABSENT: u8 = 12;
+
+/// Bytes of the name of what is pulled.
+pub const PULL_NAME_BYTES_MAX: usize = 256;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +57,17 @@ pub enum Frame {
     PushStates(Bytes),
     /// An operator wants this store's push to be tried again. Not for the member.
     ResumePush(StoreId),
+    /// A request for a part of a named content. Not for the member, and neither are the replies.
+    Pull(Pull),
+    /// A reply to it.
+    Part(Part),
+    /// The other one: there is no such content, for this reason.
+    Absent {
+        /// Of the request.
+        transfer: u64,
+        /// In words.
+        reason: String,
+    },
     /// How far the sender's first start is. Not for the member: what stands before it takes it.
     Stage(Stage),
 }
@@ -75,6 +92,30 @@ pub struct PeerEntries {
     pub handed_out: u64,
     /// Entries, in the order of the log and without a gap.
     pub entries: Vec<(EntryId, Bytes)>,
+}
+
+/// A request for a part of a named content that the receiver has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// What the sender calls the transfer.
+    pub transfer: u64,
+    /// The content.
+    pub name: String,
+    /// Where the part begins; how long it is, is for the receiver to choose.
+    pub offset: u64,
+}
+
+/// A part of a content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Of the request.
+    pub transfer: u64,
+    /// Of the request.
+    pub offset: u64,
+    /// Length of the whole content.
+    pub total: u64,
+    /// What begins at `offset`; empty only at the end.
+    pub bytes: Bytes,
 }
 
 impl Frame {
@@ -110,6 +151,25 @@ impl Frame {
                 put_varint(u64::from(store.0), &mut out);
                 (RESUME_PUSH, out)
             }
+            Frame::Pull(Pull { transfer, name, offset }) => {
+                let mut out = Vec::with_capacity(name.len() + 24);
+                put_varint(*transfer, &mut out);
+                put_varint(*offset, &mut out);
+                put_bytes(name.as_bytes(), &mut out);
+                (PULL, out)
+            }
+            Frame::Part(Part { transfer, offset, total, bytes }) => {
+                let mut out = Vec::with_capacity(bytes.len() + 40);
+                [transfer, offset, total].into_iter().for_each(|number| put_varint(*number, &mut out));
+                put_bytes(bytes, &mut out);
+                (PART, out)
+            }
+            Frame::Absent { transfer, reason } => {
+                let mut out = Vec::with_capacity(reason.len() + 16);
+                put_varint(*transfer, &mut out);
+                put_bytes(reason.as_bytes(), &mut out);
+                (ABSENT, out)
+            }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
         };
         let mut out = Vec::with_capacity(1 + content.len());
@@ -138,6 +198,12 @@ impl Frame {
             RESUME_PUSH => {
                 let store = StoreId(reader.number("store")?);
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
+            }
+            PULL => take_pull(&mut reader).map(Frame::Pull),
+            PART => take_part(&mut reader, bytes).map(Frame::Part),
+            ABSENT => {
+                let (transfer, reason) = (reader.varint("transfer")?, reader.text("reason")?);
+                reader.finish("end of the frame").map(|()| Frame::Absent { transfer, reason })
             }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
@@ -180,6 +246,25 @@ fn take_pushed(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
         stores.push(StorageAt { store, push, acked: Lsn(reader.varint("position")?) });
     }
     reader.finish("end of the frame").map(|()| Frame::Pushed { decided, stores })
+}
+
+fn take_pull(reader: &mut Reader<'_>) -> Result<Pull, Malformed> {
+    let (transfer, offset) = (reader.varint("transfer")?, reader.varint("offset")?);
+    let name = reader.text("name")?;
+    reader.finish("end of the frame")?;
+    if name.len() > PULL_NAME_BYTES_MAX { Err(reader.malformed("name")) } else { Ok(Pull { transfer, name, offset }) }
+}
+
+/// Reads what follows the first byte of the frame in `frame`, whose memory the part shares.
+fn take_part(reader: &mut Reader<'_>, frame: &Bytes) -> Result<Part, Malformed> {
+    let [transfer, offset, total] = [reader.varint("transfer")?, reader.varint("offset")?, reader.varint("length")?];
+    let bytes = frame.slice_ref(reader.bytes("part")?);
+    reader.finish("end of the frame")?;
+    let end = offset.checked_add(bytes.len() as u64);
+    if end.is_none_or(|end| end > total) || (bytes.is_empty() && offset < total) {
+        return Err(reader.malformed("part"));
+    }
+    Ok(Part { transfer, offset, total, bytes })
 }
 
 fn take_stage(reader: &mut Reader<'_>) -> Result<Stage, Malformed> {
@@ -241,6 +326,10 @@ mod tests {
             Frame::Pushed { decided: Epoch(1 << 40), stores: vec![at(1, 70_000), at(300, 0)] },
             Frame::Pushed { decided: Epoch(0), stores: Vec::new() },
             Frame::ResumePush(StoreId(u32::MAX)),
+            Frame::Pull(Pull { transfer: u64::MAX, name: "state/7/listing".into(), offset: 1 << 50 }),
+            Frame::Part(Part { transfer: 1, offset: 3, total: 1 << 50, bytes: Bytes::from_static(b"abc") }),
+            Frame::Part(Part { transfer: 1, offset: 7, total: 7, bytes: Bytes::new() }),
+            Frame::Absent { transfer: 9, reason: "é".into() },
         ] {
             let bytes = Bytes::from(frame.encode());
             assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));
@@ -252,6 +341,15 @@ mod tests {
             bytes.extend_from_slice(&[2, 1, 0, 1, 0]);
             Frame::decode(&bytes.into())
         };
+        let part = |offset, total, bytes| {
+            let part = Part { transfer: 1, offset, total, bytes: Bytes::from_static(bytes) };
+            Frame::decode(&Frame::Part(part).encode().into())
+        };
+        assert!(part(4, 6, b"ab").is_ok());
+        assert!([part(5, 6, b"ab"), part(u64::MAX, u64::MAX, b"a"), part(5, 6, b"")].iter().all(Result::is_err));
+        let named = |len| Frame::Pull(Pull { transfer: 1, name: "x".repeat(len), offset: 0 }).encode();
+        assert!(Frame::decode(&named(PULL_NAME_BYTES_MAX).into()).is_ok());
+        assert!(Frame::decode(&named(PULL_NAME_BYTES_MAX + 1).into()).is_err());
         assert!(past(u64::MAX - 2).is_ok() && past(u64::MAX - 1).is_err(), "indices would overflow");
     }
 

@@ -23,8 +23,13 @@ pub fn image_of(captured: CapturedImage, groups: &GroupCursors) -> StateImage {
     let (mut image, control, fold) = captured.into_parts();
     image.push_words(FOLD_COLUMN, fold);
     image.push_bytes(CONTROL_COLUMN, encode_control_image(&control));
-    image.push_bytes(GROUPS_COLUMN, encode_group_cursors(groups));
+    put_groups(&mut image, groups);
     image
+}
+
+/// Adds how far an image has read the logs of Raft groups.
+pub fn put_groups(image: &mut StateImage, groups: &GroupCursors) {
+    image.push_bytes(GROUPS_COLUMN, encode_group_cursors(groups));
 }
 
 /// Returns what the control log added up to when an image was taken.

@@ -36,8 +36,8 @@ mod roles;
 mod serving;
 mod sources;
 
-pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries, Stage};
-pub use image_columns::{control_in, groups_in, image_of};
+pub use frame::{FRAME_BYTES_MAX, Frame, PULL_NAME_BYTES_MAX, Part, PeerEntries, Pull, Stage};
+pub use image_columns::{control_in, groups_in, image_of, put_groups};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;

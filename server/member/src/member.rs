@@ -187,7 +187,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
             Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             // What stands before the member has taken it.
-            Input::Frame { frame: Frame::Stage(_) | Frame::PushStates(_) | Frame::ResumePush(_), .. } => {}
+            Input::Frame {
+                frame:
+                    Frame::Stage(_)
+                    | Frame::PushStates(_)
+                    | Frame::ResumePush(_)
+                    | Frame::Pull(_)
+                    | Frame::Part(_)
+                    | Frame::Absent { .. },
+                ..
+            } => {}
             Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),

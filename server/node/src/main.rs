@@ -15,6 +15,7 @@ mod plugins;
 mod readers;
 mod ready;
 mod service;
+mod signals;
 mod stores;
 mod telemetry;
 

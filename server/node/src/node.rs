@@ -12,7 +12,6 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::Signal;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
@@ -31,6 +30,9 @@ use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
+use crate::cluster::state_copy::Lag;
+use crate::cluster::state_copy::offers::Offers;
+use crate::cluster::transfers::Transfers;
 use crate::cluster::view::{Joined, View};
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_cache::EpochCache;
@@ -53,6 +55,7 @@ use crate::readers::consumers::RecordTimes;
 use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
+use crate::signals::Signals;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
@@ -87,12 +90,15 @@ pub enum NodeError {
     Start(String),
     /// Durability came into doubt.
     LogFailed(String),
+    /// It was a member that lacks entries which the others no longer have. It has stopped.
+    Lags(Lag),
 }
 
 impl std::fmt::Display for NodeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NodeError::Start(reason) => f.write_str(reason),
+            NodeError::Lags(lag) => write!(f, "entries of node {} are missing", lag.group.node),
             NodeError::LogFailed(reason) => write!(
                 f,
                 "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Repair the disk \
@@ -110,13 +116,12 @@ fn join(
     runtime: &tokio::runtime::Handle,
     messages: &Sender<Message>,
     view: &Arc<View>,
+    transfers: &Arc<Transfers>,
 ) -> Result<Joined, NodeError> {
     let listen = config.cluster.as_ref().map_or(config.listen, |cluster| cluster.listen);
-    let listener = std::net::TcpListener::bind(listen).map_err(|error| {
-        NodeError::Start(format!("cannot listen on {listen} for the other nodes (`cluster.listen`): {error}"))
-    })?;
-    let peers = links::start(listener, &membership, identity, runtime, messages, view).map_err(NodeError::Start)?;
-    Ok(Joined { membership, peers })
+    let listener = links::listen(listen).map_err(NodeError::Start)?;
+    let peers = links::start(listener, &membership, identity, runtime, messages, view, transfers);
+    Ok(Joined { membership, peers: peers.map_err(NodeError::Start)? })
 }
 
 /// What recovery found and a start still has to do.
@@ -126,22 +131,6 @@ struct Found {
     activations: Vec<PluginActivation>,
     bounds: Option<Bounds>,
     declared: Vec<DeclaredStore>,
-}
-
-/// The signals that stop a node.
-pub struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    /// Waits for the first one.
-    async fn first(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// A running node.
@@ -197,6 +186,9 @@ impl Node {
             listener.take().into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
         }
         if let Err(error) = node.settle(config, with_kv, found) {
+            if matches!(error, NodeError::Lags(_)) {
+                return node.stop().and(Err(error));
+            }
             // What does not go on cannot be joined either; the process ends with the reason.
             std::mem::forget(node);
             return Err(error);
@@ -277,8 +269,11 @@ impl Node {
             start.policies.time_calls(telemetry.tracing().is_some());
         }
         let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
-        let joined =
-            cluster.map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view)).transpose()?;
+        let offers = Offers::new(log.image_writer(), Arc::clone(&pushes));
+        let transfers = Transfers::new(runtime.handle().clone(), vec![offers]);
+        let joined = cluster
+            .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
+            .transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
         let send = match &peers {
             None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
@@ -563,6 +558,7 @@ impl Node {
         match self.runtime.block_on(how_it_ended(self.ended.clone())) {
             Ended::LogFailed(reason) => NodeError::LogFailed(reason),
             Ended::Refused(reason) => NodeError::Start(reason),
+            Ended::Lags(lag) => NodeError::Lags(lag),
             Ended::Stopped => NodeError::Start("the node stopped while it was starting".into()),
         }
     }
@@ -601,18 +597,14 @@ impl Node {
     /// # Errors
     /// If the operating system refuses.
     pub fn catch_signals(&self) -> Result<Signals, NodeError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let failed = |error: std::io::Error| NodeError::Start(format!("cannot wait for signals: {error}"));
         let _entered = self.runtime.enter();
-        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        Ok(Signals { interrupt, terminate })
+        Signals::catch().map_err(NodeError::Start)
     }
 
     /// Runs until SIGINT or SIGTERM, then stops in order; or until the log fails.
     ///
     /// # Errors
-    /// [`NodeError::LogFailed`].
+    /// [`NodeError::LogFailed`]; [`NodeError::Lags`], once everything has stopped.
     pub fn run_until(self, mut signals: Signals) -> Result<(), NodeError> {
         let ended = how_it_ended(self.ended.clone());
         let signalled = self.runtime.block_on(async {
@@ -621,12 +613,18 @@ impl Node {
                 ended = ended => Err(match ended {
                     Ended::LogFailed(reason) => NodeError::LogFailed(reason),
                     Ended::Refused(reason) => NodeError::Start(reason),
+                    Ended::Lags(lag) => NodeError::Lags(lag),
                     Ended::Stopped => NodeError::LogFailed("the sequencer ended unexpectedly".into()),
                 }),
             }
         });
+        let deadline = StopDeadline::start();
+        if matches!(signalled, Err(NodeError::Lags(_))) {
+            // The process goes on.
+            return self.stop();
+        }
         // Never cancelled: what is dropped after the stop may hang as well.
-        std::mem::forget(StopDeadline::start());
+        std::mem::forget(deadline);
         match signalled {
             Ok(()) => {
                 tracing::info!("stopping");
@@ -675,6 +673,7 @@ impl Node {
             Ended::Stopped => Ok(()),
             Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
             Ended::Refused(reason) => Err(NodeError::Start(reason)),
+            Ended::Lags(lag) => Err(NodeError::Lags(lag)),
         }
     }
 }

@@ -295,6 +295,62 @@ fn logs_are_truncated_and_a_node_that_is_killed_continues_from_its_image() {
     }
 }
 
+/// Writes 100 rows of 100 kB in turn until the nodes that run have no entry any more that was there when it began, and no
+/// image from then.
+fn until_forgotten(cluster: &Cluster, written: &mut u64) {
+    let nodes: Vec<&Node> = cluster.running().collect();
+    let begun = *written;
+    eventually("the logs to be compacted", || {
+        for _ in 0..25 {
+            *written += 1;
+            let (key, value) = (format!("row/{}", *written % 100), noise(100_000, *written));
+            let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]});
+            assert_eq!(until_decided(&nodes, &new_id(), &body)["status"], "committed");
+        }
+        nodes.iter().all(|node| oldest(node) > begun + 100).then_some(())
+    });
+}
+
+#[test]
+fn a_node_that_was_away_for_too_long_copies_the_state_of_another() {
+    let retained = "[log]\nretention_hours = 0\nimage_every_bytes = 1048576\n";
+    let mut cluster = Cluster::start_with(3, retained);
+    let check = |cluster: &Cluster, written: u64| {
+        cluster.ready();
+        cluster.settled();
+        for node in cluster.running() {
+            for number in written - 99..=written {
+                let row = node.get(&format!("/v1/stores/kv/rows/row%2F{}", number % 100)).body;
+                assert_eq!(row["value"], noise(100_000, number), "row {}", number % 100);
+            }
+        }
+    };
+    let mut written = 0;
+    // One that has state of its own, and is killed again and again while it copies.
+    until_forgotten(&cluster, &mut written);
+    cluster.take(3).kill();
+    until_forgotten(&cluster, &mut written);
+    for wait_ms in [60, 150, 300, 500] {
+        cluster.start_node(3);
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        cluster.take(3).kill();
+    }
+    cluster.start_node(3);
+    check(&cluster, written);
+    put(cluster.node(3), "after", 1);
+    // Older records are elsewhere, and so is not all of what another node copies now: that of this one is.
+    assert!(oldest(cluster.node(3)) > 100);
+    cluster.take(1).kill();
+    until_forgotten(&cluster, &mut written);
+    assert!(cluster.take(2).stop().success());
+    cluster.start_node(1);
+    cluster.start_node(2);
+    check(&cluster, written);
+    put(cluster.node(1), "after", 2);
+    cluster.settled();
+    assert!(cluster.running().all(|node| node.get("/v1/stores/kv/rows/after").body["value"] == 2));
+}
+
 #[test]
 fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
     let mut cluster = Cluster::start(3);

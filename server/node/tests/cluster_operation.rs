@@ -157,7 +157,7 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     assert_eq!((&report["digests"], &report["cluster"]), (&json!("equal"), &json!("test")), "{report}");
     assert_eq!(report["nodes"].as_array().map(Vec::len), Some(3));
     let (code, text) = status(&first, &[]);
-    assert!(code == Some(2) && text.contains("no answer of node 2, 3: name the URLs of all nodes"), "{text}");
+    assert!(code == Some(2) && text.contains("not asked: node 2, 3; list the URLs of all nodes"), "{text}");
 
     // A node that hangs costs no more than the timeout.
     cluster.node(3).signal("STOP");

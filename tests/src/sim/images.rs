@@ -1,17 +1,23 @@
 //! State images of the machines, and what their logs need no more.
 //!
-//! An image is written at once, and what goes with it a little later: other things happen in between. What another machine
-//! may still need is not compacted, as on a node whose log is retained for longer than others are away.
+//! An image is written at once, and what goes with it a little later: other things happen in between. In two of three runs,
+//! what another machine may still need is not compacted, as on a node whose log is retained for longer than others are away.
+//! In the third one, a machine that was away needs the image of another one.
 
-use tribunal_codec::GroupCursors;
-use tribunal_log::DurableLog;
-use tribunal_member::{Input, image_of};
+use std::path::Path;
+
+use tribunal_codec::{EntryId, GroupCursors};
+use tribunal_log::{DurableLog, add_image, read_image};
+use tribunal_member::{Input, groups_in, image_of};
 use tribunal_replica::CapturedImage;
-use tribunal_types::{Epoch, GroupId};
+use tribunal_types::{Epoch, GroupId, StateImage};
 
 use crate::cluster::group;
+use crate::sim::machine::LOG_DIR;
 use crate::sim::world::{Happening, World};
 
+/// Time that a copy of an image takes, microseconds, at most.
+const COPY_WITHIN_US: u64 = 300_000;
 /// Time from an image to what goes with it, microseconds, at most.
 const COMPACT_WITHIN_US: u64 = 50_000;
 
@@ -52,7 +58,8 @@ impl World {
         let Some(process) = &self.machine(node).process else { return Ok(()) };
         for (group, spare) in process.log.spare_group_entries(epoch) {
             let included = older.get(&group).map_or(0, |cursor| cursor.included.index);
-            let upto = spare.min(included).min(self.committed_everywhere(group));
+            let kept = if self.forgets { u64::MAX } else { self.committed_everywhere(group) };
+            let upto = spare.min(included).min(kept);
             if upto > 0 {
                 self.report.compactions += 1;
                 self.step(node, Input::Compact { group, upto })?;
@@ -68,6 +75,41 @@ impl World {
             self.stop_for_good(node);
         }
         Ok(())
+    }
+
+    /// Stops a process that lacks entries of a group up to `at_least`, and adds the image of another one to its log. It starts
+    /// again later; if no image has what is needed, it comes to the same.
+    pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
+        if !self.forgets {
+            return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
+        }
+        let image = (1..=self.report.machines).find_map(|other| self.newest_image(other, group, at_least));
+        let machine = self.machine(node);
+        machine.kill();
+        let files = machine.disk.as_files();
+        let wait_us = self.random.between(10_000, COPY_WITHIN_US);
+        self.later(wait_us, Happening::Start { node });
+        let Some(image) = image else { return Ok(()) };
+        match add_image(&files, Path::new(LOG_DIR), &image) {
+            Ok(()) => {
+                self.report.copied_images += 1;
+                self.trace.note(self.time_us, format_args!("node {node} copies an image of epoch {}", image.epoch));
+            }
+            Err(error) => {
+                self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
+                self.stop_for_good(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the newest image of a machine that runs, if it includes a group's entry.
+    fn newest_image(&self, node: u16, group: GroupId, at_least: EntryId) -> Option<StateImage> {
+        let machine = &self.machines[usize::from(node) - 1];
+        let (_, path) = machine.process.as_ref()?.log.image_writer().newest()?;
+        let image = read_image(&*machine.disk.as_files(), &path).ok()?;
+        let included = groups_in(&image).ok()?.get(&group)?.included.index;
+        (included >= at_least.index).then_some(image)
     }
 
     /// Notes what is durable on a machine, and the control log before some of it is compacted.

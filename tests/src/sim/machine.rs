@@ -27,7 +27,7 @@ use crate::stand_ins::{Native, Numbered};
 /// Time between two ticks of a machine whose clock runs right, microseconds.
 pub const TICK_US: u64 = 30_000;
 /// Where a machine's log is on its disk.
-const LOG_DIR: &str = "/data/tribunal/log";
+pub const LOG_DIR: &str = "/data/tribunal/log";
 /// How long others wait for a group whose leader is alive.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 
@@ -135,12 +135,15 @@ impl Machine {
         self.starts += 1;
         let options =
             LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
-        let opened = open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
+        let mut opened =
+            open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
         let now = self.now(time_us);
         let own = group(self.node);
         let members: Vec<GroupId> = (1..=machines).map(group).collect();
         let restored = Restored::read(opened.recovered.image, &members, ResolverConfig::default())?;
         opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
+        let heads: Vec<_> = restored.resolver.heads().collect();
+        opened.writer.continue_after(restored.resolver.last(), &heads).map_err(|error| error.to_string())?;
         let image = restored.groups.clone();
         let stored = |group: GroupId| (group, opened.reader.group_state(group));
         let start = MemberStart {

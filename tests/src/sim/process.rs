@@ -83,9 +83,7 @@ impl World {
                 }
             }
             Output::Fresh { read, epoch } => return self.fresh_read(node, read, epoch).map(Ok),
-            Output::NeedsImage { group, .. } => {
-                return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
-            }
+            Output::NeedsImage { group, at_least, .. } => self.copy_image(node, group, at_least)?,
             Output::Failed { group, reason } => {
                 return Err(format!("node {node} cannot go on with group {}: {reason}", group.node));
             }

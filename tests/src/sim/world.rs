@@ -26,6 +26,10 @@ const FAULTS_UNTIL_US: u64 = 8_000_000;
 const CLIENTS_UNTIL_US: u64 = 9_000_000;
 /// When everything has come to rest, microseconds.
 const END_US: u64 = 30_000_000;
+/// Bytes between two images in runs in which logs are compacted without regard to machines that are away, and how many times
+/// longer these are away then.
+const FORGETS_EVERY_BYTES: u64 = 8_000;
+const AWAY_FACTOR: u64 = 3;
 /// How long before the end nothing may be written any more, microseconds.
 const IDLE_US: u64 = 3_000_000;
 /// How long after a failed start the next one is tried, microseconds.
@@ -98,6 +102,8 @@ pub struct Report {
     pub stops: (u64, u64),
     /// Images that were written, and starts from one.
     pub images: (u64, u64),
+    /// Images that a machine copied from another one, because it lacked entries.
+    pub copied_images: u64,
     /// Times that a group's entries were compacted.
     pub compactions: u64,
     /// Segments that were truncated, bytes.
@@ -166,6 +172,8 @@ pub(super) struct World {
     bridged: Option<u64>,
     /// Syncs take long at the moment.
     pub(super) slow_disks: bool,
+    /// Logs are compacted without regard to machines that are away.
+    pub(super) forgets: bool,
     /// When an entry was last written.
     pub(super) appended_us: u64,
     pub(super) changes: Changes,
@@ -214,6 +222,7 @@ impl World {
             cut_off: BTreeMap::new(),
             bridged: None,
             slow_disks: false,
+            forgets: run.seed.is_multiple_of(3),
             appended_us: 0,
             changes: Changes::default(),
             random,
@@ -222,6 +231,7 @@ impl World {
             let epoch_length = world.random.one_of(&[None, None, Some(Duration::from_millis(5))]);
             let disk_seed = world.random.number();
             let image_every_bytes = world.random.one_of(&[u64::MAX, 8_000, 40_000, 150_000]);
+            let image_every_bytes = if world.forgets { FORGETS_EVERY_BYTES } else { image_every_bytes };
             let machine = Machine::new(node, disk_seed, epoch_length, image_every_bytes);
             match run.planted {
                 Some(Planted::NoSync) => machine.disk.omit(Omission::SyncData("/segments/")),
@@ -435,7 +445,8 @@ impl World {
                 return self.step(node, Input::HandOver);
             }
         }
-        self.later(lasts_us, Happening::Repair(fault, node));
+        let is_away = self.forgets && matches!(fault, Fault::Kill | Fault::PowerCut);
+        self.later(if is_away { AWAY_FACTOR * lasts_us } else { lasts_us }, Happening::Repair(fault, node));
         Ok(())
     }
 

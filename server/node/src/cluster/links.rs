@@ -1,7 +1,7 @@
-//! Connects the sequencer with the other nodes: frames in, frames out.
+//! Connects this node with the others: what they send goes to transfers and to the sequencer, and what these send leaves.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use tribunal_peer::{Identity, Lane, PeerEvents, PeerSettings, Peers, Received, S
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
 use crate::stores::push_states;
@@ -25,23 +26,53 @@ pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Hands what peers send to the sequencer.
+/// Hands what peers send to whom it is for.
 struct ToSequencer {
     messages: Sender<Message>,
     view: Arc<View>,
+    transfers: Arc<Transfers>,
 }
 
 impl PeerEvents for ToSequencer {
     fn received(&self, received: Received) {
         match Frame::decode(&received.frame) {
-            Ok(frame) => drop(self.messages.send(Message::Peer(received, Box::new(frame)))),
+            Ok(frame) => {
+                if let Some(frame) = self.transfers.on_frame(received.from, frame) {
+                    let _ = self.messages.send(Message::Peer(received, Box::new(frame)));
+                }
+            }
             Err(malformed) => self.view.refused.note(received.from, &malformed),
         }
     }
 
     fn unreachable(&self, peer: NodeId) {
+        self.transfers.unreachable(peer);
         let _ = self.messages.send(Message::Unreachable(peer));
     }
+}
+
+/// Returns how this node is connected with the others.
+#[must_use]
+pub fn settings(membership: &Membership) -> PeerSettings {
+    let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
+    let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
+    PeerSettings {
+        node: membership.node,
+        cluster: membership.name_with_members(),
+        peers,
+        frame_bytes_max: FRAME_BYTES_MAX,
+        queue_bytes_max: QUEUE_BYTES_MAX,
+        silent_after: SILENT_AFTER,
+    }
+}
+
+/// Listens for the other nodes.
+///
+/// # Errors
+/// In words.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address)
+        .map_err(|error| format!("cannot listen on {address} for the other nodes (`cluster.listen`): {error}"))
 }
 
 /// Starts to connect this node with the others.
@@ -55,30 +86,27 @@ pub fn start(
     runtime: &Handle,
     messages: &Sender<Message>,
     view: &Arc<View>,
+    transfers: &Arc<Transfers>,
 ) -> Result<Arc<Peers>, String> {
-    let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
-    let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
-    let settings = PeerSettings {
-        node: membership.node,
-        cluster: membership.name_with_members(),
-        peers,
-        frame_bytes_max: FRAME_BYTES_MAX,
-        queue_bytes_max: QUEUE_BYTES_MAX,
-        silent_after: SILENT_AFTER,
-    };
-    let events = ToSequencer { messages: messages.clone(), view: Arc::clone(view) };
-    Peers::start(settings, identity, listener, runtime, Arc::new(events)).map(Arc::new)
+    let (view, transfers) = (Arc::clone(view), Arc::clone(transfers));
+    let events = ToSequencer { messages: messages.clone(), view, transfers: Arc::clone(&transfers) };
+    let peers = Peers::start(settings(membership), identity, listener, runtime, Arc::new(events)).map(Arc::new)?;
+    transfers.connect(&peers);
+    Ok(peers)
 }
 
-/// Sends a frame to another node. What is lost is sent again by those who need it.
-pub fn send(peers: &Peers, to: NodeId, frame: &Frame) {
+/// Sends a frame to another node; returns false if there is no connection, or no room. What is lost is sent again by those who
+/// need it.
+pub fn send(peers: &Peers, to: NodeId, frame: &Frame) -> bool {
     let lane = if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk };
-    peers.send(to, lane, Bytes::from(frame.encode()));
+    peers.send(to, lane, Bytes::from(frame.encode()))
 }
 
 /// Returns what sends a frame to another node.
 pub fn sender(peers: Arc<Peers>) -> Box<dyn FnMut(NodeId, Frame) + Send> {
-    Box::new(move |to, frame| send(&peers, to, &frame))
+    Box::new(move |to, frame| {
+        let _ = send(&peers, to, &frame);
+    })
 }
 
 /// Returns what takes frames about pushes from other nodes, and what tells them of the pushes of this one.

@@ -8,4 +8,6 @@ pub mod membership;
 pub mod obstacle;
 pub mod recovery;
 pub mod refused_frames;
+pub mod state_copy;
+pub mod transfers;
 pub mod view;

@@ -17,6 +17,7 @@ use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
+use crate::cluster::state_copy::incoming;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
@@ -86,14 +87,22 @@ pub fn recover_member(
         retention_bytes: config.log.retention_bytes,
         ..LogOptions::default()
     };
+    incoming::put_in_place(&config.data)?;
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
-    let (log, reader, found) = (opened.writer, opened.reader, opened.recovered);
+    let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
     let mut policies = PolicySet::new(config, loader)?;
     let groups: Vec<GroupId> = membership.nodes.keys().map(|node| Membership::group_of(*node)).collect();
     let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
     let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
     reader.check_cursors(&image).map_err(|error| error.to_string())?;
+    let heads: Vec<_> = resolver.heads().collect();
+    if log.continue_after(resolver.last(), &heads).map_err(|error| error.to_string())? {
+        tracing::warn!(
+            epoch = resolver.last().0,
+            "the log continues after the state of another node; readers find older records there"
+        );
+    }
     if let Some(bounds) = replicated.bounds() {
         policies.set_faults_max(bounds.plugin_faults_max);
     }
@@ -196,13 +205,11 @@ impl Replay {
                     .map_err(failed)?;
             }
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
-            Output::NeedsImage { group, .. } => {
-                return Err(cannot_go_on(group, AWAY_TOO_LONG));
-            }
             // Nobody is connected, and nobody waits.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
             // One that is due is copied by the running node.
             Output::Image { .. } => {}
+            Output::NeedsImage { .. } => unreachable!("only a leader's message asks for it"),
         }
         Ok(None)
     }
@@ -245,11 +252,6 @@ pub fn append_or_compare(
         _ => Ok(()),
     }
 }
-
-/// Why a node cannot catch up any more, and what to do.
-pub const AWAY_TOO_LONG: &str = "this node was away for longer than the others keep their logs (`log.retention_hours`, \
-                                 `log.retention_bytes`), and cannot catch up. Keep its directory; the others go on without \
-                                 it as long as they are a majority";
 
 /// Says that a group's log cannot be followed.
 #[must_use]

@@ -166,7 +166,7 @@ impl Report {
         if unasked.len() > asked.len() - answers.len() {
             let names: Vec<String> = unasked.iter().map(|other| other.node.to_string()).collect();
             problems.push(format!(
-                "no answer of node {}: name the URLs of all nodes, with commas between them, in --url",
+                "not asked: node {}; list the URLs of all nodes in --url, separated by commas",
                 names.join(", ")
             ));
         }
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
         assert!(fault(&all(answer(3, 7, Some("e")))).starts_with("differ nodes have decided differently"));
         assert!(fault(&all(answer(2, 7, Some("d")))).contains("node 2 was asked twice"));
-        assert!(fault(&[answer(1, 7, Some("d"))]).contains("no answer of node 2, 3: name the URLs"));
+        assert!(fault(&[answer(1, 7, Some("d"))]).contains("not asked: node 2, 3; list the URLs"));
         let mut other = answer(3, 7, Some("d"));
         other.answer = other.answer.map(|info| ClusterInfo { name: None, ..info });
         assert!(fault(&all(other)).contains("different clusters: orders and none"));

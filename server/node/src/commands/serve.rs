@@ -2,14 +2,19 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::cluster::links;
+use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
 use crate::commands::log_lines::LogLines;
 use crate::config::{Config, Rule};
+use crate::configured::Configured;
 use crate::node::{Node, NodeError};
+use crate::signals::Signals;
 
 /// Runs an open node on loopback with an embedded store `kv`.
 ///
@@ -58,18 +63,52 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     logs.event_format(lines).init();
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
-    let node = Node::start(config, with_kv).map_err(|error: NodeError| error.to_string())?;
+    let mut config = config.clone();
+    loop {
+        match run_once(&mut config, with_kv) {
+            Err(NodeError::Lags(lag)) if copy_state(&config, &lag)? => {}
+            Err(NodeError::Lags(_)) => return Ok(()),
+            ended => return ended.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// Runs a node until it is stopped, or until it lacks what only a copy of another node's state can give it.
+fn run_once(config: &mut Config, with_kv: bool) -> Result<(), NodeError> {
+    let node = Node::start(config, with_kv)?;
+    // A port that the system has chosen stays the same.
+    config.listen = node.address();
     if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
         tracing::warn!(
             "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
         );
     }
     // Before it is said that the node listens: a supervisor may stop it at once.
-    let signals = node.catch_signals().map_err(|error| error.to_string())?;
+    let signals = node.catch_signals()?;
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
-    node.run_until(signals).map_err(|error| error.to_string())
+    node.run_until(signals)
+}
+
+/// Copies the state of another member; returns false if the process is to stop instead.
+fn copy_state(config: &Config, lag: &Lag) -> Result<bool, String> {
+    let cluster = (config.cluster.as_ref()).zip(Configured::read(config)?.cluster);
+    let Some((settings, (membership, identity))) = cluster else {
+        return Err("a node that runs alone lacks entries of another one".into());
+    };
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    let copied = runtime.block_on(async {
+        let mut signals = Signals::catch()?;
+        let listener = links::listen(settings.listen)?;
+        tokio::select! {
+            copied = pulling::copy_state(&config.data, listener, &membership, identity, lag) => copied.map(|()| true),
+            () = signals.first() => Ok(false),
+        }
+    });
+    // Disks may hang, and with them what still waits for one.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    copied
 }
 
 /// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the

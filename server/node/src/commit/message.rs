@@ -11,6 +11,7 @@ use tribunal_types::{
     TxnId, TxnRequest, Verdict,
 };
 
+use crate::cluster::state_copy::Lag;
 use crate::commit::replies::{Answer, ReplyHandle};
 use crate::commit::waiters::{Commit, ImportWaiter};
 use crate::stores::catalog::PushReports;
@@ -70,4 +71,6 @@ pub enum Ended {
     LogFailed(String),
     /// The node must not take part in its cluster, for this reason.
     Refused(String),
+    /// The node lacks entries that the others no longer have.
+    Lags(Lag),
 }

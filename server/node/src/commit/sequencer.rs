@@ -11,6 +11,7 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
 use tribunal_types::{StoreId, TxnRequest};
 
+use crate::cluster::state_copy::Lag;
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
 use crate::commit::log_thread::{GroupWrites, Job};
@@ -45,6 +46,8 @@ pub struct Sequencer {
     reads: FreshReads,
     /// What failed is no log: the node must not take part.
     refused: bool,
+    /// Entries that the others no longer have, if the node lacks some.
+    lag: Option<Lag>,
     /// Ticks since the member takes part.
     ticks: u64,
     /// Ticks that the first start of a member has taken.
@@ -81,6 +84,7 @@ impl Sequencer {
             ticked_at: started,
             reads: FreshReads::default(),
             refused: false,
+            lag: None,
             ticks: 0,
             waited_ticks: 0,
             stopped: false,
@@ -296,6 +300,11 @@ impl Sequencer {
         commits.into_iter().for_each(|commit| commit.waiter.handle.answer(Answer::Unknown, Some(commit.txn)));
         if self.refused {
             return Ended::Refused(reason);
+        }
+        if let Some(lag) = self.lag.take() {
+            // The log is whole, and so is everything else.
+            self.log.send(Job::Stop);
+            return Ended::Lags(lag);
         }
         Ended::LogFailed(reason)
     }

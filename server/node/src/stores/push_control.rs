@@ -110,7 +110,7 @@ impl NodeService {
                     );
                     return Err(ServiceError::Unavailable { detail });
                 }
-                links::send(&joined.peers, node, &Frame::ResumePush(store));
+                let _ = links::send(&joined.peers, node, &Frame::ResumePush(store));
                 Ok(())
             }
             _ => self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail }),

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tribunal_push::{
     Adaptor, ApplyObserver, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, EpochSource, Follower, LogSource,
     PushActivity, PushHandle, PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport,
-    StorageDurability, Transport,
+    StorageDurability, StoreFile, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -37,6 +37,9 @@ use crate::telemetry::{ApplyTraces, Tracing};
 
 /// How long to wait for readers of an embedded store that is to be opened again.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often a store whose rows are ahead of the log looks for it.
+const LOG_POLL: Duration = Duration::from_millis(20);
 
 /// How long a node that pushes may tell nothing before that is shown.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
@@ -79,6 +82,8 @@ struct Running {
 enum State {
     /// Its adaptor and its way to the storage are being made.
     Starting,
+    /// The rows of an embedded store are ahead of what this node has decided since it started.
+    Ahead(Lsn),
     LogOnly,
     Running(Running),
     /// It could not be made.
@@ -261,8 +266,50 @@ impl Pushes {
 
     /// Makes what the push needs, and starts it unless it was replaced meanwhile.
     fn start(&self, store: DeclaredStore) {
+        if let Some(rows) = self.rows_ahead(&store.spec) {
+            if !self.wait_for_log(&store, rows) {
+                return;
+            }
+        }
         let made = self.make(&store.spec);
         self.started(&store, made);
+    }
+
+    /// Returns the last record that the rows of an embedded store reflect, if the log does not have it yet: rows that were
+    /// copied from another member.
+    fn rows_ahead(&self, spec: &StoreSpec) -> Option<Lsn> {
+        if self.me.is_none() || !spec.is_embedded() || self.embedded.lock().contains_key(&spec.id) {
+            return None;
+        }
+        // Whatever is wrong with them is for the opening to tell.
+        let rows = EmbeddedStore::flushed_in(&self.embedded_dir(spec.id)).ok()?;
+        (rows.lsn > self.records.log.head(spec.id)).then_some(rows.lsn)
+    }
+
+    /// Waits until the log has record `rows`; returns false if the store's push was replaced or ended meanwhile.
+    fn wait_for_log(&self, store: &DeclaredStore, rows: Lsn) -> bool {
+        let set = |state: State| {
+            let mut entries = self.entries.lock();
+            let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.push() == store.push());
+            let Some(current) = current.filter(|entry| matches!(entry.state, State::Starting | State::Ahead(_))) else {
+                return false;
+            };
+            current.state = state;
+            drop(entries);
+            self.settled.send_replace(());
+            true
+        };
+        while self.records.log.head(store.spec.id) < rows {
+            if !set(State::Ahead(rows)) {
+                return false;
+            }
+            std::thread::sleep(LOG_POLL);
+        }
+        set(State::Starting)
+    }
+
+    fn embedded_dir(&self, store: StoreId) -> PathBuf {
+        self.data.join("stores").join(store.to_string())
     }
 
     fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
@@ -360,7 +407,7 @@ impl Pushes {
         if let Some(open) = embedded.get(&spec.id) {
             return Ok(Arc::clone(open));
         }
-        let dir = self.data.join("stores").join(spec.id.to_string());
+        let dir = self.embedded_dir(spec.id);
         let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
         let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
         let open = embedded_files::open(&dir, bytes, spec, &source)
@@ -411,6 +458,32 @@ impl Pushes {
         }
     }
 
+    /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
+    ///
+    /// # Errors
+    /// In words: a store that is not whole here must not be copied.
+    pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
+        let (open, broken) = {
+            let entries = self.entries.lock();
+            let embedded = self.embedded.lock();
+            let is_missing = |entry: &&Entry| {
+                entry.store.spec.is_embedded()
+                    && entry.store.detached.is_none()
+                    && !embedded.contains_key(&entry.store.spec.id)
+            };
+            let broken = entries.values().find(is_missing).map(|entry| entry.store.spec.name.clone());
+            (embedded.iter().map(|(id, store)| (*id, Arc::clone(store))).collect::<Vec<_>>(), broken)
+        };
+        if let Some(name) = broken {
+            return Err(format!("its copy of the embedded store `{name}` is not open"));
+        }
+        let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
+            Ok(files) => Ok((id, files)),
+            Err(error) => Err(format!("its copy of the embedded store {id} cannot be read: {error}")),
+        };
+        open.into_iter().map(files).collect()
+    }
+
     /// Returns an embedded store.
     pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
         self.embedded.lock().get(&store).cloned()
@@ -427,6 +500,12 @@ impl Pushes {
         match &entry.state {
             State::LogOnly => StorePush::default(),
             State::Starting => state(PushState::Running),
+            State::Ahead(rows) => {
+                let head = self.records.log.head(entry.store.spec.id);
+                let text =
+                    format!("the rows reflect LSN {rows}, and this node has decided up to LSN {head}: it catches up");
+                StorePush { last_error: Some(text), ..state(PushState::BackingOff) }
+            }
             State::Detached => state(PushState::Detached),
             State::Elsewhere { node: None, .. } => state(PushState::Running),
             State::Elsewhere { node: Some(node), since } => self.told_of(&entry.store, *node, *since),

@@ -9,7 +9,8 @@ use tribunal_replica::Event;
 use tribunal_types::{Epoch, NodeId};
 
 use super::Sequencer;
-use crate::cluster::recovery::{AWAY_TOO_LONG, TICK, cannot_go_on};
+use crate::cluster::recovery::{TICK, cannot_go_on};
+use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::waiters::Channels;
 
@@ -178,9 +179,9 @@ impl Sequencer {
                     let _ = reply.send(epoch);
                 }
             }
-            Output::NeedsImage { group, .. } => {
-                let reason = cannot_go_on(group, AWAY_TOO_LONG);
-                self.inline.failed.get_or_insert(reason);
+            Output::NeedsImage { group, leader, at_least } => {
+                self.lag.get_or_insert(Lag { group, leader, at_least });
+                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));

@@ -1,0 +1,24 @@
+//! A member that lacks entries which the others no longer have copies the state of one of them: its newest state image and
+//! the rows of its embedded stores.
+//!
+//! What the member has promised to its groups (votes, entries that it has acknowledged) stays in its log. The image takes the
+//! place of the entries that it includes, and the rows are those after at least the same epochs: the log goes on from there.
+
+use tribunal_log::EntryId;
+use tribunal_types::{GroupId, NodeId};
+
+pub mod incoming;
+pub mod listing;
+pub mod offers;
+pub mod pulling;
+
+/// What a member lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// The group whose entries are gone.
+    pub group: GroupId,
+    /// The node that leads it.
+    pub leader: NodeId,
+    /// The last entry that it has no more: an image has to include it.
+    pub at_least: EntryId,
+}

@@ -1,0 +1,180 @@
+//! Pulls a copy of another member's state, while this node takes no part in anything.
+//!
+//! One member after the other is asked, that which leads first, until one has given all of it. What they send otherwise is
+//! dropped: their groups send it again when this node is back.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::runtime::Handle;
+use tribunal_member::{Frame, groups_in};
+use tribunal_peer::{Identity, PeerEvents, Peers, Received};
+use tribunal_types::{NodeId, StateImage};
+
+use crate::cluster::links;
+use crate::cluster::membership::Membership;
+use crate::cluster::state_copy::Lag;
+use crate::cluster::state_copy::incoming::Incoming;
+use crate::cluster::state_copy::listing::{Listing, MADE};
+use crate::cluster::transfers::Transfers;
+
+/// How long a member may take to write what it has in memory, before it offers a copy.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time between two questions whether it does.
+const OFFER_POLL: Duration = Duration::from_millis(100);
+/// Time between two attempts.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Time between two lines of the log about the progress.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+/// Bytes of a listing: thousands of stores with dozens of files each.
+const LISTING_BYTES_MAX: usize = 64 << 20;
+
+/// Hands what belongs to transfers on, and drops the rest.
+struct TransfersOnly(Arc<Transfers>);
+
+impl PeerEvents for TransfersOnly {
+    fn received(&self, received: Received) {
+        if let Ok(frame) = Frame::decode(&received.frame) {
+            let _ = self.0.on_frame(received.from, frame);
+        }
+    }
+
+    fn unreachable(&self, peer: NodeId) {
+        self.0.unreachable(peer);
+    }
+}
+
+/// Copies the state of another member into the data directory `data`, of which nothing may be open. Tries until it is done;
+/// dropping the future ends it.
+///
+/// # Errors
+/// In words, if this node cannot listen for the others.
+pub async fn copy_state(
+    data: &Path,
+    listener: TcpListener,
+    membership: &Membership,
+    identity: Identity,
+    lag: &Lag,
+) -> Result<(), String> {
+    let transfers = Transfers::new(Handle::current(), Vec::new());
+    let settings = links::settings(membership);
+    let events = Arc::new(TransfersOnly(Arc::clone(&transfers)));
+    let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), events)?);
+    transfers.connect(&peers);
+    let others = membership.nodes.keys().filter(|node| ![membership.node, lag.leader].contains(node));
+    let order: Vec<NodeId> = [lag.leader].into_iter().chain(others.copied()).collect();
+    tracing::warn!(
+        group = lag.group.node.0,
+        entry = lag.at_least.index,
+        "this node was away for longer than the others keep their logs: it copies the state of one of them"
+    );
+    for from in order.iter().cycle() {
+        match copy_from(&transfers, *from, data, lag).await {
+            Ok(()) => break,
+            Err(reason) => tracing::warn!(reason, "the state was not copied; it is tried again"),
+        }
+        tokio::time::sleep(RETRY_AFTER).await;
+    }
+    peers.stop().await;
+    Ok(())
+}
+
+async fn copy_from(transfers: &Transfers, from: NodeId, data: &Path, lag: &Lag) -> Result<(), String> {
+    let copy = offered(transfers, from).await?;
+    let listing = small(transfers, from, &Listing::name(copy)).await?;
+    let listing = Listing::decode(&listing).map_err(|malformed| format!("the listing of node {from}: {malformed}"))?;
+    let total = listing.bytes();
+    tracing::info!(from = from.0, epoch = listing.epoch.0, bytes = total, "copying the state of another node");
+    let incoming = Incoming::begin(data)?;
+    let (mut done, mut told) = (0_u64, Instant::now());
+    for (number, listed) in listing.files.iter().enumerate() {
+        let file = incoming.create(&listed.place)?;
+        let mut take = |offset: u64, part: &[u8]| {
+            done += part.len() as u64;
+            if told.elapsed() >= TOLD_EVERY {
+                told = Instant::now();
+                tracing::info!(from = from.0, bytes = done, of = total, "copying the state of another node");
+            }
+            file.write(offset, part)
+        };
+        let name = Listing::file_name(copy, number);
+        let bytes = transfers.pull(from, &name, &mut take).await?;
+        if bytes != listed.bytes {
+            return Err(format!("file {number} of node {from} has {bytes} bytes, the listing says {}", listed.bytes));
+        }
+        file.sync()?;
+    }
+    check(&incoming.image()?, &listing, lag).map_err(|reason| format!("the image of node {from} {reason}"))?;
+    incoming.complete()
+}
+
+/// Waits until another node offers a copy; returns its number.
+async fn offered(transfers: &Transfers, from: NodeId) -> Result<u64, String> {
+    // It is asked again and again, and has to know that it is the same copy.
+    let mut wanted = [0; 8];
+    SystemRandom::new().fill(&mut wanted).map_err(|_| "the operating system gives no random bytes")?;
+    let copy = u64::from_le_bytes(wanted);
+    let begun = Instant::now();
+    while begun.elapsed() < OFFER_TIMEOUT {
+        if small(transfers, from, &Listing::wanted(copy)).await? == MADE {
+            return Ok(copy);
+        }
+        tokio::time::sleep(OFFER_POLL).await;
+    }
+    Err(format!("node {from}: it does not offer its state within {} s", OFFER_TIMEOUT.as_secs()))
+}
+
+/// Pulls a content into memory.
+async fn small(transfers: &Transfers, from: NodeId, name: &str) -> Result<Vec<u8>, String> {
+    let mut content = Vec::new();
+    let mut take = |offset: u64, part: &[u8]| {
+        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(part.len()));
+        let end = end.filter(|end| *end <= LISTING_BYTES_MAX).ok_or("it is too long")?;
+        content.resize(content.len().max(end), 0);
+        content[end - part.len()..end].copy_from_slice(part);
+        Ok(())
+    };
+    transfers.pull(from, name, &mut take).await?;
+    Ok(content)
+}
+
+/// Checks that an image is what this node needs.
+fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String> {
+    if image.epoch != listing.epoch {
+        return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));
+    }
+    let groups = groups_in(image).map_err(|malformed| format!("cannot be used: {malformed}"))?;
+    let included = groups.get(&lag.group).map_or(0, |cursor| cursor.included.index);
+    if included < lag.at_least.index {
+        let (node, needed) = (lag.group.node, lag.at_least.index);
+        return Err(format!("includes entry {included} of the group of node {node}, and entry {needed} is needed"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_log::{EntryId, GroupCursor, GroupCursors};
+    use tribunal_types::{Epoch, GroupId};
+
+    use super::*;
+
+    #[test]
+    fn an_image_has_to_include_what_is_gone() {
+        let (group, at) = (GroupId::default(), |index| EntryId { term: 1, index });
+        let image = |index| {
+            let cursor = GroupCursor { included: at(index), ..GroupCursor::default() };
+            let mut image = StateImage { epoch: Epoch(9), ..StateImage::default() };
+            tribunal_member::put_groups(&mut image, &GroupCursors::from([(group, cursor)]));
+            image
+        };
+        let lag = Lag { group, leader: NodeId(1), at_least: at(70) };
+        let listing = |epoch| Listing { epoch: Epoch(epoch), files: Vec::new() };
+        assert_eq!(check(&image(70), &listing(9), &lag), Ok(()));
+        assert!(check(&image(69), &listing(9), &lag).unwrap_err().contains("entry 70 is needed"));
+        assert!(check(&image(70), &listing(8), &lag).unwrap_err().contains("epoch 9"));
+    }
+}
