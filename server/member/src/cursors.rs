@@ -35,7 +35,8 @@ struct Counted {
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     groups: BTreeMap<GroupId, Counted>,
-    /// Control entries since the last image, and the last one before them.
+    /// Control entries since the last image, and the last one before them; each with the last entry of the group before the
+    /// next control entry: the group has others, when terms begin.
     control: VecDeque<(ControlIndex, EntryId)>,
 }
 
@@ -51,8 +52,14 @@ impl Cursors {
         self.control = VecDeque::from([(index, id)]);
     }
 
-    /// Notes the next entry of a group, with the batch that it has, if it has one.
+    /// Notes the next entry of a group, with the batch that it has, if it has one; of the control group, one that is no control
+    /// entry.
     pub(crate) fn entry(&mut self, group: GroupId, id: EntryId, batch: Option<&Batch>) {
+        if group == GroupId::CONTROL
+            && let Some((_, last)) = self.control.back_mut()
+        {
+            *last = id;
+        }
         let Some(counted) = self.groups.get_mut(&group) else { return };
         let mut stamp = counted.last.stamp;
         if let Some(batch) = batch {
@@ -168,8 +175,14 @@ mod tests {
         let mut cursors = Cursors::default();
         cursors.begin_control(ControlIndex(4), id(9));
         (5..=8).for_each(|index| cursors.control_entry(ControlIndex(index), id(10 + index)));
-        let mut at = |control| cursors.take(&fold(&[]), ControlIndex(control))[&CONTROL].id.index;
-        assert_eq!((at(4), at(6), at(6), at(8)), (9, 16, 16, 18));
-        assert_eq!(cursors.control.len(), 1);
+        let at = |cursors: &mut Cursors, control| cursors.take(&fold(&[]), ControlIndex(control))[&CONTROL].id.index;
+        let taken = [4, 6, 6, 8].map(|control| at(&mut cursors, control));
+        assert_eq!((taken, cursors.control.len()), ([9, 16, 16, 18], 1));
+        // Terms begin before and after the next one: such entries must not stay in the log until there is another change.
+        cursors.entry(CONTROL, id(19), None);
+        assert_eq!(at(&mut cursors, 8), 19);
+        cursors.control_entry(ControlIndex(9), id(20));
+        cursors.entry(CONTROL, id(21), None);
+        assert_eq!([8, 9].map(|control| at(&mut cursors, control)), [19, 21]);
     }
 }

@@ -270,6 +270,7 @@ impl Node {
         }
         let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
         let offers = Offers::new(log.image_writer(), Arc::clone(&pushes));
+        let offered = Arc::clone(&offers);
         let transfers = Transfers::new(runtime.handle().clone(), vec![offers]);
         let joined = cluster
             .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
@@ -356,6 +357,7 @@ impl Node {
                 // Also while nothing is committed: a jump is to be noticed when it happens.
                 metrics.set_clock(watched.check());
                 ticked.tick();
+                offered.end_idle();
             }
         });
         let rows =

@@ -63,11 +63,15 @@ impl Offers {
         Arc::new_cyclic(|this| Offers { this: this.clone(), images, pushes, open: Mutex::default() })
     }
 
+    /// Ends offers that nobody pulls from any more. To be called now and then.
+    pub fn end_idle(&self) {
+        self.open.lock().retain(|_, offering| !offering.is_idle());
+    }
+
     /// Returns whether the offer of a copy is made. Begins to make it if there is none, in the place of an earlier one to the
     /// same node.
     fn is_made(&self, to: NodeId, copy: u64) -> Result<bool, String> {
         let mut open = self.open.lock();
-        open.retain(|_, offering| !offering.is_idle());
         match open.get(&to).filter(|offering| offering.copy == copy).map(|offering| &offering.stage) {
             Some(Stage::Preparing) => return Ok(false),
             Some(Stage::Made(_)) => return Ok(true),
