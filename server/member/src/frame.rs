@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
 use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
 use tribunal_replica::StorageAt;
-use tribunal_types::{ControlEntry, ControlIndex, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
+use tribunal_types::{ControlEntry, ControlIndex, Digest, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
 
 /// Bytes of an encoded frame; a longer one is refused before it is read.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
@@ -19,6 +19,7 @@ const STAGE: u8 = 6;
 const PUSHED: u8 = 7;
 const PUSH_STATES: u8 = 8;
 const RESUME_PUSH: u8 = 9;
+const DECIDED: u8 = 10;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +52,13 @@ pub enum Frame {
     PushStates(Bytes),
     /// An operator wants this store's push to be tried again. Not for the member.
     ResumePush(StoreId),
+    /// The digest of all that the sender has decided.
+    Decided {
+        /// Up to this epoch.
+        epoch: Epoch,
+        /// The digest.
+        digest: Digest,
+    },
     /// How far the sender's first start is. Not for the member: what stands before it takes it.
     Stage(Stage),
 }
@@ -83,7 +91,7 @@ impl Frame {
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Frame::Raft(message) => message.is_heartbeat(),
-            Frame::Pushed { .. } => true,
+            Frame::Pushed { .. } | Frame::Decided { .. } => true,
             _ => false,
         }
     }
@@ -109,6 +117,12 @@ impl Frame {
                 let mut out = Vec::with_capacity(5);
                 put_varint(u64::from(store.0), &mut out);
                 (RESUME_PUSH, out)
+            }
+            Frame::Decided { epoch, digest } => {
+                let mut out = Vec::with_capacity(18);
+                put_varint(epoch.0, &mut out);
+                out.extend_from_slice(&digest.0.to_le_bytes());
+                (DECIDED, out)
             }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
         };
@@ -138,6 +152,10 @@ impl Frame {
             RESUME_PUSH => {
                 let store = StoreId(reader.number("store")?);
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
+            }
+            DECIDED => {
+                let (epoch, digest) = (Epoch(reader.varint("epoch")?), Digest(reader.u64_le("digest")?));
+                reader.finish("end of the frame").map(|()| Frame::Decided { epoch, digest })
             }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
@@ -241,6 +259,7 @@ mod tests {
             Frame::Pushed { decided: Epoch(1 << 40), stores: vec![at(1, 70_000), at(300, 0)] },
             Frame::Pushed { decided: Epoch(0), stores: Vec::new() },
             Frame::ResumePush(StoreId(u32::MAX)),
+            Frame::Decided { epoch: Epoch(1 << 40), digest: Digest(u64::MAX - 1) },
         ] {
             let bytes = Bytes::from(frame.encode());
             assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));

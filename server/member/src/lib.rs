@@ -18,6 +18,7 @@
 mod asking;
 mod control_proposals;
 mod cursors;
+mod digests;
 mod frame;
 mod fresh_reads;
 mod handing_over;
@@ -36,6 +37,7 @@ mod roles;
 mod serving;
 mod sources;
 
+pub use digests::OddPeer;
 pub use frame::{FRAME_BYTES_MAX, Frame, PeerEntries, Stage};
 pub use image_columns::{control_in, groups_in, image_of};
 pub use input::Input;

@@ -139,6 +139,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if planted(Bug::TimeFromTheLocalClock) {
             input.epoch_time_ms = self.now.unix_ms();
         }
+        let diverges = input.epoch >= Bug::DIVERGING_EPOCH && self.resolver.last() < Bug::DIVERGING_EPOCH;
+        if planted(Bug::OneNodeDiverges) && self.group.node == Bug::DIVERGING_NODE && diverges {
+            input.epoch_time_ms += 1;
+        }
         self.image_bytes += input.batches.iter().map(|batch| bytes_of(batch)).sum::<u64>();
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_member::{FRAME_BYTES_MAX, Frame, PeerEntries};
 use tribunal_raft::{GroupLog, GroupPoint, Input, Members, Output, RaftGroups, Settings, StoredGroup};
-use tribunal_types::{ControlChange, ControlEntry, GroupId, Incarnation, NodeId};
+use tribunal_types::{ControlChange, ControlEntry, Digest, Epoch, GroupId, Incarnation, NodeId};
 
 /// The node that receives.
 const ME: NodeId = NodeId(2);
@@ -143,6 +143,7 @@ pub fn made() -> Vec<Vec<u8>> {
         Frame::Ask { group: GROUP, after: 1 },
         Frame::Entries(entries),
         Frame::Leaving,
+        Frame::Decided { epoch: Epoch(300), digest: Digest(7) },
     ];
     made.extend(frames.iter().map(Frame::encode));
     made

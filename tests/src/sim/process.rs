@@ -86,6 +86,7 @@ impl World {
             Output::NeedsImage { group, .. } => {
                 return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
             }
+            Output::Diverged { reason } => return Err(format!("node {node} stops: {reason}")),
             Output::Failed { group, reason } => {
                 return Err(format!("node {node} cannot go on with group {}: {reason}", group.node));
             }

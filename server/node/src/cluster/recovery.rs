@@ -195,6 +195,7 @@ impl Replay {
                 append_or_compare(&mut self.log, &self.reader, &decided.input, &decided.outcome, &entries)
                     .map_err(failed)?;
             }
+            Output::Diverged { reason } => return Err(reason),
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
             Output::NeedsImage { group, .. } => {
                 return Err(cannot_go_on(group, AWAY_TOO_LONG));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
+use tribunal_member::OddPeer;
 use tribunal_peer::Peers;
 use tribunal_service::{ClusterView, NodeView};
 use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
@@ -33,6 +34,8 @@ pub struct Roles {
     pub covered: BTreeMap<GroupId, Epoch>,
     /// How many entries of the groups that it leads each other node lags.
     pub lags: BTreeMap<NodeId, u64>,
+    /// The nodes that have decided otherwise than this one.
+    pub odd: BTreeMap<NodeId, OddPeer>,
 }
 
 /// The state of a cluster, as this node sees it.
@@ -83,7 +86,13 @@ impl View {
             control: member.control(),
             covered,
             lags: member.lags(),
+            odd: member.odd_peers().clone(),
         };
+        for (node, odd) in &roles.odd {
+            if !self.roles.read().odd.contains_key(node) {
+                tracing::warn!("{}", has_diverged(*node, odd));
+            }
+        }
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
@@ -110,6 +119,15 @@ pub struct Joined {
     pub peers: Arc<Peers>,
 }
 
+/// Says that another node has decided otherwise than this one.
+fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
+    let OddPeer { epoch, theirs, own } = odd;
+    format!(
+        "node {node} has another state than this one: digest {theirs} after epoch {epoch}, and here {own}. It stops if a majority \
+         has what this node has; see its log"
+    )
+}
+
 /// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
@@ -118,7 +136,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, .. } = view.roles();
+    let Roles { takes_commits, leaders, control, odd, .. } = view.roles();
     let status = peers.status();
     let nodes = membership.nodes.iter().map(|(node, address)| {
         let peer = status.peers.get(node);
@@ -130,7 +148,10 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             connected: peer.is_none_or(|peer| peer.is_connected() && peer.heartbeat.accepted && peer.bulk.accepted),
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
-            problem: peer.and_then(|peer| peer.problem().map(str::to_owned)),
+            problem: match odd.get(node) {
+                Some(odd) => Some(has_diverged(*node, odd)),
+                None => peer.and_then(|peer| peer.problem().map(str::to_owned)),
+            },
         }
     });
     ClusterView {

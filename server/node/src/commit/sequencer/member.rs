@@ -182,6 +182,10 @@ impl Sequencer {
                 let reason = cannot_go_on(group, AWAY_TOO_LONG);
                 self.inline.failed.get_or_insert(reason);
             }
+            Output::Diverged { reason } => {
+                self.refused = true;
+                self.inline.failed.get_or_insert(reason);
+            }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
             }
