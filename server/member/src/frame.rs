@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
 use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
 use tribunal_replica::StorageAt;
+use tribunal_types::limits::{PART_BYTES_MAX, PULLED_NAME_BYTES_MAX};
 use tribunal_types::{ControlEntry, ControlIndex, Digest, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
 
 /// Bytes of an encoded frame; a longer one is refused before it is read.
@@ -20,6 +21,8 @@ const PUSHED: u8 = 7;
 const PUSH_STATES: u8 = 8;
 const RESUME_PUSH: u8 = 9;
 const DECIDED: u8 = 10;
+const PULL: u8 = 11;
+const PART: u8 = 12;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +61,26 @@ pub enum Frame {
         epoch: Epoch,
         /// The digest.
         digest: Digest,
+    },
+    /// A question for bytes that the receiver may have. Not for the member.
+    Pull {
+        /// Given by the sender: the answer carries it.
+        transfer: u64,
+        /// What is asked for.
+        name: Bytes,
+        /// The first byte that the sender lacks.
+        offset: u64,
+    },
+    /// The answer. Not for the member.
+    Part {
+        /// As in the question.
+        transfer: u64,
+        /// As in the question.
+        offset: u64,
+        /// The size of all bytes; `None` if there is nothing of that name.
+        total: Option<u64>,
+        /// Bytes from the offset on.
+        bytes: Bytes,
     },
     /// How far the sender's first start is. Not for the member: what stands before it takes it.
     Stage(Stage),
@@ -124,6 +147,22 @@ impl Frame {
                 out.extend_from_slice(&digest.0.to_le_bytes());
                 (DECIDED, out)
             }
+            Frame::Pull { transfer, name, offset } => {
+                let mut out = Vec::with_capacity(24 + name.len());
+                put_varint(*transfer, &mut out);
+                put_varint(*offset, &mut out);
+                put_bytes(name, &mut out);
+                (PULL, out)
+            }
+            Frame::Part { transfer, offset, total, bytes } => {
+                let mut out = Vec::with_capacity(40 + bytes.len());
+                put_varint(*transfer, &mut out);
+                put_varint(*offset, &mut out);
+                out.push(u8::from(total.is_some()));
+                put_varint(total.unwrap_or_default(), &mut out);
+                put_bytes(bytes, &mut out);
+                (PART, out)
+            }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
         };
         let mut out = Vec::with_capacity(1 + content.len());
@@ -157,6 +196,8 @@ impl Frame {
                 let (epoch, digest) = (Epoch(reader.varint("epoch")?), Digest(reader.u64_le("digest")?));
                 reader.finish("end of the frame").map(|()| Frame::Decided { epoch, digest })
             }
+            PULL => take_pull(&mut reader, bytes),
+            PART => take_part(&mut reader, bytes),
             STAGE => take_stage(&mut reader).map(Frame::Stage),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
@@ -198,6 +239,28 @@ fn take_pushed(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
         stores.push(StorageAt { store, push, acked: Lsn(reader.varint("position")?) });
     }
     reader.finish("end of the frame").map(|()| Frame::Pushed { decided, stores })
+}
+
+fn take_pull(reader: &mut Reader<'_>, frame: &Bytes) -> Result<Frame, Malformed> {
+    let (transfer, offset) = (reader.varint("transfer")?, reader.varint("offset")?);
+    let name = frame.slice_ref(reader.bytes("name")?);
+    if name.len() > PULLED_NAME_BYTES_MAX {
+        return Err(reader.malformed("name that is too long"));
+    }
+    reader.finish("end of the frame").map(|()| Frame::Pull { transfer, name, offset })
+}
+
+fn take_part(reader: &mut Reader<'_>, frame: &Bytes) -> Result<Frame, Malformed> {
+    let (transfer, offset) = (reader.varint("transfer")?, reader.varint("offset")?);
+    let is_there = reader.u8("flag")?;
+    let total = reader.varint("size")?;
+    let bytes = frame.slice_ref(reader.bytes("part")?);
+    let total = match is_there {
+        0 if total == 0 && bytes.is_empty() => None,
+        1 if bytes.len() <= PART_BYTES_MAX => Some(total),
+        _ => return Err(reader.malformed("part")),
+    };
+    reader.finish("end of the frame").map(|()| Frame::Part { transfer, offset, total, bytes })
 }
 
 fn take_stage(reader: &mut Reader<'_>) -> Result<Stage, Malformed> {
@@ -260,6 +323,9 @@ mod tests {
             Frame::Pushed { decided: Epoch(0), stores: Vec::new() },
             Frame::ResumePush(StoreId(u32::MAX)),
             Frame::Decided { epoch: Epoch(1 << 40), digest: Digest(u64::MAX - 1) },
+            Frame::Pull { transfer: 300, name: Bytes::from_static(b"component/7"), offset: u64::MAX },
+            Frame::Part { transfer: 300, offset: 7, total: Some(70_000), bytes: Bytes::from_static(&[7; 300]) },
+            Frame::Part { transfer: 0, offset: 0, total: None, bytes: Bytes::new() },
         ] {
             let bytes = Bytes::from(frame.encode());
             assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));

@@ -192,7 +192,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             Input::Frame { from, frame: Frame::Decided { epoch, digest } } => self.digest_told(from, epoch, digest),
             // What stands before the member has taken it.
-            Input::Frame { frame: Frame::Stage(_) | Frame::PushStates(_) | Frame::ResumePush(_), .. } => {}
+            Input::Frame { frame: Frame::Stage(_) | Frame::PushStates(_) | Frame::ResumePush(_), .. }
+            | Input::Frame { frame: Frame::Pull { .. } | Frame::Part { .. }, .. } => {}
             Input::Frame { from, frame: Frame::Entries(entries) } => self.peer_entries(from, entries),
             Input::Tick => self.tick(),
             Input::Persisted(number) => return self.raft.step(RaftInput::Persisted(number)),

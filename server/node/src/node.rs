@@ -31,6 +31,7 @@ use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
+use crate::cluster::transfers::Transfers;
 use crate::cluster::view::{Joined, View};
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_cache::EpochCache;
@@ -115,8 +116,9 @@ fn join(
     let listener = std::net::TcpListener::bind(listen).map_err(|error| {
         NodeError::Start(format!("cannot listen on {listen} for the other nodes (`cluster.listen`): {error}"))
     })?;
-    let peers = links::start(listener, &membership, identity, runtime, messages, view).map_err(NodeError::Start)?;
-    Ok(Joined { membership, peers })
+    let transfers = Transfers::start().map_err(NodeError::Start)?;
+    let peers = links::start(listener, &membership, identity, runtime, messages, view, &transfers);
+    Ok(Joined { membership, peers: peers.map_err(NodeError::Start)?, transfers })
 }
 
 /// What recovery found and a start still has to do.

@@ -144,6 +144,9 @@ pub fn made() -> Vec<Vec<u8>> {
         Frame::Entries(entries),
         Frame::Leaving,
         Frame::Decided { epoch: Epoch(300), digest: Digest(7) },
+        Frame::Pull { transfer: 3, name: Bytes::from_static(b"component/7"), offset: 300 },
+        Frame::Part { transfer: 3, offset: 300, total: Some(310), bytes: Bytes::from_static(b"0123456789") },
+        Frame::Part { transfer: 3, offset: 300, total: None, bytes: Bytes::new() },
     ];
     made.extend(frames.iter().map(Frame::encode));
     made

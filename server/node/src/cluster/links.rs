@@ -12,6 +12,7 @@ use tribunal_peer::{Identity, Lane, PeerEvents, PeerSettings, Peers, Received, S
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
 use crate::stores::push_states;
@@ -25,16 +26,21 @@ pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Hands what peers send to the sequencer.
+/// Hands what peers send to the sequencer, and what they pull or are pulled from to the transfers.
 struct ToSequencer {
     messages: Sender<Message>,
     view: Arc<View>,
+    transfers: Arc<Transfers>,
 }
 
 impl PeerEvents for ToSequencer {
     fn received(&self, received: Received) {
         match Frame::decode(&received.frame) {
-            Ok(frame) => drop(self.messages.send(Message::Peer(received, Box::new(frame)))),
+            Ok(frame) => {
+                if let Some(frame) = self.transfers.take(received.from, frame) {
+                    let _ = self.messages.send(Message::Peer(received, Box::new(frame)));
+                }
+            }
             Err(malformed) => self.view.refused.note(received.from, &malformed),
         }
     }
@@ -55,6 +61,7 @@ pub fn start(
     runtime: &Handle,
     messages: &Sender<Message>,
     view: &Arc<View>,
+    transfers: &Arc<Transfers>,
 ) -> Result<Arc<Peers>, String> {
     let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
     let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
@@ -66,8 +73,13 @@ pub fn start(
         queue_bytes_max: QUEUE_BYTES_MAX,
         silent_after: SILENT_AFTER,
     };
-    let events = ToSequencer { messages: messages.clone(), view: Arc::clone(view) };
-    Peers::start(settings, identity, listener, runtime, Arc::new(events)).map(Arc::new)
+    let events = ToSequencer { messages: messages.clone(), view: Arc::clone(view), transfers: Arc::clone(transfers) };
+    let peers = Peers::start(settings, identity, listener, runtime, Arc::new(events)).map(Arc::new)?;
+    let sending = Arc::downgrade(&peers);
+    transfers.connect(Box::new(move |to, frame| {
+        sending.upgrade().into_iter().for_each(|peers| send(&peers, to, &frame));
+    }));
+    Ok(peers)
 }
 
 /// Sends a frame to another node. What is lost is sent again by those who need it.

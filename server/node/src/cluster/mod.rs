@@ -8,4 +8,5 @@ pub mod membership;
 pub mod obstacle;
 pub mod recovery;
 pub mod refused_frames;
+pub mod transfers;
 pub mod view;

@@ -13,6 +13,7 @@ use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::NodeMember;
 use crate::cluster::refused_frames::RefusedFrames;
+use crate::cluster::transfers::Transfers;
 
 /// Epochs after which the digest is kept.
 const DIGESTS_KEPT: usize = 1024;
@@ -117,6 +118,8 @@ pub struct Joined {
     pub membership: Membership,
     /// The connections to them.
     pub peers: Arc<Peers>,
+    /// What it pulls from them, and they from it.
+    pub transfers: Arc<Transfers>,
 }
 
 /// Says that another node has decided otherwise than this one.
@@ -131,7 +134,7 @@ fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
 /// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
-    let Some(Joined { membership, peers }) = joined else {
+    let Some(Joined { membership, peers, .. }) = joined else {
         let (node, led_by) = (group.node, Some(group.node));
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
