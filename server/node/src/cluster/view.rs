@@ -35,6 +35,8 @@ pub struct Roles {
     pub covered: BTreeMap<GroupId, Epoch>,
     /// How many entries of the groups that it leads each other node lags.
     pub lags: BTreeMap<NodeId, u64>,
+    /// Why nothing is decided here: code that decides is missing.
+    pub lacks: Option<String>,
     /// The nodes that have decided otherwise than this one.
     pub odd: BTreeMap<NodeId, OddPeer>,
 }
@@ -79,8 +81,10 @@ impl View {
             member.replica().epochs().groups().map(|(group, next)| (group, next.prev())).collect();
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
+        let lacks = member.replica().policies().lacking();
         let roles = Roles {
-            takes_commits: member.takes_commits(),
+            takes_commits: member.takes_commits() && lacks.is_none(),
+            lacks,
             leaders,
             led: member.led().count(),
             elections: member.elections(),
@@ -139,7 +143,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, odd, .. } = view.roles();
+    let Roles { takes_commits, leaders, control, odd, lacks, .. } = view.roles();
     let status = peers.status();
     let nodes = membership.nodes.iter().map(|(node, address)| {
         let peer = status.peers.get(node);
@@ -152,6 +156,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
             problem: match odd.get(node) {
+                _ if *node == membership.node => lacks.clone(),
                 Some(odd) => Some(has_diverged(*node, odd)),
                 None => peer.and_then(|peer| peer.problem().map(str::to_owned)),
             },

@@ -3,11 +3,15 @@
 //! A component is written to a temporary name, synced, renamed and the folder synced, before anything names it: the
 //! control log never speaks of a component that a power cut could take away. What is read back is compared with its
 //! digest. Nothing else in the folder is touched.
+//!
+//! A member of a cluster hides what was deleted, and removes it when it starts from a state image that includes the deletion:
+//! until then it may decide epochs again that the component decided, and others may ask for it that lag.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
@@ -40,6 +44,12 @@ pub struct Artefact {
     pub signed: Option<Signed>,
     /// What the conformance kit found.
     pub checked: Checked,
+    /// Of a member of a cluster: the control entry that announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<u64>,
+    /// Of a member of a cluster: a control entry by which it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<u64>,
 }
 
 /// What the conformance kit found. It is about a component *and* a configuration: another configuration can make another
@@ -72,6 +82,8 @@ pub struct Checked {
 pub struct PluginStore {
     folder: PathBuf,
     known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
+    /// Counts components that came.
+    changes: AtomicU64,
 }
 
 impl PluginStore {
@@ -100,17 +112,19 @@ impl PluginStore {
                 _ => {}
             }
         }
-        Ok(PluginStore { folder, known: RwLock::new(known) })
+        Ok(PluginStore { folder, known: RwLock::new(known), changes: AtomicU64::new(0) })
     }
 
     /// Returns what is known of a component.
     pub fn find(&self, digest: &ArtefactDigest) -> Option<Artefact> {
-        self.known.read().get(digest).cloned()
+        self.known.read().get(digest).filter(|artefact| artefact.deleted.is_none()).cloned()
     }
 
     /// Returns all components.
     pub fn list(&self) -> Vec<(ArtefactDigest, Artefact)> {
-        self.known.read().iter().map(|(digest, artefact)| (*digest, artefact.clone())).collect()
+        let known = self.known.read();
+        let present = known.iter().filter(|(_, artefact)| artefact.deleted.is_none());
+        present.map(|(digest, artefact)| (*digest, artefact.clone())).collect()
     }
 
     /// Tells whether there is room for another one.
@@ -118,7 +132,8 @@ impl PluginStore {
     /// # Errors
     /// Says how to make room.
     pub fn check_room(&self) -> Result<(), String> {
-        if self.known.read().len() < PLUGIN_VERSIONS_MAX {
+        let known = self.known.read().values().filter(|artefact| artefact.deleted.is_none()).count();
+        if known < PLUGIN_VERSIONS_MAX {
             return Ok(());
         }
         Err(format!(
@@ -139,7 +154,55 @@ impl PluginStore {
         // Last, because it is what makes the component known.
         self.write(&format!("{name}.json"), &json)?;
         self.known.write().insert(digest, artefact);
+        self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(digest)
+    }
+
+    /// Returns a number that changes when a component comes.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Notes which control entry has announced a component.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn note_announced(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
+        self.replace(digest, |artefact| Artefact { announced: Some(index), ..artefact }).map(drop)
+    }
+
+    /// Hides a component that control entry `index`, or one before it, has deleted.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn hide(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
+        self.replace(digest, |artefact| Artefact { deleted: Some(index), ..artefact }).map(drop)
+    }
+
+    /// Removes what was deleted by control entries up to `index`; returns what that was.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn sweep(&self, index: u64) -> Result<Vec<ArtefactDigest>, String> {
+        let is_over = |artefact: &Artefact| artefact.deleted.is_some_and(|deleted| deleted <= index);
+        let known = self.known.read();
+        let over: Vec<_> = known.iter().filter(|(_, artefact)| is_over(artefact)).map(|(digest, _)| *digest).collect();
+        drop(known);
+        over.iter().try_for_each(|digest| self.remove(digest)).map(|()| over)
+    }
+
+    /// Reads a part of a component, deleted or not, with its size; `None` if it is not here.
+    #[must_use]
+    pub fn part(&self, digest: &ArtefactDigest, offset: u64, bytes_max: usize) -> Option<(u64, Vec<u8>)> {
+        if !self.known.read().contains_key(digest) {
+            return None;
+        }
+        let mut file = File::open(self.folder.join(format!("{}.wasm", hex(digest)))).ok()?;
+        let size = file.metadata().ok()?.len();
+        let mut part = Vec::new();
+        file.seek(SeekFrom::Start(offset)).ok()?;
+        file.take(bytes_max as u64).read_to_end(&mut part).ok()?;
+        Some((size, part))
     }
 
     /// Replaces what the kit found about a component that is kept.
@@ -234,6 +297,8 @@ mod tests {
             uploaded_ms: 0,
             signed: None,
             checked: Checked::default(),
+            announced: None,
+            deleted: None,
         }
     }
 
@@ -251,5 +316,22 @@ mod tests {
         fs::write(data.path().join(format!("plugins/{}.wasm", hex(&digest))), b"abd").expect("writes");
         assert!(again.read(&digest).is_err_and(|error| error.contains("damaged")));
         assert!(again.read(&[0; 32]).is_err());
+    }
+
+    #[test]
+    fn a_deleted_plugin_is_hidden_until_an_image_includes_that() {
+        let data = tempfile::tempdir().expect("a folder");
+        let artefacts = PluginStore::open(data.path()).expect("opens");
+        let digest = artefacts.keep(b"abc", artefact("a")).expect("is kept");
+        assert_eq!(artefacts.part(&digest, 1, 1), Some((3, b"b".to_vec())));
+        assert_eq!(artefacts.part(&digest, 3, 9), Some((3, Vec::new())));
+        assert_eq!(artefacts.part(&[0; 32], 0, 9), None);
+        artefacts.hide(&digest, 7).expect("is hidden");
+        let again = PluginStore::open(data.path()).expect("opens");
+        assert_eq!((again.list(), again.find(&digest)), (Vec::new(), None));
+        assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]), "epochs may be decided again with it");
+        assert_eq!(again.sweep(6), Ok(Vec::new()));
+        assert_eq!(again.sweep(7), Ok(vec![digest]));
+        assert!(again.read(&digest).is_err() && again.part(&digest, 0, 9).is_none());
     }
 }
