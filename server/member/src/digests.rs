@@ -2,7 +2,7 @@
 //! epoch.
 //!
 //! A member tells the others its last decided epoch and the digest, at a steady pace while epochs are decided. Digests are
-//! chained, so two states that differ once differ from then on; what was told of several epochs adds up. Whoever finds a
+//! chained, so two states that differ once differ from then on; what was told of several epochs adds up. A member that finds a
 //! difference tells all others its own digest of that very epoch, once, and so do all that find one in that: thus everybody soon
 //! knows the digests of one epoch.
 //!

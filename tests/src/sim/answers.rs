@@ -161,8 +161,9 @@ impl World {
         let state = (replica.resolver().digest(), replica.replicated().index());
         self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
         // The members must find this one out by themselves.
+        let decided_once = self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, state);
         if !planted(Bug::OneNodeDiverges) {
-            self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, state)?;
+            decided_once?;
         }
         self.learn(node, &input, &outcome);
         let Some(own) = own else { return Ok(()) };

@@ -7,7 +7,7 @@
 //! their own, and who pulls waits on a thread of its own, never for long.
 //!
 //! A part may be lost, late or twice: the one that pulls asks again, and knows a part by its transfer and its offset. What
-//! the bytes are worth is checked by whoever pulls them.
+//! the bytes are worth is checked by those that pull them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
