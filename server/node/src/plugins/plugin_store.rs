@@ -13,7 +13,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tribunal_service::plugins::digest as read_digest;
@@ -84,6 +84,8 @@ pub struct PluginStore {
     known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
     /// Counts components that came.
     changes: AtomicU64,
+    /// One at a time writes files.
+    writing: Mutex<()>,
 }
 
 impl PluginStore {
@@ -112,7 +114,7 @@ impl PluginStore {
                 _ => {}
             }
         }
-        Ok(PluginStore { folder, known: RwLock::new(known), changes: AtomicU64::new(0) })
+        Ok(PluginStore { folder, known: RwLock::new(known), changes: AtomicU64::new(0), writing: Mutex::default() })
     }
 
     /// Returns what is known of a component.
@@ -150,6 +152,7 @@ impl PluginStore {
         let digest: ArtefactDigest = Sha256::digest(bytes).into();
         let name = hex(&digest);
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
+        let _one = self.writing.lock();
         self.write(&format!("{name}.wasm"), bytes)?;
         // Last, because it is what makes the component known.
         self.write(&format!("{name}.json"), &json)?;
@@ -171,12 +174,14 @@ impl PluginStore {
         self.replace(digest, |artefact| Artefact { announced: Some(index), ..artefact }).map(drop)
     }
 
-    /// Hides a component that control entry `index`, or one before it, has deleted.
+    /// Hides a component that control entry `index`, or one before it, has deleted. One that is hidden stays so.
     ///
     /// # Errors
-    /// If that cannot be written, or the component is not here.
+    /// If that cannot be written.
     pub fn hide(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
-        self.replace(digest, |artefact| Artefact { deleted: Some(index), ..artefact }).map(drop)
+        let hidden = self.replace(digest, |artefact| Artefact { deleted: Some(index), ..artefact });
+        // Both who asked for the deletion and who follows the control log come here.
+        if self.find(digest).is_none() { Ok(()) } else { hidden.map(drop) }
     }
 
     /// Removes what was deleted by control entries up to `index`; returns what that was.
@@ -222,6 +227,7 @@ impl PluginStore {
     }
 
     fn replace(&self, digest: &ArtefactDigest, change: impl FnOnce(Artefact) -> Artefact) -> Result<Artefact, String> {
+        let _one = self.writing.lock();
         let artefact = change(self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?);
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
         self.write(&format!("{}.json", hex(digest)), &json)?;
@@ -327,6 +333,7 @@ mod tests {
         assert_eq!(artefacts.part(&digest, 3, 9), Some((3, Vec::new())));
         assert_eq!(artefacts.part(&[0; 32], 0, 9), None);
         artefacts.hide(&digest, 7).expect("is hidden");
+        artefacts.hide(&digest, 8).expect("is hidden already");
         let again = PluginStore::open(data.path()).expect("opens");
         assert_eq!((again.list(), again.find(&digest)), (Vec::new(), None));
         assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]), "epochs may be decided again with it");
