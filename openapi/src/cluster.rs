@@ -85,7 +85,7 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub led_by: Option<u16>,
-    /// Why there is no connection, for people.
+    /// Why there is no connection, or what else is wrong with the node, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "10.1.0.2:7421 refuses the connection")]
     pub problem: Option<String>,

@@ -33,6 +33,10 @@ impl PolicyRunner for Native {
 
     fn activated(&mut self, _: &PluginActivation, _: bool) {}
 
+    fn is_complete(&mut self) -> bool {
+        true
+    }
+
     fn install(&mut self, _: &PluginSlot) {}
 
     fn set_faults_max(&mut self, _: u32) {}

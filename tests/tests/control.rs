@@ -5,8 +5,8 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tribunal_core::control::{Applied, Effect, Moment, Refusal, ReplicatedState};
 use tribunal_tests::control::{check, histories};
 use tribunal_types::{
-    ApiKey, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, NamespaceId, NodeId, ProposalId, StoreId,
-    StoreSpec,
+    ApiKey, Component, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, FilledBy, NamespaceId, NodeId,
+    PluginActivation, PluginChoice, ProposalId, StoreId, StoreSpec,
 };
 
 #[test]
@@ -22,7 +22,7 @@ fn random_histories_add_up_to_one_state_from_every_image() {
 
 /// A control log and what it adds up to.
 #[derive(Default)]
-struct Log(ReplicatedState);
+struct Log(ReplicatedState, Vec<NodeId>);
 
 impl Log {
     fn write(&mut self, change: &ControlChange) -> Applied {
@@ -31,7 +31,7 @@ impl Log {
 
     fn write_entry(&mut self, entry: &ControlEntry) -> Applied {
         let index = ControlIndex(self.0.index().0 + 1);
-        self.0.apply(index, entry, Moment { next: Epoch(1), has_records: &|_| false })
+        self.0.apply(index, entry, Moment { next: Epoch(1), has_records: &|_| false, members: &self.1 })
     }
 }
 
@@ -78,7 +78,7 @@ fn a_change_that_arrives_again_undoes_nothing_that_came_in_between() {
     assert_eq!(log.write_entry(&second), declared(false));
     assert_eq!(log.write_entry(&first), Ok(Effect::Repeated), "its proposer did not know that it was agreed on");
     assert_eq!(log.0.stores().store(StoreId(1)).map(|store| store.spec.adaptor_config.as_str()), Some("there"));
-    let mut log = Log(ReplicatedState::restore(log.0.image()));
+    let mut log = Log(ReplicatedState::restore(log.0.image()), log.1);
     assert_eq!(log.write_entry(&second), Ok(Effect::Repeated), "an image knows it, too");
     let next = ControlEntry { proposal: ProposalId { run: 7, number: 2 }, change: store("orders", "") };
     assert_eq!(log.write_entry(&next), Ok(Effect::StoreDeclared { store: StoreId(5), created: true }));
@@ -108,4 +108,69 @@ fn a_later_declaration_carries_the_number_over_the_loss_of_the_first() {
     let known = StoreSpec { id: StoreId(1), name: "kv".into(), existence: Existence::Declared, ..StoreSpec::default() };
     let declared = Ok(Effect::StoreDeclared { store: StoreId(1), created: true });
     assert_eq!(log.write(&ControlChange::DeclareStore(known)), declared, "its rows are under that number");
+}
+
+fn announced(code: u8, by: FilledBy, replaces: u64) -> ControlChange {
+    let choice = PluginChoice { name: "p".into(), digest: [code; 32], announced: true, ..PluginChoice::default() };
+    let replaces = ControlIndex(replaces);
+    ControlChange::ActivatePlugin(PluginActivation { choice, by, replaces, ..PluginActivation::default() })
+}
+
+/// An activation counts only after every member of that moment has reported, whatever its proposer has seen.
+#[test]
+fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
+    let mut log = Log(ReplicatedState::default(), vec![NodeId(1), NodeId(2)]);
+    let digest = [7; 32];
+    let activate = || announced(7, FilledBy::Request, 0);
+    let report =
+        |node, problem: &str| ControlChange::ReportComponent { digest, node: NodeId(node), problem: problem.into() };
+    assert_eq!(log.write(&activate()), Err(Refusal::PluginNotReady), "nobody has announced it");
+    let component = Component { digest, name: "p".into(), ..Component::default() };
+    assert_eq!(log.write(&ControlChange::AnnounceComponent(component.clone())), Ok(Effect::ComponentAnnounced(digest)));
+    assert_eq!(log.write(&report(1, "")), Ok(Effect::ComponentReported(digest)));
+    assert_eq!(log.write(&activate()), Err(Refusal::PluginNotReady), "2 has not reported");
+    assert_eq!(log.write(&report(2, "no memory")), Ok(Effect::ComponentReported(digest)));
+    assert_eq!(log.write(&activate()), Err(Refusal::PluginNotReady), "2 cannot run it");
+    assert!(log.write(&report(2, "")).is_ok());
+    let mut log = Log(ReplicatedState::restore(log.0.image()), log.1);
+    log.1.push(NodeId(3));
+    assert_eq!(log.write(&activate()), Err(Refusal::PluginNotReady), "3 has joined meanwhile");
+    log.1.pop();
+    assert!(matches!(log.write(&activate()), Ok(Effect::PluginActivated { holds: true, .. })));
+    assert_eq!(log.write(&ControlChange::ForgetPlugin { digest }), Err(Refusal::PluginInUse));
+}
+
+/// A deletion and an activation on two nodes meet: whichever is agreed on first counts.
+#[test]
+fn a_deleted_plugin_is_not_activated() {
+    let mut log = Log(ReplicatedState::default(), vec![NodeId(1)]);
+    let digest = [7; 32];
+    let component = Component { digest, name: "p".into(), ..Component::default() };
+    assert!(log.write(&ControlChange::AnnounceComponent(component)).is_ok());
+    assert!(log.write(&ControlChange::ReportComponent { digest, node: NodeId(1), problem: String::new() }).is_ok());
+    assert_eq!(log.write(&ControlChange::ForgetPlugin { digest }), Ok(Effect::PluginForgotten(digest)));
+    for by in [FilledBy::Request, FilledBy::Rollback] {
+        assert_eq!(log.write(&announced(7, by, 0)), Err(Refusal::PluginNotReady), "{by:?}");
+    }
+}
+
+/// Every member notices the faults of a plugin, and one of them late: what holds by then is not rolled back.
+#[test]
+fn a_late_notice_of_faults_does_not_roll_the_next_activation_back() {
+    let mut log = Log::default();
+    let activation = |code, by, replaces| {
+        let choice = PluginChoice { name: format!("p{code}"), digest: [code; 32], ..PluginChoice::default() };
+        let replaces = ControlIndex(replaces);
+        ControlChange::ActivatePlugin(PluginActivation { choice, by, replaces, ..PluginActivation::default() })
+    };
+    assert!(log.write(&activation(1, FilledBy::Configuration, 0)).is_ok(), "entry 1");
+    assert!(log.write(&activation(2, FilledBy::Request, 0)).is_ok(), "entry 2, which fails");
+    assert!(log.write(&activation(3, FilledBy::Request, 0)).is_ok(), "entry 3");
+    assert_eq!(log.write(&activation(1, FilledBy::Faults, 2)), Ok(Effect::Unchanged), "of entry 2, and 3 holds");
+    assert!(matches!(log.write(&activation(2, FilledBy::Faults, 3)), Ok(Effect::PluginActivated { .. })));
+    assert_eq!(
+        log.write(&activation(1, FilledBy::Faults, 3)),
+        Ok(Effect::Unchanged),
+        "another member's notice of entry 3"
+    );
 }

@@ -172,7 +172,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::TakeoverWithoutItsNoOp
         | Bug::TimeFromTheLocalClock
         | Bug::PeersGapsFolded
-        | Bug::ImageTooFar => unreachable!("of a cluster"),
+        | Bug::ImageTooFar
+        | Bug::OneNodeDiverges => unreachable!("of a cluster"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Entries of the control log: stores and their pushes, plugins, limits, keys, members.
 
 use tribunal_types::{
-    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId,
-    GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ApiKey, Bounds, Component, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
+    GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
     ProposalId, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
@@ -30,6 +30,16 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
         ControlChange::ActivatePlugin(activation) => {
             out.push(1);
             put_activation(activation, out);
+        }
+        ControlChange::AnnounceComponent(component) => {
+            out.push(9);
+            put_component(component, out);
+        }
+        ControlChange::ReportComponent { digest, node, problem } => {
+            out.push(10);
+            out.extend_from_slice(digest);
+            put_varint(u64::from(node.0), out);
+            put_bytes(problem.as_bytes(), out);
         }
         ControlChange::ForgetPlugin { digest } => {
             out.push(6);
@@ -160,15 +170,26 @@ pub(crate) fn put_slot(slot: &PluginSlot, out: &mut Vec<u8>) {
     }
 }
 
+pub(crate) fn put_component(component: &Component, out: &mut Vec<u8>) {
+    let Component { digest, name, world, bytes, uploaded_ms, config, signature } = component;
+    out.extend_from_slice(digest);
+    put_bytes(name.as_bytes(), out);
+    put_bytes(world.as_bytes(), out);
+    put_varint(*bytes, out);
+    put_varint(*uploaded_ms, out);
+    put_bytes(config.as_bytes(), out);
+    put_bytes(signature.as_bytes(), out);
+}
+
 pub(crate) fn put_activation(activation: &PluginActivation, out: &mut Vec<u8>) {
-    let PluginChoice { slot, name, digest, host, config } = &activation.choice;
+    let PluginChoice { slot, name, digest, host, config, announced } = &activation.choice;
     put_slot(slot, out);
     put_bytes(name.as_bytes(), out);
     out.extend_from_slice(digest);
     put_bytes(host.as_bytes(), out);
     put_bytes(config.as_bytes(), out);
     put_varint(activation.from.0, out);
-    out.push(activation.by as u8);
+    out.push(activation.by as u8 | u8::from(*announced) << 7);
     put_varint(activation.replaces.0, out);
     put_bytes(activation.who.as_bytes(), out);
     put_varint(activation.at_ms, out);
@@ -191,6 +212,12 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
     Ok(match reader.u8("kind of change")? {
         0 => ControlChange::DeclareStore(take_store(reader)?),
         1 => ControlChange::ActivatePlugin(take_activation(reader)?),
+        9 => ControlChange::AnnounceComponent(take_component(reader)?),
+        10 => ControlChange::ReportComponent {
+            digest: reader.array("digest")?,
+            node: NodeId(reader.number("node")?),
+            problem: reader.text("problem")?,
+        },
         6 => ControlChange::ForgetPlugin { digest: reader.array("digest")? },
         2 => ControlChange::DetachPush(take_detachment(reader)?),
         3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
@@ -301,21 +328,34 @@ pub(crate) fn take_slot(reader: &mut Reader<'_>) -> Result<PluginSlot, Malformed
     })
 }
 
+pub(crate) fn take_component(reader: &mut Reader<'_>) -> Result<Component, Malformed> {
+    Ok(Component {
+        digest: reader.array("digest")?,
+        name: reader.text("name of a plugin")?,
+        world: reader.text("world")?,
+        bytes: reader.varint("size")?,
+        uploaded_ms: reader.varint("time")?,
+        config: reader.text("plugin configuration")?,
+        signature: reader.text("signature")?,
+    })
+}
+
 pub(crate) fn take_activation(reader: &mut Reader<'_>) -> Result<PluginActivation, Malformed> {
-    let choice = PluginChoice {
+    let mut choice = PluginChoice {
         slot: take_slot(reader)?,
         name: reader.text("module name")?,
         digest: reader.array("digest")?,
         host: reader.text("engine")?,
         config: reader.text("plugin configuration")?,
+        announced: false,
     };
+    let from = Epoch(reader.varint("from")?);
+    let by = reader.u8("cause")?;
+    choice.announced = by >> 7 != 0;
     Ok(PluginActivation {
         choice,
-        from: Epoch(reader.varint("from")?),
-        by: {
-            let by = reader.u8("cause")?;
-            FilledBy::ALL.get(usize::from(by)).copied().ok_or_else(|| reader.malformed("cause"))?
-        },
+        from,
+        by: FilledBy::ALL.get(usize::from(by & 0x7f)).copied().ok_or_else(|| reader.malformed("cause"))?,
         replaces: ControlIndex(reader.varint("replaced entry")?),
         who: reader.text("actor")?,
         at_ms: reader.varint("time")?,
@@ -352,11 +392,17 @@ mod tests {
         }));
         let slots = [PluginSlot::Rule, PluginSlot::Validator(Isolation::Snapshot), PluginSlot::Adaptor("kv".into())];
         for slot in slots {
-            let choice =
-                PluginChoice { slot, name: "m".into(), digest: [9; 32], host: "w1".into(), config: "{}".into() };
-            for by in FilledBy::ALL {
+            let choice = PluginChoice {
+                slot,
+                name: "m".into(),
+                digest: [9; 32],
+                host: "w1".into(),
+                config: "{}".into(),
+                announced: false,
+            };
+            for (by, announced) in FilledBy::ALL.into_iter().flat_map(|by| [(by, false), (by, true)]) {
                 check(&ControlChange::ActivatePlugin(PluginActivation {
-                    choice: choice.clone(),
+                    choice: PluginChoice { announced, ..choice.clone() },
                     from: Epoch(77),
                     by,
                     replaces: ControlIndex(12),
@@ -381,6 +427,19 @@ mod tests {
             check(&ControlChange::ForkPush { store: StoreId(7), generation: ControlIndex(3), fork });
         }
         check(&ControlChange::ForgetPlugin { digest: [9; 32] });
+        check(&ControlChange::AnnounceComponent(Component {
+            digest: [9; 32],
+            name: "by-age".into(),
+            world: "conflict-rule".into(),
+            bytes: 70_000,
+            uploaded_ms: 1_700_000_000_000,
+            config: "{}".into(),
+            signature: "ab".into(),
+        }));
+        for problem in ["", "too large"] {
+            let (digest, node) = ([9; 32], NodeId(1023));
+            check(&ControlChange::ReportComponent { digest, node, problem: problem.into() });
+        }
         check(&ControlChange::SkipRecord(Skip {
             store: StoreId(7),
             lsn: Lsn(12),

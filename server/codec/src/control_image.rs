@@ -1,13 +1,14 @@
 //! What the control log adds up to, as one column of bytes in a state image.
 
 use tribunal_types::{
-    ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal, NamespaceId, NodeId, PastEntry,
-    ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
+    AnnouncedComponent, ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal, NamespaceId, NodeId,
+    PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
 };
 
 use crate::control::{
-    put_activation, put_bounds, put_detachment, put_fork, put_join, put_key, put_skip, put_slot, put_store,
-    take_activation, take_bounds, take_detachment, take_fork, take_join, take_key, take_skip, take_slot, take_store,
+    put_activation, put_bounds, put_component, put_detachment, put_fork, put_join, put_key, put_skip, put_slot,
+    put_store, take_activation, take_bounds, take_component, take_detachment, take_fork, take_join, take_key,
+    take_skip, take_slot, take_store,
 };
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
@@ -17,6 +18,8 @@ use crate::{Kind, put_head, take_head_since};
 const WITHOUT_PROPOSERS: u8 = 1;
 /// The last version without the nodes that push to storages, and without forks.
 const WITHOUT_PUSHERS: u8 = 2;
+/// The last version without components that were uploaded to a cluster.
+const WITHOUT_COMPONENTS: u8 = 3;
 
 /// Encodes the state.
 #[must_use]
@@ -51,6 +54,7 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
     });
     put_list(&image.groups, &mut out, put_join);
     put_list(&image.proposers, &mut out, put_last_proposal);
+    put_list(&image.components, &mut out, put_announced);
     out
 }
 
@@ -78,6 +82,7 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
         nodes: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("name of a node")?)))?,
         groups: take_list(reader, take_join)?,
         proposers: if version == WITHOUT_PROPOSERS { Vec::new() } else { take_list(reader, take_last_proposal)? },
+        components: if version <= WITHOUT_COMPONENTS { Vec::new() } else { take_list(reader, take_announced)? },
     };
     reader.finish("end of the control state")?;
     Ok(image)
@@ -207,6 +212,26 @@ fn take_last_proposal(reader: &mut Reader<'_>) -> Result<LastProposal, Malformed
     Ok(LastProposal { proposal, index: ControlIndex(reader.varint("control index")?) })
 }
 
+fn put_announced(announced: &AnnouncedComponent, out: &mut Vec<u8>) {
+    put_component(&announced.component, out);
+    put_varint(announced.announced.0, out);
+    put_varint(announced.reports.len() as u64, out);
+    for (node, problem) in &announced.reports {
+        put_varint(u64::from(node.0), out);
+        put_bytes(problem.as_bytes(), out);
+    }
+}
+
+fn take_announced(reader: &mut Reader<'_>) -> Result<AnnouncedComponent, Malformed> {
+    Ok(AnnouncedComponent {
+        component: take_component(reader)?,
+        announced: ControlIndex(reader.varint("announcement")?),
+        reports: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("problem")?)))?
+            .into_iter()
+            .collect(),
+    })
+}
+
 fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
     Ok(Epoch(reader.varint("epoch")?))
 }
@@ -214,8 +239,8 @@ fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_types::{
-        ApiKey, Bounds, Detachment, FilledBy, GroupId, GroupJoin, Lsn, PluginActivation, PluginSlot, Roles, Skip,
-        StoreId, StoreSpec,
+        ApiKey, Bounds, Component, Detachment, FilledBy, GroupId, GroupJoin, Lsn, PluginActivation, PluginSlot, Roles,
+        Skip, StoreId, StoreSpec,
     };
 
     use super::*;
@@ -270,6 +295,22 @@ mod tests {
             slots: vec![slot, SlotImage::default()],
             nodes: vec![(NodeId(1), "a".into())],
             groups: vec![GroupJoin { group: GroupId { node: NodeId(1), ..GroupId::default() }, first: Epoch(77) }],
+            components: vec![
+                AnnouncedComponent {
+                    component: Component {
+                        digest: [9; 32],
+                        name: "by-age".into(),
+                        world: "conflict-rule".into(),
+                        bytes: 70_000,
+                        uploaded_ms: 5,
+                        config: "{}".into(),
+                        signature: "ab".into(),
+                    },
+                    announced: ControlIndex(280),
+                    reports: [(NodeId(1), String::new()), (NodeId(300), "too large".into())].into(),
+                },
+                AnnouncedComponent::default(),
+            ],
             proposers: vec![
                 LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
                 LastProposal { proposal: ProposalId { run: u64::MAX, number: u64::MAX }, index: ControlIndex(300) },
@@ -297,14 +338,17 @@ mod tests {
 
     #[test]
     fn a_state_of_an_earlier_version_is_read_without_what_it_does_not_know() {
-        let image = ControlImage { proposers: Vec::new(), stores: Vec::new(), ..image() };
-        let second = of_version(WITHOUT_PUSHERS, &image);
-        assert_eq!(decode_control_image(&second).as_ref(), Ok(&image));
-        // All that the second version has added is the list at the end, here an empty one.
+        let image = ControlImage { proposers: Vec::new(), stores: Vec::new(), components: Vec::new(), ..image() };
+        // All that the second and the fourth version have added is a list at the end, here an empty one.
+        for version in [WITHOUT_COMPONENTS, WITHOUT_PUSHERS] {
+            let mut earlier = of_version(version, &image);
+            assert_eq!(earlier.pop(), Some(0));
+            assert_eq!(decode_control_image(&earlier).as_ref(), Ok(&image));
+        }
         let mut first = of_version(WITHOUT_PROPOSERS, &image);
-        assert_eq!(first.pop(), Some(0));
+        assert_eq!((first.pop(), first.pop()), (Some(0), Some(0)));
         assert_eq!(decode_control_image(&first), Ok(image));
-        for other in [0, 4] {
+        for other in [0, 5] {
             first[1] = other;
             assert!(decode_control_image(&first).is_err(), "version {other}");
         }

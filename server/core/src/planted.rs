@@ -2,6 +2,8 @@
 //!
 //! Without the feature `planted-bugs` every question here is the constant `false`, and the faults do not exist.
 
+use tribunal_types::{Epoch, NodeId};
+
 /// A fault to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,6 +70,8 @@ pub enum Bug {
     PeersGapsFolded = 30,
     /// A state image says that it includes entries of a group that its fold still needs.
     ImageTooFar = 31,
+    /// One node decides one epoch otherwise than all others.
+    OneNodeDiverges = 32,
 }
 
 impl Bug {
@@ -86,6 +90,11 @@ impl Bug {
         Bug::PeersGapsFolded,
         Bug::ImageTooFar,
     ];
+
+    /// The node that [`Bug::OneNodeDiverges`] concerns.
+    pub const DIVERGING_NODE: NodeId = NodeId(2);
+    /// The epoch from which on that node decides otherwise.
+    pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
     pub const OF_THE_RESOLVER: [Bug; 20] = [

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
 use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
 use tribunal_replica::StorageAt;
-use tribunal_types::{ControlEntry, ControlIndex, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
+use tribunal_types::limits::{PART_BYTES_MAX, PULLED_NAME_BYTES_MAX};
+use tribunal_types::{ControlEntry, ControlIndex, Digest, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
 
 /// Bytes of an encoded frame; a longer one is refused before it is read.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
@@ -19,12 +20,10 @@ const STAGE: u8 = 6;
 const PUSHED: u8 = 7;
 const PUSH_STATES: u8 = 8;
 const RESUME_PUSH: u8 = 9;
-const PULL: u8 = 10;
-const PART: u8 = 11;
-const ABSENT: u8 = 12;
-
-/// Bytes of the name of what is pulled.
-pub const PULL_NAME_BYTES_MAX: usize = 256;
+const DECIDED: u8 = 10;
+const PULL: u8 = 11;
+const PART: u8 = 12;
+const ABSENT: u8 = 13;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +56,13 @@ pub enum Frame {
     PushStates(Bytes),
     /// An operator wants this store's push to be tried again. Not for the member.
     ResumePush(StoreId),
+    /// The digest of all that the sender has decided.
+    Decided {
+        /// Up to this epoch.
+        epoch: Epoch,
+        /// The digest.
+        digest: Digest,
+    },
     /// A request for a part of a named content. Not for the member, and neither are the replies.
     Pull(Pull),
     /// A reply to it.
@@ -124,7 +130,7 @@ impl Frame {
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Frame::Raft(message) => message.is_heartbeat(),
-            Frame::Pushed { .. } => true,
+            Frame::Pushed { .. } | Frame::Decided { .. } => true,
             _ => false,
         }
     }
@@ -150,6 +156,12 @@ impl Frame {
                 let mut out = Vec::with_capacity(5);
                 put_varint(u64::from(store.0), &mut out);
                 (RESUME_PUSH, out)
+            }
+            Frame::Decided { epoch, digest } => {
+                let mut out = Vec::with_capacity(18);
+                put_varint(epoch.0, &mut out);
+                out.extend_from_slice(&digest.0.to_le_bytes());
+                (DECIDED, out)
             }
             Frame::Pull(Pull { transfer, name, offset }) => {
                 let mut out = Vec::with_capacity(name.len() + 24);
@@ -198,6 +210,10 @@ impl Frame {
             RESUME_PUSH => {
                 let store = StoreId(reader.number("store")?);
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
+            }
+            DECIDED => {
+                let (epoch, digest) = (Epoch(reader.varint("epoch")?), Digest(reader.u64_le("digest")?));
+                reader.finish("end of the frame").map(|()| Frame::Decided { epoch, digest })
             }
             PULL => take_pull(&mut reader).map(Frame::Pull),
             PART => take_part(&mut reader, bytes).map(Frame::Part),
@@ -252,7 +268,7 @@ fn take_pull(reader: &mut Reader<'_>) -> Result<Pull, Malformed> {
     let (transfer, offset) = (reader.varint("transfer")?, reader.varint("offset")?);
     let name = reader.text("name")?;
     reader.finish("end of the frame")?;
-    if name.len() > PULL_NAME_BYTES_MAX { Err(reader.malformed("name")) } else { Ok(Pull { transfer, name, offset }) }
+    if name.len() > PULLED_NAME_BYTES_MAX { Err(reader.malformed("name")) } else { Ok(Pull { transfer, name, offset }) }
 }
 
 /// Reads what follows the first byte of the frame in `frame`, whose memory the part shares.
@@ -261,7 +277,8 @@ fn take_part(reader: &mut Reader<'_>, frame: &Bytes) -> Result<Part, Malformed> 
     let bytes = frame.slice_ref(reader.bytes("part")?);
     reader.finish("end of the frame")?;
     let end = offset.checked_add(bytes.len() as u64);
-    if end.is_none_or(|end| end > total) || (bytes.is_empty() && offset < total) {
+    let is_empty = bytes.is_empty() && offset < total;
+    if bytes.len() > PART_BYTES_MAX || is_empty || end.is_none_or(|end| end > total) {
         return Err(reader.malformed("part"));
     }
     Ok(Part { transfer, offset, total, bytes })
@@ -326,6 +343,7 @@ mod tests {
             Frame::Pushed { decided: Epoch(1 << 40), stores: vec![at(1, 70_000), at(300, 0)] },
             Frame::Pushed { decided: Epoch(0), stores: Vec::new() },
             Frame::ResumePush(StoreId(u32::MAX)),
+            Frame::Decided { epoch: Epoch(1 << 40), digest: Digest(u64::MAX - 1) },
             Frame::Pull(Pull { transfer: u64::MAX, name: "state/7/listing".into(), offset: 1 << 50 }),
             Frame::Part(Part { transfer: 1, offset: 3, total: 1 << 50, bytes: Bytes::from_static(b"abc") }),
             Frame::Part(Part { transfer: 1, offset: 7, total: 7, bytes: Bytes::new() }),
@@ -348,8 +366,8 @@ mod tests {
         assert!(part(4, 6, b"ab").is_ok());
         assert!([part(5, 6, b"ab"), part(u64::MAX, u64::MAX, b"a"), part(5, 6, b"")].iter().all(Result::is_err));
         let named = |len| Frame::Pull(Pull { transfer: 1, name: "x".repeat(len), offset: 0 }).encode();
-        assert!(Frame::decode(&named(PULL_NAME_BYTES_MAX).into()).is_ok());
-        assert!(Frame::decode(&named(PULL_NAME_BYTES_MAX + 1).into()).is_err());
+        assert!(Frame::decode(&named(PULLED_NAME_BYTES_MAX).into()).is_ok());
+        assert!(Frame::decode(&named(PULLED_NAME_BYTES_MAX + 1).into()).is_err());
         assert!(past(u64::MAX - 2).is_ok() && past(u64::MAX - 1).is_err(), "indices would overflow");
     }
 

@@ -18,6 +18,7 @@
 mod asking;
 mod control_proposals;
 mod cursors;
+mod digests;
 mod frame;
 mod fresh_reads;
 mod handing_over;
@@ -36,7 +37,8 @@ mod roles;
 mod serving;
 mod sources;
 
-pub use frame::{FRAME_BYTES_MAX, Frame, PULL_NAME_BYTES_MAX, Part, PeerEntries, Pull, Stage};
+pub use digests::OddPeer;
+pub use frame::{FRAME_BYTES_MAX, Frame, Part, PeerEntries, Pull, Stage};
 pub use image_columns::{control_in, groups_in, image_of, put_groups};
 pub use input::Input;
 pub use member::{Member, MemberStart};

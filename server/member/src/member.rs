@@ -20,6 +20,7 @@ use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
 use crate::asking::Asking;
 use crate::control_proposals::ControlProposals;
 use crate::cursors::{Cursors, Included};
+use crate::digests::Digests;
 use crate::frame::Frame;
 use crate::fresh_reads::FreshReads;
 use crate::handing_over::HandingOver;
@@ -76,6 +77,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) roles: Roles,
     pub(crate) presence: Presence,
     pub(crate) pushers: Pushers,
+    pub(crate) digests: Digests,
     homecoming: Homecoming,
     pub(crate) handing_over: HandingOver,
     fresh: FreshReads,
@@ -119,6 +121,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             cursors.begin(group, next, included(group));
         }
         let alone = raft.members(GroupId::CONTROL).is_some_and(|members| members.voters.iter().eq([&node]));
+        let digests = Digests::starting(replica.resolver().last(), replica.resolver().digest());
         let mut member = Member {
             node,
             group,
@@ -130,6 +133,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             roles: Roles::new(node),
             presence: Presence::default(),
             pushers: Pushers::default(),
+            digests,
             homecoming: Homecoming::default(),
             handing_over: HandingOver::default(),
             fresh: FreshReads::default(),
@@ -186,6 +190,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             }
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
             Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
+            Input::Frame { from, frame: Frame::Decided { epoch, digest } } => self.digest_told(from, epoch, digest),
             // What stands before the member has taken it.
             Input::Frame {
                 frame:
@@ -230,6 +235,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 }
             } else if let Some((read, is_fresh)) = self.next_read() {
                 return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
+            } else if let Some(reason) = self.settle_digests() {
+                return Some(Output::Diverged { reason });
             } else if self.report_pushes() {
                 // They are frames now.
             } else if let Some((to, frame)) = self.frames.pop_front().or_else(|| self.next_answer()) {
@@ -335,6 +342,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.serving.tick();
         self.ask_peers();
         self.assign_pushes();
+        self.report_digest();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
         let offered = self.homecoming.tick(led, &self.presence);
@@ -380,6 +388,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 if !self.replica.takes_image() {
                     self.cursors.forget_below(self.replica.resolved_to());
                 }
+                self.digests.decided(decided.outcome.epoch, decided.outcome.digest);
                 let entries = self.sources.take(&decided.input);
                 return Some(Output::Decided { decided, entries });
             }

@@ -87,6 +87,11 @@ pub enum Output<W: Waiters> {
         /// The last entry that is compacted there.
         at_least: EntryId,
     },
+    /// The member has decided otherwise than the others, or nobody can tell who has not: it must not go on.
+    Diverged {
+        /// In words, with what to do.
+        reason: String,
+    },
     /// An entry of the log, or what a majority agreed on, cannot be read: the member must not go on.
     Failed {
         /// The group.

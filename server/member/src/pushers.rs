@@ -152,7 +152,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    fn other_voters(&self) -> BTreeSet<NodeId> {
+    /// Returns the other members.
+    pub(crate) fn other_voters(&self) -> BTreeSet<NodeId> {
         let voters = self.raft.members(GroupId::CONTROL).into_iter().flat_map(|members| &members.voters);
         voters.copied().filter(|node| *node != self.node).collect()
     }

@@ -28,6 +28,7 @@ use tribunal_types::{
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
+use crate::cluster::components::{AnnouncedPlugins, Fetching};
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
 use crate::cluster::state_copy::Lag;
@@ -48,6 +49,7 @@ use crate::config::Config;
 use crate::configured::Configured;
 use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
+use crate::plugins::cluster_plugins::ClusterPlugins;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::readers::consumer_state::{ConsumerState, Saver};
@@ -121,7 +123,7 @@ fn join(
     let listen = config.cluster.as_ref().map_or(config.listen, |cluster| cluster.listen);
     let listener = links::listen(listen).map_err(NodeError::Start)?;
     let peers = links::start(listener, &membership, identity, runtime, messages, view, transfers);
-    Ok(Joined { membership, peers: peers.map_err(NodeError::Start)? })
+    Ok(Joined { membership, peers: peers.map_err(NodeError::Start)?, transfers: Arc::clone(transfers) })
 }
 
 /// What recovery found and a start still has to do.
@@ -271,11 +273,29 @@ impl Node {
         let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
         let offers = Offers::new(log.image_writer(), Arc::clone(&pushes));
         let offered = Arc::clone(&offers);
-        let transfers = Transfers::new(runtime.handle().clone(), vec![offers]);
+        let transfers = Transfers::new(runtime.handle().clone());
+        transfers.serve(offers);
         let joined = cluster
             .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
             .transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
+        let announced = Arc::new(AnnouncedPlugins::new(&replicated));
+        if let Some(Joined { membership, peers, transfers }) = &joined {
+            let fetching = Fetching {
+                node: membership.node,
+                announced: Arc::clone(&announced),
+                loader: Arc::clone(&loader),
+                peers: Arc::downgrade(peers),
+                transfers: Arc::clone(transfers),
+                messages: messages.clone(),
+                slots: Arc::clone(&slots),
+                pushes: Arc::downgrade(&pushes),
+            };
+            fetching.start().map_err(NodeError::Start)?;
+        }
+        let cluster_plugins = joined
+            .is_some()
+            .then(|| ClusterPlugins { announced: Arc::clone(&announced), view: Arc::clone(&shared.view) });
         let send = match &peers {
             None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
             Some(peers) => links::sender(Arc::clone(peers)),
@@ -290,7 +310,9 @@ impl Node {
             dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
             on_control: {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
+                let announced = Arc::clone(&announced);
                 Box::new(move |replicated, effect| {
+                    announced.follow(replicated, effect);
                     access.follow(effect);
                     stores.follow(replicated.stores(), effect);
                     follow_with_push(replicated, &pushes, effect);
@@ -302,7 +324,7 @@ impl Node {
             },
             send,
             // A queue of a few: a slot that finds no place comes again.
-            on_faults: Box::new(move |slot| drop(slots_failing.try_send(slot))),
+            on_faults: Box::new(move |slot, entry| drop(slots_failing.try_send((slot, entry)))),
             on_slot: {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |slot| {
@@ -389,7 +411,7 @@ impl Node {
                 slots,
                 messages.clone(),
                 runtime.handle().clone(),
-                joined.is_some(),
+                cluster_plugins,
             )),
             configured: AtomicBool::new(joined.is_none()),
             joined,
@@ -398,8 +420,8 @@ impl Node {
         });
         let admin = Arc::clone(&service);
         runtime.spawn(async move {
-            while let Some(slot) = failing.recv().await {
-                admin.plugins.roll_back_after_faults(slot).await;
+            while let Some((slot, entry)) = failing.recv().await {
+                admin.plugins.roll_back_after_faults(slot, entry).await;
             }
         });
         let mut node = Node {

@@ -56,7 +56,7 @@ impl NodeApi for NodeService {
         if let Some(free) = self.disk.free_bytes() {
             self.shared.metrics.data_free_bytes.set(free);
         }
-        if let Some(Joined { membership, peers }) = &self.joined {
+        if let Some(Joined { membership, peers, .. }) = &self.joined {
             let (view, last) = (&self.shared.view, self.shared.progress.last());
             self.shared.metrics.cluster.set(membership, view, &peers.status(), last);
         }

@@ -1,5 +1,7 @@
 //! Applies control entries: the fold decides what each did, and this follows it.
 
+use alloc::vec::Vec;
+
 use tribunal_core::control::{Effect as ControlEffect, Moment};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::visibility::Delivery;
@@ -23,7 +25,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let Some((index, entry)) = self.controls.pop(upto) else { return false };
         let resolver = &self.resolver;
         let has_records = |store| resolver.head_lsn(store) > Lsn(0);
-        let applied = self.replicated.apply(index, &entry, Moment { next, has_records: &has_records });
+        let members: Vec<_> = self.epochs.groups().map(|(group, _)| group.node).collect();
+        let moment = Moment { next, has_records: &has_records, members: &members };
+        let applied = self.replicated.apply(index, &entry, moment);
         if applied == Ok(ControlEffect::Repeated) {
             // Its waiter has the answer of the first one.
             return true;
@@ -74,6 +78,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             ControlEffect::StoreKnown(_) | ControlEffect::PushForked(_) | ControlEffect::RecordSkipped(..) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
+            ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
-use tribunal_types::{Batch, Epoch, EpochInput, GroupId};
+use tribunal_types::{Batch, Epoch, EpochInput, GroupId, PluginSlot};
 
 use crate::answer::{Answer, Imported};
 use crate::by_size::BySize;
@@ -97,6 +97,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if !self.folded {
             return false;
         }
+        self.waits_for_code = !self.policies.is_complete();
+        if self.waits_for_code {
+            return false;
+        }
         match self.epochs.poll() {
             Some(Step::Control { upto, .. }) if upto > self.control => {
                 self.folded = false;
@@ -139,6 +143,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if planted(Bug::TimeFromTheLocalClock) {
             input.epoch_time_ms = self.now.unix_ms();
         }
+        let diverges = input.epoch >= Bug::DIVERGING_EPOCH && self.resolver.last() < Bug::DIVERGING_EPOCH;
+        if planted(Bug::OneNodeDiverges) && self.group.node == Bug::DIVERGING_NODE && diverges {
+            input.epoch_time_ms += 1;
+        }
         self.image_bytes += input.batches.iter().map(|batch| bytes_of(batch)).sum::<u64>();
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };
@@ -158,7 +166,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let watches = self.watches_of(&input);
         self.effects.push_back(Effect::Decided(Box::new(DecidedEpoch { input, outcome, heads, own })));
         self.effects.extend(watches);
-        self.effects.extend(failing.into_iter().map(Effect::SlotFailing));
+        // Until somebody has acted, another one may be active.
+        let active = |slot: &PluginSlot| Some(self.replicated.slots().slot(slot)?.active()?.index);
+        let failing =
+            failing.into_iter().filter_map(|slot| active(&slot).map(|index| Effect::SlotFailing(slot, index)));
+        self.effects.extend(failing);
         self.resolved_to = self.epochs.position();
         self.image_due |= self.image.is_none() && self.is_image_due();
     }

@@ -43,8 +43,8 @@ pub enum Effect<W: Waiters> {
     SlotsChanged,
     /// Another plugin fills this slot from now on.
     SlotFilled(PluginSlot),
-    /// The plugin in this slot has failed too often in a row.
-    SlotFailing(PluginSlot),
+    /// The plugin in this slot has failed too often in a row: the one of this activation, not of a later one.
+    SlotFailing(PluginSlot, ControlIndex),
     /// The stores or the last complete epoch have moved.
     Progress,
     /// Drop epochs of the log.

@@ -14,6 +14,10 @@ pub trait PolicyRunner {
     /// Takes an activation that the slots have taken. `holds` tells whether it decides from the next epoch on.
     fn activated(&mut self, activation: &PluginActivation, holds: bool);
 
+    /// Returns whether all code is here that epochs are decided with from now on. As long as it is not, no epoch is decided and
+    /// no control entry applied; it is asked again at every event.
+    fn is_complete(&mut self) -> bool;
+
     /// Puts the code that waits for a slot into it: the slot's activation holds from now on.
     fn install(&mut self, slot: &PluginSlot);
 

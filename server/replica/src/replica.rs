@@ -158,6 +158,8 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) image_at: Epoch,
     /// One begins once the effects of the last epoch are carried out.
     pub(crate) image_due: bool,
+    /// Nothing is decided: code is not here that decides it.
+    pub(crate) waits_for_code: bool,
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
     pub(crate) stopping: Stopping,
@@ -211,6 +213,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             idle: IdleSeal::new(now.monotonic),
             image_bytes: 0,
             image_due: false,
+            waits_for_code: false,
             image: None,
             watches,
             stopping: Stopping::No,
@@ -355,6 +358,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     #[must_use]
     pub fn last_complete(&self) -> Epoch {
         self.epochs.last_complete()
+    }
+
+    /// Returns whether nothing is decided at present because code is not here that decides it.
+    #[must_use]
+    pub fn waits_for_code(&self) -> bool {
+        self.waits_for_code
     }
 
     /// Returns where the fold was after the last epoch that was resolved: what an image of that state continues from.

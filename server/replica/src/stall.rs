@@ -53,6 +53,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Notes what does not move, and asks for takeovers of what has not for too long.
     pub(crate) fn watch_stalls(&mut self) {
         let Some(after) = self.settings.take_over_after else { return };
+        if self.waits_for_code {
+            // No other group is to blame.
+            self.stalls = Stalls::default();
+            return;
+        }
         let now = self.now.monotonic;
         let complete = self.epochs.last_complete();
         let (wanted, misses_control) = (self.wanted(), self.misses_control());

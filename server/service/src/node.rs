@@ -89,7 +89,7 @@ pub struct NodeView {
     pub silent_ms: Option<u32>,
     /// The leader of its group, if it is known.
     pub led_by: Option<NodeId>,
-    /// Why there is no connection, for people.
+    /// Why there is no connection, or what else is wrong with the node, for people.
     pub problem: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! Changes of configuration. They take effect at epoch boundaries only, through the control log.
 
 use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
@@ -103,6 +104,46 @@ pub struct PluginChoice {
     pub host: String,
     /// Configuration handed to `init`, JSON text.
     pub config: String,
+    /// The module was announced to the members of a cluster, and all of them have to have it ready.
+    pub announced: bool,
+}
+
+/// A component of a plugin that was uploaded to a cluster: what a member needs to fetch it and to check it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Component {
+    /// SHA-256 of its bytes.
+    pub digest: [u8; 32],
+    /// Name that it was uploaded under.
+    pub name: String,
+    /// Its world's name.
+    pub world: String,
+    /// Size, bytes.
+    pub bytes: u64,
+    /// When it was uploaded, Unix milliseconds.
+    pub uploaded_ms: u64,
+    /// Configuration that it was checked with, JSON text.
+    pub config: String,
+    /// Signature of name and digest, hexadecimal; empty if it has none.
+    pub signature: String,
+}
+
+/// A component, and what the members have made of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedComponent {
+    /// The component.
+    pub component: Component,
+    /// The entry that announced it first.
+    pub announced: ControlIndex,
+    /// Of each member that has reported, why it cannot run the component; empty if the component is ready there.
+    pub reports: BTreeMap<NodeId, String>,
+}
+
+impl AnnouncedComponent {
+    /// Returns whether a member has reported that it is ready.
+    #[must_use]
+    pub fn is_ready_on(&self, node: NodeId) -> bool {
+        self.reports.get(&node).is_some_and(String::is_empty)
+    }
 }
 
 /// A change of what fills a slot.
@@ -155,6 +196,17 @@ pub enum ControlChange {
     DeclareStore(StoreSpec),
     /// Fills a slot from the first epoch at or after `from` that carries this entry.
     ActivatePlugin(PluginActivation),
+    /// Has all members fetch, check and compile a component, and report what became of it.
+    AnnounceComponent(Component),
+    /// A member has a component ready, or cannot run it.
+    ReportComponent {
+        /// SHA-256 of the component's bytes.
+        digest: [u8; 32],
+        /// The member.
+        node: NodeId,
+        /// Why it cannot run it; empty if it is ready.
+        problem: String,
+    },
     /// Removes a plugin's code: no slot returns to it. Written once no slot holds it, so that when this entry is durable,
     /// the outcomes of all epochs that the code decided are, too.
     ForgetPlugin {

@@ -6,7 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::access::ApiKey;
-use crate::control::{Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip};
+use crate::control::{
+    AnnouncedComponent, Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip,
+};
 use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
 use crate::store::StoreSpec;
 
@@ -33,6 +35,8 @@ pub struct ControlImage {
     pub groups: Vec<GroupJoin>,
     /// The last proposal of each run that proposed lately, ascending run.
     pub proposers: Vec<LastProposal>,
+    /// Components that were uploaded to a cluster, ascending digest.
+    pub components: Vec<AnnouncedComponent>,
 }
 
 /// The last proposal of a run that was applied.

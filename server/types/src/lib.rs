@@ -27,8 +27,8 @@ pub use adaptor::{
 };
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{
-    Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin, PluginActivation, PluginChoice,
-    PluginSlot, ProposalId, Skip,
+    AnnouncedComponent, Bounds, Component, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin,
+    PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
     ControlImage, DeclaredStore, HeldKey, LastProposal, PastEntry, Pusher, RevokedKey, SlotEntry, SlotImage,

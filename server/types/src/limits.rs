@@ -48,6 +48,12 @@ pub const PLUGIN_CONFIG_BYTES_MAX: usize = 64 * 1024;
 pub const PLUGIN_FAULTS_MAX: u32 = 16;
 /// Versions of plugins that a node keeps.
 pub const PLUGIN_VERSIONS_MAX: usize = 1024;
+/// Bytes of what a node says about a plugin that it cannot run.
+pub const PLUGIN_PROBLEM_BYTES_MAX: usize = 1024;
+/// Bytes that a node sends another one at a time of something that this one pulls.
+pub const PART_BYTES_MAX: usize = 512 * 1024;
+/// Bytes of the name of what a node pulls.
+pub const PULLED_NAME_BYTES_MAX: usize = 256;
 /// Stores of the service.
 pub const STORES_MAX: usize = 1024;
 /// Stores of a tenant that is not the service's own.

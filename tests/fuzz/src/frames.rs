@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_member::{FRAME_BYTES_MAX, Frame, PeerEntries};
 use tribunal_raft::{GroupLog, GroupPoint, Input, Members, Output, RaftGroups, Settings, StoredGroup};
-use tribunal_types::{ControlChange, ControlEntry, GroupId, Incarnation, NodeId};
+use tribunal_types::{ControlChange, ControlEntry, Digest, Epoch, GroupId, Incarnation, NodeId};
 
 /// The node that receives.
 const ME: NodeId = NodeId(2);
@@ -143,6 +143,10 @@ pub fn made() -> Vec<Vec<u8>> {
         Frame::Ask { group: GROUP, after: 1 },
         Frame::Entries(entries),
         Frame::Leaving,
+        Frame::Decided { epoch: Epoch(300), digest: Digest(7) },
+        Frame::Pull { transfer: 3, name: Bytes::from_static(b"component/7"), offset: 300 },
+        Frame::Part { transfer: 3, offset: 300, total: Some(310), bytes: Bytes::from_static(b"0123456789") },
+        Frame::Part { transfer: 3, offset: 300, total: None, bytes: Bytes::new() },
     ];
     made.extend(frames.iter().map(Frame::encode));
     made

@@ -84,6 +84,7 @@ impl World {
             }
             Output::Fresh { read, epoch } => return self.fresh_read(node, read, epoch).map(Ok),
             Output::NeedsImage { group, at_least, .. } => self.copy_image(node, group, at_least)?,
+            Output::Diverged { reason } => return Err(format!("node {node} stops: {reason}")),
             Output::Failed { group, reason } => {
                 return Err(format!("node {node} cannot go on with group {}: {reason}", group.node));
             }

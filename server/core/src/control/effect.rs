@@ -4,7 +4,8 @@ use alloc::string::String;
 use core::fmt;
 
 use tribunal_types::limits::{
-    KEYS_MAX, KEYS_PER_TENANT_MAX, SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
+    KEYS_MAX, KEYS_PER_TENANT_MAX, PLUGIN_VERSIONS_MAX, SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX,
+    TENANTS_MAX,
 };
 use tribunal_types::{ApiKey, Bounds, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
 
@@ -42,6 +43,10 @@ pub enum Effect {
         /// It decides from the next epoch on; otherwise it waits for its epoch.
         holds: bool,
     },
+    /// A component is to be fetched, checked and compiled by all members.
+    ComponentAnnounced([u8; 32]),
+    /// A member has reported what became of a component.
+    ComponentReported([u8; 32]),
     /// No slot returns to this code.
     PluginForgotten([u8; 32]),
     /// A key is valid from now on.
@@ -83,6 +88,14 @@ pub enum Refusal {
     ExistenceFixed,
     /// Too many records of the store are skipped already.
     TooManySkips,
+    /// Another plugin has this name, or the component another name.
+    PluginNameTaken,
+    /// The service has its plugin versions.
+    TooManyPlugins,
+    /// A member lacks the component, or nobody has announced it.
+    PluginNotReady,
+    /// A slot holds this version, or will.
+    PluginInUse,
     /// The service has its keys.
     TooManyKeys,
     /// The tenant has its keys.
@@ -112,6 +125,17 @@ impl fmt::Display for Refusal {
             Refusal::TooManySkips => {
                 write!(f, "{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again")
             }
+            Refusal::PluginNameTaken => {
+                f.write_str("another plugin has this name, or this very component was uploaded under another one")
+            }
+            Refusal::TooManyPlugins => write!(
+                f,
+                "{PLUGIN_VERSIONS_MAX} plugin versions are kept, which is the limit; delete versions that no slot needs"
+            ),
+            Refusal::PluginNotReady => {
+                f.write_str("not every member of the cluster has this plugin version ready any more; try again")
+            }
+            Refusal::PluginInUse => f.write_str("a slot holds this plugin version, or will; roll the slot back first"),
             Refusal::TooManyKeys => {
                 write!(f, "the service has {KEYS_MAX} keys, the maximum, expired ones included; revoke some")
             }

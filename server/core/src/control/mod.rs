@@ -1,5 +1,6 @@
 //! What the control log adds up to. Nothing here reads that log: its owner hands over entry by entry.
 
+pub mod components;
 pub mod effect;
 pub mod keys;
 pub mod members;

@@ -9,9 +9,13 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Bounds, ControlChange, ControlEntry, ControlImage, ControlIndex, Epoch, PluginSlot, StoreId};
+use tribunal_types::{
+    Bounds, ControlChange, ControlEntry, ControlImage, ControlIndex, Epoch, FilledBy, NodeId, PluginActivation,
+    PluginSlot, StoreId,
+};
 
-use super::effect::{Applied, Effect};
+use super::components::Components;
+use super::effect::{Applied, Effect, Refusal};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
@@ -25,6 +29,8 @@ pub struct Moment<'a> {
     pub next: Epoch,
     /// Tells whether a store's log has records of earlier epochs.
     pub has_records: &'a dyn Fn(StoreId) -> bool,
+    /// The members that seal the epoch, and those that are to join.
+    pub members: &'a [NodeId],
 }
 
 /// What the control log adds up to. A copy is cheap.
@@ -37,6 +43,7 @@ pub struct ReplicatedState {
     slots: Slots,
     members: Members,
     proposers: Proposers,
+    components: Components,
 }
 
 impl ReplicatedState {
@@ -69,6 +76,7 @@ impl ReplicatedState {
                 Ok(Effect::BoundsSet(*bounds))
             }
             ControlChange::ActivatePlugin(activation) => {
+                self.check_ready(activation, moment.members)?;
                 let holds = match self.slots.apply(index, activation, moment.next) {
                     SlotEffect::Void => return Ok(Effect::Unchanged),
                     SlotEffect::Holds => true,
@@ -76,7 +84,16 @@ impl ReplicatedState {
                 };
                 Ok(Effect::PluginActivated { activation: activation.clone(), holds })
             }
+            ControlChange::AnnounceComponent(component) => self.components.announce(index, component),
+            ControlChange::ReportComponent { digest, node, problem } => {
+                Ok(self.components.report(digest, *node, problem))
+            }
             ControlChange::ForgetPlugin { digest } => {
+                // Another node may have activated it since this was proposed.
+                if self.components.get(digest).is_some() && !self.slots.users_of(digest).is_empty() {
+                    return Err(Refusal::PluginInUse);
+                }
+                self.components.forget(digest);
                 self.slots.forget(digest);
                 Ok(Effect::PluginForgotten(*digest))
             }
@@ -86,6 +103,14 @@ impl ReplicatedState {
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
+    }
+
+    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them.
+    fn check_ready(&self, activation: &PluginActivation, members: &[NodeId]) -> Result<(), Refusal> {
+        let PluginActivation { choice, by, .. } = activation;
+        let members = if *by == FilledBy::Request { members } else { &[] };
+        let is_ready = !choice.announced || self.components.is_ready(&choice.digest, members);
+        if is_ready { Ok(()) } else { Err(Refusal::PluginNotReady) }
     }
 
     /// Lets every activation hold whose epoch `next` is. Returns the slots that changed.
@@ -123,6 +148,12 @@ impl ReplicatedState {
         &self.slots
     }
 
+    /// Returns the components that were uploaded to a cluster.
+    #[must_use]
+    pub fn components(&self) -> &Components {
+        &self.components
+    }
+
     /// Returns the members.
     #[must_use]
     pub fn members(&self) -> &Members {
@@ -145,13 +176,15 @@ impl ReplicatedState {
             nodes,
             groups,
             proposers: self.proposers.image(),
+            components: self.components.iter().cloned().collect(),
         }
     }
 
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups, proposers } = image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups, proposers, components } =
+            image;
         ReplicatedState {
             index,
             bounds,
@@ -160,6 +193,7 @@ impl ReplicatedState {
             slots: Slots::restore(slots),
             members: Members::restore(nodes, groups),
             proposers: Proposers::restore(proposers),
+            components: Components::restore(components),
         }
     }
 }

@@ -37,7 +37,7 @@ impl PeerEvents for ToSequencer {
     fn received(&self, received: Received) {
         match Frame::decode(&received.frame) {
             Ok(frame) => {
-                if let Some(frame) = self.transfers.on_frame(received.from, frame) {
+                if let Some(frame) = self.transfers.take(received.from, frame) {
                     let _ = self.messages.send(Message::Peer(received, Box::new(frame)));
                 }
             }

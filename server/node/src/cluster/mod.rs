@@ -1,6 +1,7 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
 pub mod catch_up;
+pub mod components;
 pub mod first_start;
 pub mod group_logs;
 pub mod links;

@@ -6,6 +6,10 @@ use tribunal_service::{ClusterView, NodeView};
 #[must_use]
 pub fn obstacle(cluster: &ClusterView) -> String {
     let ClusterView { node, nodes, takes_commits, .. } = cluster;
+    let own = nodes.iter().find(|other| other.node == *node);
+    if let Some(problem) = own.and_then(|own| own.problem.as_ref()) {
+        return format!("{problem}. Send the request to another node");
+    }
     let missing: Vec<String> =
         nodes.iter().filter(|other| !other.connected).map(|other| other.node.to_string()).collect();
     let connected = nodes.len() - missing.len();
@@ -17,7 +21,7 @@ pub fn obstacle(cluster: &ClusterView) -> String {
             missing.join(", ")
         );
     }
-    let led_by = nodes.iter().find(|other| other.node == *node).and_then(|NodeView { led_by, .. }| *led_by);
+    let led_by = own.and_then(|NodeView { led_by, .. }| *led_by);
     match led_by {
         Some(leader) if leader != *node => format!(
             "node {leader} leads the log of this node at present, and gives it back within seconds. Send the request again, \

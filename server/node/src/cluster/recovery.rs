@@ -91,7 +91,7 @@ pub fn recover_member(
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
-    let mut policies = PolicySet::new(config, loader)?;
+    let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
     let groups: Vec<GroupId> = membership.nodes.keys().map(|node| Membership::group_of(*node)).collect();
     let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
     let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
@@ -105,6 +105,10 @@ pub fn recover_member(
     }
     if let Some(bounds) = replicated.bounds() {
         policies.set_faults_max(bounds.plugin_faults_max);
+    }
+    // Nothing is decided again with what was deleted before the image.
+    for digest in loader.store.sweep(replicated.index().0)? {
+        loader.compiled.remove(&digest);
     }
     let activations = policies.go_live(replicated.slots())?;
     let keyer = RowKeyer::new(found.row_secret);
@@ -204,6 +208,7 @@ impl Replay {
                 append_or_compare(&mut self.log, &self.reader, &decided.input, &decided.outcome, &entries)
                     .map_err(failed)?;
             }
+            Output::Diverged { reason } => return Err(reason),
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
             // Nobody is connected, and nobody waits.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}

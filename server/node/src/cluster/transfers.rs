@@ -8,17 +8,16 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tribunal_member::{Frame, Part, Pull};
 use tribunal_peer::Peers;
 use tribunal_types::NodeId;
+use tribunal_types::limits::PART_BYTES_MAX;
 
 use crate::cluster::links;
 
-/// Bytes of a part; only the last one of a content is shorter.
-pub const PART_BYTES: usize = 256 * 1024;
 /// Parts that are on their way to the node that pulls.
 const WINDOW: usize = 8;
 /// Parts that a node serves at a time; requests beyond are dropped, and come again.
@@ -58,7 +57,7 @@ struct Incoming {
 /// The transfers of a node, both ways.
 pub struct Transfers {
     runtime: Handle,
-    sources: Vec<Arc<dyn Source>>,
+    sources: RwLock<Vec<Arc<dyn Source>>>,
     served: Arc<Semaphore>,
     incoming: Mutex<HashMap<u64, Incoming>>,
     last: Mutex<u64>,
@@ -67,17 +66,32 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Returns the transfers of a node that has `sources`.
+    /// Pulls a content into memory, at most `bytes_max`. Blocks: not for threads of the runtime.
+    ///
+    /// # Errors
+    /// As [`Transfers::pull`].
+    pub fn pull_whole(&self, from: NodeId, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+        let mut whole = InMemory::new(bytes_max);
+        self.runtime.block_on(self.pull(from, name, &mut |offset, part| whole.take(offset, part)))?;
+        Ok(whole.content)
+    }
+
+    /// Returns the transfers of a node that has nothing for others yet.
     #[must_use]
-    pub fn new(runtime: Handle, sources: Vec<Arc<dyn Source>>) -> Arc<Transfers> {
+    pub fn new(runtime: Handle) -> Arc<Transfers> {
         Arc::new(Transfers {
             runtime,
-            sources,
+            sources: RwLock::default(),
             served: Arc::new(Semaphore::new(SERVED_MAX)),
             incoming: Mutex::default(),
             last: Mutex::new(0),
             peers: OnceLock::new(),
         })
+    }
+
+    /// Serves what a source has from now on.
+    pub fn serve(&self, source: Arc<dyn Source>) {
+        self.sources.write().push(source);
     }
 
     /// Tells by which connections frames leave. Before, nothing is sent.
@@ -96,9 +110,9 @@ impl Transfers {
     }
 
     /// Takes a frame of another node; returns it if it belongs to no transfer. Does not wait.
-    pub fn on_frame(self: &Arc<Self>, from: NodeId, frame: Frame) -> Option<Frame> {
+    pub fn take(self: &Arc<Self>, from: NodeId, frame: Frame) -> Option<Frame> {
         match frame {
-            Frame::Pull(pull) => self.serve(from, pull),
+            Frame::Pull(pull) => self.answer(from, pull),
             Frame::Part(part) => self.reply(from, part.transfer, Reply::Part(part)),
             Frame::Absent { transfer, reason } => self.reply(from, transfer, Reply::Absent(reason)),
             other => return Some(other),
@@ -106,12 +120,13 @@ impl Transfers {
         None
     }
 
-    fn serve(self: &Arc<Self>, to: NodeId, pull: Pull) {
+    fn answer(self: &Arc<Self>, to: NodeId, pull: Pull) {
         let Ok(permit) = Arc::clone(&self.served).try_acquire_owned() else { return };
         let this = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
             let Pull { transfer, name, offset } = pull;
-            let frame = match this.sources.iter().find_map(|source| source.part(to, &name, offset)) {
+            let sources = this.sources.read().clone();
+            let frame = match sources.iter().find_map(|source| source.part(to, &name, offset)) {
                 Some(Ok((total, bytes))) => Frame::Part(Part { transfer, offset, total, bytes }),
                 Some(Err(reason)) => Frame::Absent { transfer, reason },
                 None => Frame::Absent { transfer, reason: format!("it has nothing of the name {name:?}") },
@@ -159,6 +174,35 @@ impl Transfers {
     }
 }
 
+/// Collects a content in memory, of at most so many bytes.
+#[derive(Debug, Default)]
+pub struct InMemory {
+    /// What has come so far.
+    pub content: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl InMemory {
+    /// Takes at most `bytes_max` bytes.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> InMemory {
+        InMemory { content: Vec::new(), bytes_max }
+    }
+
+    /// Takes a part.
+    ///
+    /// # Errors
+    /// If the content is too long.
+    pub fn take(&mut self, offset: u64, part: &[u8]) -> Result<(), String> {
+        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(part.len()));
+        let end = end.filter(|end| *end <= self.bytes_max);
+        let end = end.ok_or_else(|| format!("it is longer than {} bytes", self.bytes_max))?;
+        self.content.resize(self.content.len().max(end), 0);
+        self.content[end - part.len()..end].copy_from_slice(part);
+        Ok(())
+    }
+}
+
 /// Forgets a transfer when it is dropped.
 struct Ends<'a> {
     transfers: &'a Transfers,
@@ -189,7 +233,7 @@ impl Pulling {
         let begun = ask(0);
         if begun {
             self.asked.insert(0);
-            self.next = PART_BYTES as u64;
+            self.next = PART_BYTES_MAX as u64;
         }
         begun
     }
@@ -233,7 +277,7 @@ impl Pulling {
         while self.asked.len() < WINDOW && self.total.is_some_and(|total| self.next < total) {
             let _ = ask(self.next);
             self.asked.insert(self.next);
-            self.next += PART_BYTES as u64;
+            self.next += PART_BYTES_MAX as u64;
         }
     }
 
@@ -246,7 +290,7 @@ impl Pulling {
             return Ok(false);
         }
         let len = part.bytes.len() as u64;
-        if len != (part.total - part.offset).min(PART_BYTES as u64) {
+        if len != (part.total - part.offset).min(PART_BYTES_MAX as u64) {
             return Err(format!("a part of {len} bytes, which is not as long as it should be"));
         }
         self.received += len;
@@ -299,15 +343,15 @@ mod tests {
 
     fn part(content: &[u8], offset: u64) -> Reply {
         let rest = &content[offset as usize..];
-        let bytes = Bytes::copy_from_slice(&rest[..rest.len().min(PART_BYTES)]);
+        let bytes = Bytes::copy_from_slice(&rest[..rest.len().min(PART_BYTES_MAX)]);
         Reply::Part(Part { transfer: 1, offset, total: content.len() as u64, bytes })
     }
 
     #[tokio::test]
     async fn a_content_arrives_whole_though_parts_are_lost_repeated_and_reordered() {
-        for len in [0, 1, PART_BYTES, PART_BYTES + 1, 20 * PART_BYTES + 7] {
+        for len in [0, 1, PART_BYTES_MAX, PART_BYTES_MAX + 1, 20 * PART_BYTES_MAX + 7] {
             let content: Vec<u8> = (0..len).map(|at| (at / 1000) as u8).collect();
-            let found = pulled(&content, |offset, time| match offset as usize / PART_BYTES {
+            let found = pulled(&content, |offset, time| match offset as usize / PART_BYTES_MAX {
                 5 if time == 1 => Vec::new(),
                 3 => vec![part(&content, offset), part(&content, offset)],
                 _ => vec![part(&content, offset)],
@@ -318,7 +362,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_there_or_changes_is_an_error() {
-        let content = vec![7; 3 * PART_BYTES];
+        let content = vec![7; 3 * PART_BYTES_MAX];
         let absent = pulled(&content, |_, _| vec![Reply::Absent("it is gone".into())]).await;
         assert_eq!(absent.unwrap_err(), "it is gone");
         let short = pulled(&content, |offset, _| {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
+use tribunal_member::OddPeer;
 use tribunal_peer::Peers;
 use tribunal_service::{ClusterView, NodeView};
 use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
@@ -12,6 +13,7 @@ use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::NodeMember;
 use crate::cluster::refused_frames::RefusedFrames;
+use crate::cluster::transfers::Transfers;
 
 /// Epochs after which the digest is kept.
 const DIGESTS_KEPT: usize = 1024;
@@ -33,6 +35,10 @@ pub struct Roles {
     pub covered: BTreeMap<GroupId, Epoch>,
     /// How many entries of the groups that it leads each other node lags.
     pub lags: BTreeMap<NodeId, u64>,
+    /// Why nothing is decided here: code that decides is missing.
+    pub lacks: Option<String>,
+    /// The nodes that have decided otherwise than this one.
+    pub odd: BTreeMap<NodeId, OddPeer>,
 }
 
 /// The state of a cluster, as this node sees it.
@@ -75,15 +81,23 @@ impl View {
             member.replica().epochs().groups().map(|(group, next)| (group, next.prev())).collect();
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
+        let lacks = member.replica().policies().lacking();
         let roles = Roles {
-            takes_commits: member.takes_commits(),
+            takes_commits: member.takes_commits() && lacks.is_none(),
+            lacks,
             leaders,
             led: member.led().count(),
             elections: member.elections(),
             control: member.control(),
             covered,
             lags: member.lags(),
+            odd: member.odd_peers().clone(),
         };
+        for (node, odd) in &roles.odd {
+            if !self.roles.read().odd.contains_key(node) {
+                tracing::warn!("{}", has_diverged(*node, odd));
+            }
+        }
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
@@ -108,17 +122,28 @@ pub struct Joined {
     pub membership: Membership,
     /// The connections to them.
     pub peers: Arc<Peers>,
+    /// What it pulls from them, and they from it.
+    pub transfers: Arc<Transfers>,
+}
+
+/// Says that another node has decided otherwise than this one.
+fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
+    let OddPeer { epoch, theirs, own } = odd;
+    format!(
+        "node {node} has another state than this one: digest {theirs} after epoch {epoch}, and here {own}. It stops if a majority \
+         has what this node has; see its log"
+    )
 }
 
 /// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
-    let Some(Joined { membership, peers }) = joined else {
+    let Some(Joined { membership, peers, .. }) = joined else {
         let (node, led_by) = (group.node, Some(group.node));
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, .. } = view.roles();
+    let Roles { takes_commits, leaders, control, odd, lacks, .. } = view.roles();
     let status = peers.status();
     let nodes = membership.nodes.iter().map(|(node, address)| {
         let peer = status.peers.get(node);
@@ -130,7 +155,11 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             connected: peer.is_none_or(|peer| peer.is_connected() && peer.heartbeat.accepted && peer.bulk.accepted),
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
-            problem: peer.and_then(|peer| peer.problem().map(str::to_owned)),
+            problem: match odd.get(node) {
+                _ if *node == membership.node => lacks.clone(),
+                Some(odd) => Some(has_diverged(*node, odd)),
+                None => peer.and_then(|peer| peer.problem().map(str::to_owned)),
+            },
         }
     });
     ClusterView {

@@ -384,7 +384,7 @@ impl Replay {
         while let Some((index, entry)) = self.controls.pop_front_if(|(index, _)| *index <= upto) {
             let resolver = &self.resolver;
             let has_records = |store| resolver.head_lsn(store) > Lsn(0);
-            match self.replicated.apply(index, &entry, Moment { next, has_records: &has_records }) {
+            match self.replicated.apply(index, &entry, Moment { next, has_records: &has_records, members: &[] }) {
                 Ok(Effect::StoreDeclared { store, .. }) => {
                     let declared = self.replicated.stores().store(store);
                     declared.into_iter().for_each(|store| self.resolver.declare_store(store.spec.clone()));

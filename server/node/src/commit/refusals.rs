@@ -11,7 +11,11 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::ExistenceFixed => ("existence_fixed", "/existence"),
         Refusal::TooManySkips => ("too_many_skips", ""),
         Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
-        Refusal::KeyIdTaken
+        Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
+        Refusal::TooManyPlugins => ("too_many_plugins", ""),
+        Refusal::PluginInUse => ("plugin_in_use", "{name}"),
+        Refusal::PluginNotReady
+        | Refusal::KeyIdTaken
         | Refusal::TooManyNodes
         | Refusal::NodeNotAdmitted
         | Refusal::NodeHasGroup

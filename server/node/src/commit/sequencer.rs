@@ -196,13 +196,19 @@ impl Sequencer {
             Message::Judge(txns, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(&txns);
-                let _ = reply.send(self.replica().judge(&txns));
+                // Nobody judges in the place of a plugin that is not here; who asked is told that it was not taken.
+                if !self.replica().waits_for_code() {
+                    let _ = reply.send(self.replica().judge(&txns));
+                }
             }
             Message::DryRun(txn, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(std::slice::from_ref(&*txn));
                 // Earlier requests first.
                 self.take_queued();
+                if self.replica().waits_for_code() {
+                    return;
+                }
                 let verdict = self.replica().dry_run(&txn, self.now());
                 let _ = reply.send(verdict.map_err(without_epoch));
             }

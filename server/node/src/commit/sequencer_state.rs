@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_member::Frame;
-use tribunal_types::{NodeId, PluginSlot, StoreId};
+use tribunal_types::{ControlIndex, NodeId, PluginSlot, StoreId};
 
 use crate::cluster::links::{OnPushFrame, PushStates};
 use crate::cluster::view::View;
@@ -59,6 +59,7 @@ pub struct SequencerState {
     pub on_push_frame: OnPushFrame,
     /// Says what the pushes of this node are doing, encoded for the other nodes.
     pub push_states: PushStates,
-    /// Called with every slot whose plugin has failed too often in a row. Must not wait for anything.
-    pub on_faults: Box<dyn FnMut(PluginSlot) + Send>,
+    /// Called with every slot whose plugin has failed too often in a row, and the entry that activated it. Must not wait for
+    /// anything.
+    pub on_faults: Box<dyn FnMut(PluginSlot, ControlIndex) + Send>,
 }

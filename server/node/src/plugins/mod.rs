@@ -1,6 +1,7 @@
 //! Plugins: what is uploaded, checked, loaded and active, and the policies that decide with it.
 
 pub mod activations;
+pub mod cluster_plugins;
 pub mod compiled_files;
 pub mod engine;
 pub mod plugin_admin;

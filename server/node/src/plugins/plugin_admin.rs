@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::Sender;
 use parking_lot::RwLock;
@@ -29,6 +29,7 @@ use crate::commit::message::Message;
 use crate::commit::refusals::refused;
 use crate::config::PolicyHost;
 use crate::plugins::activations::{shown, shown_past};
+use crate::plugins::cluster_plugins::{ClusterPlugins, Readiness, component_of};
 use crate::plugins::compiled_files::Loads;
 use crate::plugins::engine::engine;
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
@@ -40,20 +41,27 @@ use crate::plugins::signatures::Signed;
 /// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
 const INPUT_BYTES_MAX: usize = 4096;
 
+/// How long an activation waits until all members of a cluster have the plugin ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it waits until this node knows the plugin.
+const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time between two looks.
+const READY_POLL: Duration = Duration::from_millis(20);
+
 /// The node's plugins.
 pub struct PluginAdmin {
     parts: Arc<Parts>,
     runtime: Handle,
     /// One change at a time: a check takes a core and memory, and two activations of a slot must not mix.
     changing: Arc<tokio::sync::Mutex<()>>,
-    /// Whether other nodes would need what is uploaded.
-    in_cluster: bool,
 }
 
 struct Parts {
     loader: Arc<PluginLoader>,
     slots: Arc<RwLock<Slots>>,
     messages: Sender<Message>,
+    /// Of a member of a cluster.
+    cluster: Option<ClusterPlugins>,
 }
 
 /// A version that can be activated.
@@ -80,10 +88,10 @@ impl PluginAdmin {
         slots: Arc<RwLock<Slots>>,
         messages: Sender<Message>,
         runtime: Handle,
-        in_cluster: bool,
+        cluster: Option<ClusterPlugins>,
     ) -> PluginAdmin {
-        let parts = Arc::new(Parts { loader, slots, messages });
-        PluginAdmin { parts, runtime, changing: Arc::default(), in_cluster }
+        let parts = Arc::new(Parts { loader, slots, messages, cluster });
+        PluginAdmin { parts, runtime, changing: Arc::default() }
     }
 
     /// Returns whether the control log names what fills a slot.
@@ -104,10 +112,15 @@ impl PluginAdmin {
         self.parts.loader.compiled.loads()
     }
 
-    /// Takes a slot back to what filled it before, because its plugin failed too often in a row.
-    pub async fn roll_back_after_faults(&self, slot: PluginSlot) {
+    /// Takes a slot back to what filled it before entry `failed`, whose plugin failed too often in a row.
+    pub async fn roll_back_after_faults(&self, slot: PluginSlot, failed: ControlIndex) {
         let name = slot.to_string();
-        match self.change(move |parts| parts.roll_back_after_faults(&slot)).await {
+        let active = self.parts.slots.read().slot(&slot).and_then(|state| Some(state.active()?.index));
+        if active != Some(failed) {
+            // Another node, or an operator, was faster.
+            return;
+        }
+        match self.change(move |parts| parts.roll_back_after_faults(&slot, failed)).await {
             Ok(done) => tracing::error!(
                 slot = name,
                 plugin = done.name,
@@ -118,6 +131,32 @@ impl PluginAdmin {
                 ?error,
                 "a slot's plugin fails in every epoch, and the slot cannot be rolled back; its fallback decides"
             ),
+        }
+    }
+
+    /// Waits for a while until every member of the cluster has the version ready that is to be activated, and names it in the
+    /// request. A node that runs alone has it ready.
+    async fn ready_everywhere(&self, request: Activate) -> Result<Activate, ServiceError> {
+        self.parts.check_started()?;
+        let Some(cluster) = &self.parts.cluster else { return Ok(request) };
+        if BUILTINS.iter().any(|builtin| builtin.name == request.name) {
+            return Ok(request);
+        }
+        let begun = Instant::now();
+        loop {
+            let waited = begun.elapsed();
+            match cluster.readiness(&request.name, request.digest) {
+                Readiness::Ready(digest) => return Ok(Activate { digest: Some(digest), ..request }),
+                Readiness::Refused(detail) => return Err(mistake("plugin_refused", "", detail)),
+                Readiness::Waiting(detail) if waited >= READY_TIMEOUT => return Err(unavailable(detail)),
+                // Another node may have announced it a moment ago.
+                Readiness::Unknown if waited >= ANNOUNCED_TIMEOUT => {
+                    let what =
+                        format!("plugin \"{}\", or no such version; `GET /v1/admin/plugins` lists them", request.name);
+                    return Err(ServiceError::NotFound { what });
+                }
+                Readiness::Waiting(_) | Readiness::Unknown => tokio::time::sleep(READY_POLL).await,
+            }
         }
     }
 
@@ -138,11 +177,12 @@ impl PluginAdmin {
 
 impl PluginApi for PluginAdmin {
     fn upload(&self, upload: Upload) -> ServiceFuture<'_, Uploaded> {
-        if self.in_cluster {
-            let detail = "a cluster runs the built-in plugins only so far: its nodes do not share uploaded ones yet";
-            return Box::pin(std::future::ready(Err(mistake("plugin_refused", "", detail))));
-        }
-        Box::pin(self.change(move |parts| parts.upload(&upload)))
+        Box::pin(self.change(move |parts| {
+            parts.check_started()?;
+            let uploaded = parts.upload(&upload)?;
+            parts.announce(&uploaded)?;
+            Ok(uploaded)
+        }))
     }
 
     fn overview(&self) -> ServiceFuture<'_, Overview> {
@@ -150,10 +190,10 @@ impl PluginApi for PluginAdmin {
     }
 
     fn activate(&self, request: Activate) -> ServiceFuture<'_, Activation> {
-        if self.in_cluster && !self.is_named(&PluginSlot::Rule) {
-            return Box::pin(std::future::ready(Err(unavailable("the cluster has not started yet"))));
-        }
-        Box::pin(self.change(move |parts| parts.activate(&request)))
+        Box::pin(async move {
+            let request = self.ready_everywhere(request).await?;
+            self.change(move |parts| parts.activate(&request)).await
+        })
     }
 
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
@@ -166,6 +206,30 @@ impl PluginApi for PluginAdmin {
 }
 
 impl Parts {
+    /// Checks that a cluster has its configuration; a node that runs alone has one.
+    fn check_started(&self) -> Result<(), ServiceError> {
+        let is_named = || self.slots.read().slot(&PluginSlot::Rule).is_some_and(|state| state.active().is_some());
+        if self.cluster.is_none() || is_named() {
+            return Ok(());
+        }
+        Err(unavailable("the cluster has not started yet"))
+    }
+
+    /// Has the other members of a cluster fetch what was uploaded here.
+    fn announce(&self, uploaded: &Uploaded) -> Result<(), ServiceError> {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        let digest = uploaded.version.digest;
+        let artefact = self.loader.store.find(&digest);
+        let artefact = artefact.ok_or_else(|| unavailable("it was deleted meanwhile; push it again"))?;
+        let announced = self.control(ControlChange::AnnounceComponent(component_of(digest, &artefact)));
+        if matches!(announced, Err(ServiceError::ClientMistake { .. })) && uploaded.created {
+            self.loader.store.remove(&digest).map_err(unavailable)?;
+        }
+        announced.map(drop)
+    }
+
     fn upload(&self, upload: &Upload) -> Result<Uploaded, ServiceError> {
         let world = match &upload.world {
             None => None,
@@ -218,6 +282,8 @@ impl Parts {
             uploaded_ms: unix_ms(),
             signed,
             checked: found.checked,
+            announced: None,
+            deleted: None,
         };
         let digest = self.loader.store.keep(&upload.bytes, artefact.clone()).map_err(unavailable)?;
         tracing::info!(plugin = artefact.name, digest = hex(&digest), "a plugin was uploaded");
@@ -306,6 +372,7 @@ impl Parts {
             digest: candidate.digest,
             host: self.loader.host_name().map_err(unavailable)?,
             config: request.config.clone(),
+            announced: self.cluster.is_some() && candidate.artefact.is_some(),
         };
         if let Some(artefact) = &candidate.artefact {
             let checked = self.checked_under(&candidate, artefact, &request.config)?;
@@ -421,13 +488,13 @@ impl Parts {
         self.write(PluginActivation { choice, by, who, at_ms, ..PluginActivation::default() })
     }
 
-    fn roll_back_after_faults(&self, slot: &PluginSlot) -> Result<Activation, ServiceError> {
-        let (target, replaces) = {
+    fn roll_back_after_faults(&self, slot: &PluginSlot, failed: ControlIndex) -> Result<Activation, ServiceError> {
+        let target = {
             let slots = self.slots.read();
             let state = slots.slot(slot);
             let (active, before) = (state.and_then(SlotState::active), state.and_then(SlotState::before));
             match (active, before) {
-                (Some(active), Some(before)) => (before.activation.choice.clone(), active.index),
+                (Some(active), Some(before)) if active.index == failed => before.activation.choice.clone(),
                 _ => {
                     let detail = format!("slot {slot} has no earlier activation");
                     return Err(mistake("nothing_before", "/slot", detail));
@@ -437,7 +504,7 @@ impl Parts {
         self.check_signed_still(&target)?;
         let host = self.loader.host_name().map_err(unavailable)?;
         let choice = PluginChoice { host, ..target };
-        let (by, at_ms) = (FilledBy::Faults, unix_ms());
+        let (by, at_ms, replaces) = (FilledBy::Faults, unix_ms(), failed);
         self.write(PluginActivation { choice, by, replaces, at_ms, ..PluginActivation::default() })
     }
 
@@ -446,7 +513,11 @@ impl Parts {
     fn delete(&self, name: &str, digest: Option<ArtefactDigest>) -> Result<Vec<ArtefactDigest>, ServiceError> {
         let mut digests: Vec<_> = self.loader.store.list();
         digests.retain(|(known, artefact)| artefact.name == name && digest.is_none_or(|digest| digest == *known));
-        let digests: Vec<ArtefactDigest> = digests.into_iter().map(|(digest, _)| digest).collect();
+        let mut digests: Vec<ArtefactDigest> = digests.into_iter().map(|(digest, _)| digest).collect();
+        // What this node has not fetched yet, the others may have.
+        digests.extend(self.cluster.iter().flat_map(|cluster| cluster.versions(name, digest)));
+        digests.sort_unstable();
+        digests.dedup();
         if digests.is_empty() {
             if BUILTINS.iter().any(|builtin| builtin.name == name) {
                 return Err(mistake(
@@ -462,7 +533,8 @@ impl Parts {
                 }
             });
         }
-        for digest in &digests {
+        // In a cluster, another node may have changed a slot a moment ago: the control log tells who holds what.
+        for digest in digests.iter().filter(|_| self.cluster.is_none()) {
             let users = self.slots.read().users_of(digest);
             let Some((slot, found)) = users.first() else { continue };
             let short = &hex(digest)[..12];
@@ -475,9 +547,16 @@ impl Parts {
             return Err(mistake("plugin_in_use", "{name}", detail));
         }
         for digest in &digests {
-            self.control(ControlChange::ForgetPlugin { digest: *digest })?;
-            self.loader.store.remove(digest).map_err(unavailable)?;
-            self.loader.compiled.remove(digest);
+            let index = self.control(ControlChange::ForgetPlugin { digest: *digest })?;
+            if self.cluster.is_some() {
+                // Epochs may be decided again with it, here or where a node lags.
+                if self.loader.store.find(digest).is_some() {
+                    self.loader.store.hide(digest, index.0).map_err(unavailable)?;
+                }
+            } else {
+                self.loader.store.remove(digest).map_err(unavailable)?;
+                self.loader.compiled.remove(digest);
+            }
             tracing::info!(plugin = name, digest = hex(digest), "a plugin version was deleted");
         }
         Ok(digests)

@@ -120,6 +120,7 @@ impl PluginLoader {
             },
             host: host.clone(),
             config: init,
+            announced: false,
         };
         let mut choices = vec![choice(PluginSlot::Rule, World::ConflictRule, &config.rule.name, init)];
         for level in Isolation::ALL {
@@ -199,6 +200,31 @@ impl PluginLoader {
             }
         };
         module.map_err(|error| error.to_string())
+    }
+
+    /// Compiles a component, which keeps its code, and throws the module away.
+    ///
+    /// # Errors
+    /// If it is not here, or refuses its configuration.
+    pub fn compile(&self, world: World, digest: &ArtefactDigest, config: &str) -> Result<(), String> {
+        let choice = PluginChoice { digest: *digest, config: config.to_owned(), ..PluginChoice::default() };
+        self.module(world, &choice).map(drop)
+    }
+
+    /// Returns whether an adaptor is active whose code could not be loaded.
+    #[must_use]
+    pub fn lacks_adaptor(&self, name: &str) -> bool {
+        self.adaptors.read().get(name).is_some_and(Result::is_err)
+    }
+
+    /// Loads the code of an adaptor that holds.
+    ///
+    /// # Errors
+    /// As for [`PluginLoader::load`].
+    pub fn load_adaptor(&self, name: &str, choice: &PluginChoice) -> Result<(), String> {
+        let module = self.module(World::LogAdaptor, choice)?;
+        self.set_adaptor(name, Ok(module));
+        Ok(())
     }
 
     /// Keeps code ready for an entry that is about to be written.

@@ -3,13 +3,17 @@
 //! A component is written to a temporary name, synced, renamed and the folder synced, before anything names it: the
 //! control log never speaks of a component that a power cut could take away. What is read back is compared with its
 //! digest. Nothing else in the folder is touched.
+//!
+//! A member of a cluster hides what was deleted, and removes it when it starts from a state image that includes the deletion:
+//! until then it may decide epochs again that the component decided, and others may ask for it that lag.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tribunal_service::plugins::digest as read_digest;
@@ -40,6 +44,12 @@ pub struct Artefact {
     pub signed: Option<Signed>,
     /// What the conformance kit found.
     pub checked: Checked,
+    /// Of a member of a cluster: the control entry that announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<u64>,
+    /// Of a member of a cluster: a control entry by which it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<u64>,
 }
 
 /// What the conformance kit found. It is about a component *and* a configuration: another configuration can make another
@@ -72,6 +82,10 @@ pub struct Checked {
 pub struct PluginStore {
     folder: PathBuf,
     known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
+    /// Counts components that came.
+    changes: AtomicU64,
+    /// One at a time writes files.
+    writing: Mutex<()>,
 }
 
 impl PluginStore {
@@ -100,17 +114,19 @@ impl PluginStore {
                 _ => {}
             }
         }
-        Ok(PluginStore { folder, known: RwLock::new(known) })
+        Ok(PluginStore { folder, known: RwLock::new(known), changes: AtomicU64::new(0), writing: Mutex::default() })
     }
 
     /// Returns what is known of a component.
     pub fn find(&self, digest: &ArtefactDigest) -> Option<Artefact> {
-        self.known.read().get(digest).cloned()
+        self.known.read().get(digest).filter(|artefact| artefact.deleted.is_none()).cloned()
     }
 
     /// Returns all components.
     pub fn list(&self) -> Vec<(ArtefactDigest, Artefact)> {
-        self.known.read().iter().map(|(digest, artefact)| (*digest, artefact.clone())).collect()
+        let known = self.known.read();
+        let present = known.iter().filter(|(_, artefact)| artefact.deleted.is_none());
+        present.map(|(digest, artefact)| (*digest, artefact.clone())).collect()
     }
 
     /// Tells whether there is room for another one.
@@ -118,7 +134,8 @@ impl PluginStore {
     /// # Errors
     /// Says how to make room.
     pub fn check_room(&self) -> Result<(), String> {
-        if self.known.read().len() < PLUGIN_VERSIONS_MAX {
+        let known = self.known.read().values().filter(|artefact| artefact.deleted.is_none()).count();
+        if known < PLUGIN_VERSIONS_MAX {
             return Ok(());
         }
         Err(format!(
@@ -135,11 +152,62 @@ impl PluginStore {
         let digest: ArtefactDigest = Sha256::digest(bytes).into();
         let name = hex(&digest);
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
+        let _one = self.writing.lock();
         self.write(&format!("{name}.wasm"), bytes)?;
         // Last, because it is what makes the component known.
         self.write(&format!("{name}.json"), &json)?;
         self.known.write().insert(digest, artefact);
+        self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(digest)
+    }
+
+    /// Returns a number that changes when a component comes.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Notes which control entry has announced a component.
+    ///
+    /// # Errors
+    /// If that cannot be written, or the component is not here.
+    pub fn note_announced(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
+        self.replace(digest, |artefact| Artefact { announced: Some(index), ..artefact }).map(drop)
+    }
+
+    /// Hides a component that control entry `index`, or one before it, has deleted. One that is hidden stays so.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub fn hide(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
+        let hidden = self.replace(digest, |artefact| Artefact { deleted: Some(index), ..artefact });
+        // Both who asked for the deletion and who follows the control log come here.
+        if self.find(digest).is_none() { Ok(()) } else { hidden.map(drop) }
+    }
+
+    /// Removes what was deleted by control entries up to `index`; returns what that was.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn sweep(&self, index: u64) -> Result<Vec<ArtefactDigest>, String> {
+        let is_over = |artefact: &Artefact| artefact.deleted.is_some_and(|deleted| deleted <= index);
+        let known = self.known.read();
+        let over: Vec<_> = known.iter().filter(|(_, artefact)| is_over(artefact)).map(|(digest, _)| *digest).collect();
+        drop(known);
+        over.iter().try_for_each(|digest| self.remove(digest)).map(|()| over)
+    }
+
+    /// Reads a part of a component, deleted or not, with its size; `None` if it is not here.
+    #[must_use]
+    pub fn part(&self, digest: &ArtefactDigest, offset: u64, bytes_max: usize) -> Option<(u64, Vec<u8>)> {
+        if !self.known.read().contains_key(digest) {
+            return None;
+        }
+        let mut file = File::open(self.folder.join(format!("{}.wasm", hex(digest)))).ok()?;
+        let size = file.metadata().ok()?.len();
+        let mut part = Vec::new();
+        file.seek(SeekFrom::Start(offset)).ok()?;
+        file.take(bytes_max as u64).read_to_end(&mut part).ok()?;
+        Some((size, part))
     }
 
     /// Replaces what the kit found about a component that is kept.
@@ -159,6 +227,7 @@ impl PluginStore {
     }
 
     fn replace(&self, digest: &ArtefactDigest, change: impl FnOnce(Artefact) -> Artefact) -> Result<Artefact, String> {
+        let _one = self.writing.lock();
         let artefact = change(self.find(digest).ok_or_else(|| "it is not here any more".to_owned())?);
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
         self.write(&format!("{}.json", hex(digest)), &json)?;
@@ -234,6 +303,8 @@ mod tests {
             uploaded_ms: 0,
             signed: None,
             checked: Checked::default(),
+            announced: None,
+            deleted: None,
         }
     }
 
@@ -251,5 +322,23 @@ mod tests {
         fs::write(data.path().join(format!("plugins/{}.wasm", hex(&digest))), b"abd").expect("writes");
         assert!(again.read(&digest).is_err_and(|error| error.contains("damaged")));
         assert!(again.read(&[0; 32]).is_err());
+    }
+
+    #[test]
+    fn a_deleted_plugin_is_hidden_until_an_image_includes_that() {
+        let data = tempfile::tempdir().expect("a folder");
+        let artefacts = PluginStore::open(data.path()).expect("opens");
+        let digest = artefacts.keep(b"abc", artefact("a")).expect("is kept");
+        assert_eq!(artefacts.part(&digest, 1, 1), Some((3, b"b".to_vec())));
+        assert_eq!(artefacts.part(&digest, 3, 9), Some((3, Vec::new())));
+        assert_eq!(artefacts.part(&[0; 32], 0, 9), None);
+        artefacts.hide(&digest, 7).expect("is hidden");
+        artefacts.hide(&digest, 8).expect("is hidden already");
+        let again = PluginStore::open(data.path()).expect("opens");
+        assert_eq!((again.list(), again.find(&digest)), (Vec::new(), None));
+        assert_eq!(again.read(&digest).as_deref(), Ok(&b"abc"[..]), "epochs may be decided again with it");
+        assert_eq!(again.sweep(6), Ok(Vec::new()));
+        assert_eq!(again.sweep(7), Ok(vec![digest]));
+        assert!(again.read(&digest).is_err() && again.part(&digest, 0, 9).is_none());
     }
 }

@@ -25,6 +25,10 @@ pub struct PolicySet {
     levels: Levels,
     /// Loaded, and waiting for its epoch.
     waiting: BTreeMap<PluginSlot, Ready>,
+    /// What a member of a cluster cannot load, because its component is not here.
+    lacks: Vec<Lack>,
+    /// State of the uploaded components when that was tried last.
+    tried_at: u64,
     health: BTreeMap<PluginSlot, Arc<SlotHealth>>,
     /// Faults in a row of what fills a slot now, and its calls so far.
     streaks: BTreeMap<PluginSlot, Streak>,
@@ -34,6 +38,14 @@ pub struct PolicySet {
     live: bool,
     /// Whether the times of calls are recorded.
     timed: bool,
+}
+
+/// A choice that decides, or will, and cannot be loaded.
+struct Lack {
+    choice: PluginChoice,
+    /// It waits for its epoch.
+    waits: bool,
+    error: String,
 }
 
 /// Consecutive faults of a slot's plugin.
@@ -78,6 +90,8 @@ impl PolicySet {
             rule: None,
             levels: Levels::default(),
             waiting: BTreeMap::new(),
+            lacks: Vec::new(),
+            tried_at: 0,
             health: BTreeMap::new(),
             streaks: BTreeMap::new(),
             faults_max: PLUGIN_FAULTS_MAX,
@@ -86,11 +100,59 @@ impl PolicySet {
         })
     }
 
+    /// Returns the code of a choice; `None` if a member of a cluster lacks it, which is noted.
+    ///
     /// # Panics
     /// If code is gone that was there when its entry was written: no other code may decide in its place.
-    fn obtain(&self, choice: &PluginChoice) -> Ready {
-        let taken = self.loader.take(choice);
-        taken.unwrap_or_else(|error| panic!("{} cannot be loaded any more: {error}", named(choice)))
+    fn obtain(&mut self, choice: &PluginChoice, waits: bool) -> Option<Ready> {
+        match self.loader.take(choice) {
+            Ok(ready) => Some(ready),
+            Err(error) if choice.announced => {
+                self.lack(choice, waits, error);
+                None
+            }
+            Err(error) => panic!("{} cannot be loaded any more: {error}", named(choice)),
+        }
+    }
+
+    /// Notes that a choice cannot be loaded, whose component other nodes have. Of an adaptor, only the stores that use it
+    /// suffer, and their state shows it.
+    fn lack(&mut self, choice: &PluginChoice, waits: bool, error: String) {
+        if let PluginSlot::Adaptor(name) = &choice.slot {
+            return self.loader.set_adaptor(name, Err(missing_plugin(choice, &error)));
+        }
+        tracing::warn!(error, "{}: nothing is decided until its component is here", named(choice));
+        self.tried_at = self.loader.store.changes();
+        self.lacks.push(Lack { choice: choice.clone(), waits, error });
+    }
+
+    /// Tries again to load what was lacking.
+    fn load_lacking(&mut self) {
+        let changes = self.loader.store.changes();
+        if self.tried_at == changes {
+            return;
+        }
+        self.tried_at = changes;
+        for lack in std::mem::take(&mut self.lacks) {
+            match self.loader.load(&lack.choice) {
+                Ok(ready) if lack.waits => drop(self.waiting.insert(lack.choice.slot, ready)),
+                Ok(ready) => self.run(ready),
+                Err(error) => self.lacks.push(Lack { error, ..lack }),
+            }
+        }
+        if self.lacks.is_empty() {
+            tracing::info!("all plugins are here that decide epochs");
+        }
+    }
+
+    /// Says what is not here although it decides epochs, or will; `None` if all is.
+    #[must_use]
+    pub fn lacking(&self) -> Option<String> {
+        let lacks = self.lacks.iter().map(|Lack { choice, error, .. }| format!("{} ({error})", named(choice)));
+        let lacks = lacks.collect::<Vec<_>>().join(", ");
+        (!lacks.is_empty()).then(|| {
+            format!("this node decides nothing, because it lacks {lacks}; it fetches that from the nodes that have it")
+        })
     }
 
     fn runs(&self, choice: &PluginChoice) -> bool {
@@ -157,18 +219,19 @@ impl PolicySet {
                 Some(entry) if !entry.configured && !native => on_host(&entry.activation, &host),
                 _ => PluginActivation { choice: configured, ..PluginActivation::default() },
             };
-            let ready = self.loader.load(&want.choice).map_err(|error| missing_plugin(&want.choice, &error))?;
-            self.run(ready);
+            if let Some(ready) = self.load_or_lack(&want.choice, false)? {
+                self.run(ready);
+            }
             let waiting = state.and_then(|state| state.waiting()).filter(|_| !native);
             if active.is_none_or(|entry| entry.activation.choice != want.choice) {
                 missing.push(PluginActivation { from: Epoch(0), ..want });
             }
             if let Some(entry) = waiting {
                 let want = on_host(&entry.activation, &host);
-                let ready = self.loader.load(&want.choice).map_err(|error| missing_plugin(&want.choice, &error))?;
+                let ready = self.load_or_lack(&want.choice, true)?;
                 let slot = &want.choice.slot;
                 if want == entry.activation && missing.last().is_none_or(|last| last.choice.slot != *slot) {
-                    self.waiting.insert(slot.clone(), ready);
+                    ready.into_iter().for_each(|ready| drop(self.waiting.insert(slot.clone(), ready)));
                 } else {
                     // The entry before it, or its own engine, has made it void: it is proposed again.
                     missing.push(want);
@@ -187,12 +250,27 @@ impl PolicySet {
             }
             if let Some(entry) = state.waiting() {
                 let choice = &entry.activation.choice;
-                let ready = self.loader.load(choice).map_err(|error| missing_plugin(choice, &error))?;
-                self.waiting.insert(slot.clone(), ready);
+                let ready = self.load_or_lack(choice, true)?;
+                ready.into_iter().for_each(|ready| drop(self.waiting.insert(slot.clone(), ready)));
             }
         }
         self.live = true;
         Ok(missing)
+    }
+
+    /// Loads a choice, or notes that a member of a cluster lacks it.
+    ///
+    /// # Errors
+    /// If it cannot be loaded, and no other node has it.
+    fn load_or_lack(&mut self, choice: &PluginChoice, waits: bool) -> Result<Option<Ready>, String> {
+        match self.loader.load(choice) {
+            Ok(ready) => Ok(Some(ready)),
+            Err(error) if choice.announced => {
+                self.lack(choice, waits, error);
+                Ok(None)
+            }
+            Err(error) => Err(missing_plugin(choice, &error)),
+        }
     }
 
     /// Says whether [`PolicySet::call_times`] is of interest.
@@ -222,12 +300,19 @@ impl PolicyRunner for PolicySet {
         let choice = &activation.choice;
         self.waiting.remove(&choice.slot);
         if self.live && !self.runs(choice) {
-            let ready = self.obtain(choice);
-            self.waiting.insert(choice.slot.clone(), ready);
+            let ready = self.obtain(choice, !holds);
+            ready.into_iter().for_each(|ready| drop(self.waiting.insert(choice.slot.clone(), ready)));
         }
         if holds {
             self.install(&choice.slot);
         }
+    }
+
+    fn is_complete(&mut self) -> bool {
+        if !self.lacks.is_empty() {
+            self.load_lacking();
+        }
+        self.lacks.is_empty()
     }
 
     fn install(&mut self, slot: &PluginSlot) {

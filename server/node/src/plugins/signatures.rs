@@ -185,7 +185,8 @@ fn pem(what: &str, der: &[u8]) -> String {
 }
 
 /// Reads a signature in hexadecimal.
-fn signature_of(text: &str) -> Option<SignatureBytes> {
+#[must_use]
+pub fn signature_of(text: &str) -> Option<SignatureBytes> {
     tribunal_service::plugins::signature(text)
 }
 

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use tribunal_log::ImageWriter;
 use tribunal_push::StoreFile;
 use tribunal_types::NodeId;
+use tribunal_types::limits::PART_BYTES_MAX;
 
 use crate::cluster::state_copy::listing::{ListedFile, Listing, MADE, Place, STATE, WANTED};
-use crate::cluster::transfers::{PART_BYTES, Source};
+use crate::cluster::transfers::Source;
 use crate::stores::pushes::Pushes;
 
 /// How long nobody may pull from an offer before it ends: it may keep files on the disk that the node no longer needs.
@@ -142,7 +143,7 @@ impl Offers {
             Some(_) => offer.listing.files[at].bytes,
             None => return Err(format!("its state has no file {at}")),
         };
-        let len = total.checked_sub(offset).ok_or("the part is past the end")?.min(PART_BYTES as u64);
+        let len = total.checked_sub(offset).ok_or("the part is past the end")?.min(PART_BYTES_MAX as u64);
         let mut part = vec![0; len as usize];
         let read = match &offer.files[at] {
             Offered::Image(image) => image.read_exact_at(&mut part, offset),

@@ -19,7 +19,7 @@ use crate::cluster::membership::Membership;
 use crate::cluster::state_copy::Lag;
 use crate::cluster::state_copy::incoming::Incoming;
 use crate::cluster::state_copy::listing::{Listing, MADE};
-use crate::cluster::transfers::Transfers;
+use crate::cluster::transfers::{InMemory, Transfers};
 
 /// How long a member may take to write what it has in memory, before it offers a copy.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ struct TransfersOnly(Arc<Transfers>);
 impl PeerEvents for TransfersOnly {
     fn received(&self, received: Received) {
         if let Ok(frame) = Frame::decode(&received.frame) {
-            let _ = self.0.on_frame(received.from, frame);
+            let _ = self.0.take(received.from, frame);
         }
     }
 
@@ -59,7 +59,7 @@ pub async fn copy_state(
     identity: Identity,
     lag: &Lag,
 ) -> Result<(), String> {
-    let transfers = Transfers::new(Handle::current(), Vec::new());
+    let transfers = Transfers::new(Handle::current());
     let settings = links::settings(membership);
     let events = Arc::new(TransfersOnly(Arc::clone(&transfers)));
     let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), events)?);
@@ -129,16 +129,9 @@ async fn offered(transfers: &Transfers, from: NodeId) -> Result<u64, String> {
 
 /// Pulls a content into memory.
 async fn small(transfers: &Transfers, from: NodeId, name: &str) -> Result<Vec<u8>, String> {
-    let mut content = Vec::new();
-    let mut take = |offset: u64, part: &[u8]| {
-        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(part.len()));
-        let end = end.filter(|end| *end <= LISTING_BYTES_MAX).ok_or("it is too long")?;
-        content.resize(content.len().max(end), 0);
-        content[end - part.len()..end].copy_from_slice(part);
-        Ok(())
-    };
-    transfers.pull(from, name, &mut take).await?;
-    Ok(content)
+    let mut small = InMemory::new(LISTING_BYTES_MAX);
+    transfers.pull(from, name, &mut |offset, part| small.take(offset, part)).await?;
+    Ok(small.content)
 }
 
 /// Checks that an image is what this node needs.

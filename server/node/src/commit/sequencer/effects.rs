@@ -45,7 +45,7 @@ impl Sequencer {
             Effect::ControlReply(reply, answer) => drop(reply.send(answer)),
             Effect::SlotsChanged => *self.state.slots.write() = self.replica().replicated().slots().clone(),
             Effect::SlotFilled(slot) => (self.state.on_slot)(&slot),
-            Effect::SlotFailing(slot) => (self.state.on_faults)(slot),
+            Effect::SlotFailing(slot, entry) => (self.state.on_faults)(slot, entry),
             Effect::Progress => {
                 self.publish_stores();
                 self.publish_epoch();

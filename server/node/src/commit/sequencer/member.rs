@@ -183,6 +183,10 @@ impl Sequencer {
                 self.lag.get_or_insert(Lag { group, leader, at_least });
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
+            Output::Diverged { reason } => {
+                self.refused = true;
+                self.inline.failed.get_or_insert(reason);
+            }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
             }

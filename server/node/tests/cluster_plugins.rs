@@ -1,0 +1,104 @@
+//! Uploaded plugins in a cluster of real processes: what one node takes, every node fetches, and nothing is activated before
+//! all of them have it.
+
+#[path = "../../wasm/tests/hostile/mod.rs"]
+mod hostile;
+#[path = "support/rule.rs"]
+mod rule;
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use rule::last_one_wins;
+use serde_json::{Value, json};
+use support::cluster::Cluster;
+use support::{Node, Response, eventually};
+
+/// Uploads a rule; the node's own log may just change its leader.
+fn push(node: &Node) {
+    let pushed = node.put_wasm("/v1/admin/plugins/last", &last_one_wins());
+    assert_eq!(pushed.status, 201, "{}", pushed.body);
+}
+
+fn activate(node: &Node) -> Response {
+    node.post("/v1/admin/plugins/last/activate", &json!({}))
+}
+
+/// Tells whether the rule decides on a node: of two transactions that contend, the later one wins.
+fn decides(node: &Node, key: &str) -> bool {
+    eventually("a verdict", || (node.get("/readyz").status == 200).then_some(()));
+    node.contest(key).1
+}
+
+fn versions(node: &Node) -> usize {
+    node.get("/v1/admin/plugins/last").body["versions"].as_array().map_or(0, Vec::len)
+}
+
+/// The file of the component on a node.
+fn component_file(cluster: &Cluster, id: u16) -> PathBuf {
+    let folder = fs::read_dir(cluster.node_dir(id).join("data/plugins")).expect("is there");
+    let mut files = folder.map(|entry| entry.expect("can be read").path());
+    files.find(|path| path.extension().is_some_and(|extension| extension == "wasm")).expect("one component")
+}
+
+#[test]
+fn a_plugin_that_one_node_takes_decides_on_all_and_goes_from_all() {
+    let cluster = Cluster::start(3);
+    let [one, two, three] = [1, 2, 3].map(|id| cluster.node(id));
+    assert!(!decides(three, "before"));
+    push(one);
+    let activated = activate(two);
+    assert_eq!(activated.status, 200, "{}", activated.body);
+    for (node, key) in [(three, "on 3"), (one, "on 1"), (two, "on 2")] {
+        assert!(decides(node, key), "{key}");
+        assert_eq!(versions(node), 1);
+    }
+    cluster.settled();
+    let in_use = two.delete("/v1/admin/plugins/last");
+    assert_eq!((in_use.status, &in_use.body["code"]), (422, &json!("plugin_in_use")), "{}", in_use.body);
+    let back = three.post("/v1/admin/plugins/last/rollback", &json!({"slot": "rule"}));
+    assert_eq!(back.status, 200, "{}", back.body);
+    assert!(!decides(one, "after"));
+    assert_eq!(two.delete("/v1/admin/plugins/last").status, 200);
+    for node in cluster.running() {
+        eventually("the deletion to arrive", || (versions(node) == 0).then_some(()));
+        assert_eq!(activate(node).status, 404);
+    }
+    cluster.settled();
+}
+
+#[test]
+fn nothing_is_activated_before_every_node_has_it_and_a_node_fetches_what_it_lacks() {
+    let mut cluster = Cluster::start(3);
+    cluster.take(3).kill();
+    push(cluster.node(1));
+    let refused = activate(cluster.node(2));
+    let detail = refused.body["detail"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert!(detail.contains("node 3") && !detail.contains("node 1") && !detail.contains("node 2"), "{detail}");
+    assert!(!decides(cluster.node(1), "refused"), "nothing has changed");
+    cluster.start_node(3);
+    let activated = eventually("node 3 to have it", || Some(activate(cluster.node(2))).filter(|it| it.status == 200));
+    assert_eq!(activated.body["name"], "last", "{}", activated.body);
+    assert!(decides(cluster.node(3), "activated"));
+
+    // Only its file is gone: the others decide meanwhile, and the node must not without it.
+    let file = component_file(&cluster, 2);
+    cluster.take(2).kill();
+    fs::remove_file(&file).expect("it is there");
+    fs::remove_dir_all(cluster.node_dir(2).join("data/plugins/compiled")).expect("code is kept");
+    assert!(decides(cluster.node(1), "away"));
+    [1, 3].into_iter().for_each(|id| cluster.take(id).kill());
+    cluster.start_node(2);
+    let own = |cluster: &Cluster| -> Value { cluster.node(2).get("/v1/cluster").body["nodes"][1].clone() };
+    eventually("the node to say what it lacks", || {
+        own(&cluster)["problem"].as_str().filter(|problem| problem.contains("lacks `last`")).map(str::to_owned)
+    });
+    cluster.start_all();
+    cluster.ready();
+    assert!(file.exists(), "it has fetched the component");
+    assert_eq!(own(&cluster)["problem"], Value::Null);
+    assert!(decides(cluster.node(2), "fetched"));
+    cluster.settled();
+}

@@ -1,0 +1,25 @@
+//! A planted bug: one node of a cluster decides an epoch otherwise than all others. The members must find that out while they
+//! run, by what they tell each other, and that node must stop, and no other.
+//!
+//! `cargo test -p tribunal-tests --features planted-bugs --test divergence`
+
+use tribunal_core::planted::{Bug, plant};
+use tribunal_tests::sim::{Run, play};
+
+/// Simulated clusters.
+const SEEDS: u64 = 100;
+
+#[test]
+fn a_node_that_decides_otherwise_stops() {
+    plant(Some(Bug::OneNodeDiverges));
+    let stops = format!("node {} stops: the state", Bug::DIVERGING_NODE);
+    let mut named = 0;
+    for seed in 1..=SEEDS {
+        let played = play(Run { seed, trace: false, planted: None, only: None });
+        let wrong = played.err().map(|wrong| wrong.0).unwrap_or_default();
+        assert!(wrong.contains(&stops) && wrong.contains("diverged"), "seed {seed}: {wrong}");
+        named += u64::from(wrong.contains("from that of a majority"));
+    }
+    // While others are slow or cut off, the node does not learn whether they agree with each other.
+    assert!(named > SEEDS / 2, "only {named} of {SEEDS} could tell what the majority has");
+}
