@@ -68,6 +68,12 @@ pub enum Bug {
     PeersGapsFolded = 30,
     /// A state image says that it includes entries of a group that its fold still needs.
     ImageTooFar = 31,
+    /// A node that was removed answers fresh reads.
+    RemovedNodeReads = 34,
+    /// A group joins before it has a leader.
+    JoinsWithoutLeader = 35,
+    /// A fresh read does not ask the groups that join while it is under way.
+    NewGroupsNotAsked = 36,
 }
 
 impl Bug {
@@ -78,13 +84,16 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 6] = [
+    pub const OF_THE_CLUSTER: [Bug; 9] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
         Bug::TimeFromTheLocalClock,
         Bug::PeersGapsFolded,
         Bug::ImageTooFar,
+        Bug::RemovedNodeReads,
+        Bug::JoinsWithoutLeader,
+        Bug::NewGroupsNotAsked,
     ];
 
     /// Faults of the resolver.

@@ -74,7 +74,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             ControlEffect::StoreKnown(_) | ControlEffect::PushForked(_) | ControlEffect::RecordSkipped(..) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
-            ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost => {}
+            // Its group closes at the next tick, wherever that is led.
+            ControlEffect::NodeLeaves(_) => {}
+            ControlEffect::NodeAdmitted(_) | ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }
