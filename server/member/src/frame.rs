@@ -19,6 +19,7 @@ const STAGE: u8 = 6;
 const PUSHED: u8 = 7;
 const PUSH_STATES: u8 = 8;
 const RESUME_PUSH: u8 = 9;
+const REMOVED: u8 = 16;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,8 @@ pub enum Frame {
     Control(Box<ControlEntry>),
     /// The sender is about to stop: offer it no leadership.
     Leaving,
+    /// The receiver was removed from the cluster: no group has it any more.
+    Removed,
     /// A change of configuration, to pass on to the leader of the control group, which the sender cannot reach.
     Relay(Box<ControlEntry>),
     /// A question for what the receiver has handed out of a group, and hands out soon.
@@ -95,6 +98,7 @@ impl Frame {
             Frame::Raft(message) => (RAFT, message.encode()),
             Frame::Control(entry) => (CONTROL, encode_control(entry)),
             Frame::Leaving => (LEAVING, Vec::new()),
+            Frame::Removed => (REMOVED, Vec::new()),
             Frame::Relay(entry) => (RELAY, encode_control(entry)),
             Frame::Ask { group, after } => {
                 let mut out = Vec::with_capacity(16);
@@ -140,6 +144,7 @@ impl Frame {
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
             }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
+            REMOVED => reader.finish("end of the frame").map(|()| Frame::Removed),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
         }
@@ -263,7 +268,9 @@ mod tests {
         assert_eq!(Frame::decode(&bytes), Ok(frame));
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
+        assert_eq!(Frame::decode(&Frame::Removed.encode().into()), Ok(Frame::Removed));
         assert!(Frame::decode(&Bytes::from_static(&[LEAVING, 0])).is_err());
+        assert!(Frame::decode(&Bytes::from_static(&[REMOVED, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[99, 9])).is_err());
         assert!(Frame::decode(&vec![RAFT; FRAME_BYTES_MAX + 1].into()).is_err());
     }

@@ -9,7 +9,6 @@ use tribunal_member::{Input, image_of};
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Epoch, GroupId};
 
-use crate::cluster::group;
 use crate::sim::world::{Happening, World};
 
 /// Time from an image to what goes with it, microseconds, at most.
@@ -72,19 +71,26 @@ impl World {
 
     /// Notes what is durable on a machine, and the control log before some of it is compacted.
     pub(super) fn note_durable(&mut self, node: u16) -> Result<(), String> {
-        let groups = [GroupId::CONTROL].into_iter().chain((1..=self.report.machines).map(group));
         let machine = self.machine(node);
         let Some(process) = &machine.process else { return Ok(()) };
-        for group in groups {
+        for group in process.reader.groups() {
             machine.durable.insert(group, process.reader.group_state(group).commit);
         }
         let reader = process.reader.clone();
         self.changes.note_control_log(&reader)
     }
 
-    /// Returns the last entry of a group that all machines know durably to be agreed on.
+    /// Returns the last entry of a group that all machines know durably to be agreed on. A node that is still to be added
+    /// knows nothing.
     fn committed_everywhere(&self, group: GroupId) -> u64 {
-        let known = self.machines.iter().map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
+        if self.report.members.admitted < self.nodes.planned as u64 {
+            return 0;
+        }
+        let known = self
+            .machines
+            .iter()
+            .filter(|machine| !machine.left)
+            .map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
         known.min().unwrap_or_default()
     }
 }

@@ -9,7 +9,7 @@ use tribunal_replica::Event;
 use tribunal_types::{Epoch, NodeId};
 
 use super::Sequencer;
-use crate::cluster::recovery::{AWAY_TOO_LONG, TICK, cannot_go_on};
+use crate::cluster::recovery::{AWAY_TOO_LONG, REMOVED, TICK, cannot_go_on};
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::waiters::Channels;
 
@@ -181,6 +181,9 @@ impl Sequencer {
             Output::NeedsImage { group, .. } => {
                 let reason = cannot_go_on(group, AWAY_TOO_LONG);
                 self.inline.failed.get_or_insert(reason);
+            }
+            Output::Removed => {
+                self.inline.failed.get_or_insert_with(|| REMOVED.into());
             }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
