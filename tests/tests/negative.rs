@@ -172,7 +172,9 @@ fn story(bug: Bug) -> &'static str {
         | Bug::TakeoverWithoutItsNoOp
         | Bug::TimeFromTheLocalClock
         | Bug::PeersGapsFolded
-        | Bug::ImageTooFar => unreachable!("of a cluster"),
+        | Bug::ImageTooFar
+        | Bug::RemovedNodeReads
+        | Bug::JoinsWithoutLeader => unreachable!("of a cluster"),
     }
 }
 

@@ -72,8 +72,6 @@ pub enum Bug {
     RemovedNodeReads = 34,
     /// A group joins before it has a leader.
     JoinsWithoutLeader = 35,
-    /// A fresh read does not ask the groups that join while it is under way.
-    NewGroupsNotAsked = 36,
 }
 
 impl Bug {
@@ -84,7 +82,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 9] = [
+    pub const OF_THE_CLUSTER: [Bug; 8] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -93,7 +91,6 @@ impl Bug {
         Bug::ImageTooFar,
         Bug::RemovedNodeReads,
         Bug::JoinsWithoutLeader,
-        Bug::NewGroupsNotAsked,
     ];
 
     /// Faults of the resolver.

@@ -345,7 +345,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Asks groups that have joined since the round of fresh reads began: epochs that were acknowledged before it may wait
     /// for them here. Returns whether there were any.
     fn ask_new_groups(&mut self) -> bool {
-        let asks = !planted(Bug::NewGroupsNotAsked) && self.fresh.note_groups(|| asked_groups(&self.replica));
+        let asks = self.fresh.note_groups(|| asked_groups(&self.replica));
         if asks {
             self.ask_for_indices();
         }
