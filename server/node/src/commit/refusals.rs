@@ -11,8 +11,13 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::ExistenceFixed => ("existence_fixed", "/existence"),
         Refusal::TooManySkips => ("too_many_skips", ""),
         Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
+        Refusal::NodeUnknown => ("node_unknown", ""),
+        Refusal::LastMajority => ("last_majority", ""),
+        Refusal::NodeNameLength => ("node_name_length", ""),
+        Refusal::NodeNameTaken => ("node_name_taken", "/name"),
+        Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::KeyIdTaken
-        | Refusal::TooManyNodes
+        | Refusal::OutOfNodes
         | Refusal::NodeNotAdmitted
         | Refusal::NodeHasGroup
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
