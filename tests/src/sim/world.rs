@@ -136,6 +136,8 @@ pub struct MembersReport {
     pub told: u64,
     /// Fresh reads that began at a node after its group had closed.
     pub late_reads: u64,
+    /// New nodes that need an image: the run has ended there.
+    pub need_images: u64,
 }
 
 /// What is to happen.
@@ -280,6 +282,9 @@ impl World {
             }
             self.time_us = time_us;
             self.happen(happening)?;
+            if self.report.members.need_images > 0 {
+                return Ok(());
+            }
         }
         self.time_us = END_US;
         self.invariant_all_comes_to_rest()
