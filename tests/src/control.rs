@@ -163,7 +163,7 @@ impl Follower {
                 ControlChange::CreateKey(ApiKey { id, namespace, namespace_name, ..ApiKey::default() })
             }
             Step::RevokeKey(id) => ControlChange::RevokeKey { id: format!("key-{id}") },
-            Step::Admit(name) => ControlChange::AdmitNode { name: format!("node-{name}") },
+            Step::Admit(name) => ControlChange::AdmitNode { name: format!("node-{name}"), address: "h:1".into() },
             Step::Join(node, incarnation) => {
                 let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
                 ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })
@@ -224,8 +224,8 @@ impl Numbers {
                 self.note("tenant", key.namespace_name.clone(), key.namespace.0.into())
             }
             Effect::NodeAdmitted(node) => {
-                let name = state.members().nodes().find(|(known, _)| known == node).ok_or("a node is missing")?.1;
-                self.note("node", name.to_owned(), node.0.into())
+                let name = &state.members().node(*node).ok_or("a node is missing")?.name;
+                self.note("node", name.clone(), node.0.into())
             }
             _ => Ok(()),
         }

@@ -196,7 +196,9 @@ impl Cluster {
             refused: VecDeque::new(),
             takeovers: VecDeque::new(),
             proposed: BTreeMap::new(),
-            control: (1..=NODES).map(|node| ControlChange::AdmitNode { name: format!("n{node}") }.into()).collect(),
+            control: (1..=NODES)
+                .map(|node| ControlChange::AdmitNode { name: format!("n{node}"), address: "h:1".into() }.into())
+                .collect(),
             proposed_control: VecDeque::new(),
             time_ms: 0,
             number: 0,
@@ -468,7 +470,7 @@ impl Cluster {
     fn control(&mut self, node: u16, which: u8) -> Result<(), String> {
         let change = match which % 4 {
             0 => ControlChange::DeclareStore(tracked(0, &format!("s{}", which / 4 % 3))),
-            1 => ControlChange::AdmitNode { name: format!("n{}", which / 4 % 8) },
+            1 => ControlChange::AdmitNode { name: format!("n{}", which / 4 % 8), address: "h:1".into() },
             2 => ControlChange::JoinGroup(GroupJoin {
                 group: group(u16::from(which / 4) % NODES + 1),
                 first: Epoch(u64::from(which / 16)),

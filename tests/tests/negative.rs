@@ -173,7 +173,9 @@ fn story(bug: Bug) -> &'static str {
         | Bug::TimeFromTheLocalClock
         | Bug::PeersGapsFolded
         | Bug::ImageTooFar
-        | Bug::OneNodeDiverges => unreachable!("of a cluster"),
+        | Bug::OneNodeDiverges
+        | Bug::RemovedNodeReads
+        | Bug::JoinsWithoutLeader => unreachable!("of a cluster"),
     }
 }
 

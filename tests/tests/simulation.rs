@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use tribunal_tests::sim::faults::Fault;
 use tribunal_tests::sim::machine::TICK_US;
-use tribunal_tests::sim::{Planted, Run, play};
+use tribunal_tests::sim::{MembersReport, Planted, Run, play};
 
 /// Seeds of a run in CI.
 const SEEDS: u64 = 2_000;
@@ -67,6 +67,13 @@ fn many_seeds_keep_all_promises() {
     assert!(truncated * 2 >= reports.len(), "in {truncated} runs some log is truncated");
     let copied = reports.iter().map(|report| report.copied_images).sum::<u64>();
     assert!(copied >= 100, "{copied} images were copied from another machine");
+    let members = |of: fn(&MembersReport) -> u64| reports.iter().map(|report| of(&report.members)).sum::<u64>();
+    let (admitted, joined, removed) = (members(|m| m.admitted), members(|m| m.joined), members(|m| m.removed));
+    assert!(joined >= 500 && joined + 20 >= admitted, "{admitted} nodes are admitted, {joined} join");
+    let (broken, told) = (members(|m| m.broken), members(|m| m.told));
+    assert!(removed >= 500 && broken >= 100 && told >= 200, "{removed} removed, {broken} broken, {told} know it");
+    let late = members(|m| m.late_reads);
+    assert!(late >= 200, "{late} fresh reads begin at a node that was removed");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
@@ -106,6 +113,14 @@ fn nobody_waits_for_an_election_when_a_node_stops_as_planned() {
     assert_eq!((slow, unanswered), (0, 0));
     let (_, slow, _) = with_only(Fault::Kill);
     assert!(slow >= 30, "a process that is killed is missed for no longer than one that stops");
+}
+
+#[test]
+fn nobody_waits_for_an_election_when_nodes_come_and_go() {
+    for fault in [Fault::AddNode, Fault::RemoveNode] {
+        let (_, slow, unanswered) = with_only(fault);
+        assert_eq!((slow, unanswered), (0, 0), "{fault:?}");
+    }
 }
 
 #[test]

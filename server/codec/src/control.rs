@@ -81,13 +81,22 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(17);
             put_bytes(id.as_bytes(), out);
         }
-        ControlChange::AdmitNode { name } => {
-            out.push(24);
+        ControlChange::AdmitNode { name, address } => {
+            out.push(26);
             put_bytes(name.as_bytes(), out);
+            put_bytes(address.as_bytes(), out);
         }
         ControlChange::JoinGroup(join) => {
             out.push(25);
             put_join(join, out);
+        }
+        ControlChange::RemoveNode { node } => {
+            out.push(27);
+            put_varint(u64::from(node.0), out);
+        }
+        ControlChange::ForgetNode { node } => {
+            out.push(28);
+            put_varint(u64::from(node.0), out);
         }
         ControlChange::Lost => out.push(32),
     }
@@ -235,8 +244,13 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         },
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
-        24 => ControlChange::AdmitNode { name: reader.text("name of a node")? },
         25 => ControlChange::JoinGroup(take_join(reader)?),
+        26 => {
+            let name = reader.text("name of a node")?;
+            ControlChange::AdmitNode { name, address: reader.text("address of a node")? }
+        }
+        27 => ControlChange::RemoveNode { node: NodeId(reader.number("node")?) },
+        28 => ControlChange::ForgetNode { node: NodeId(reader.number("node")?) },
         32 => ControlChange::Lost,
         _ => return Err(reader.malformed("kind of change")),
     })
@@ -411,7 +425,9 @@ mod tests {
                 }));
             }
         }
-        check(&ControlChange::AdmitNode { name: "a".into() });
+        check(&ControlChange::AdmitNode { name: "a".into(), address: "a.example:7402".into() });
+        check(&ControlChange::RemoveNode { node: NodeId(1023) });
+        check(&ControlChange::ForgetNode { node: NodeId(3) });
         let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };
         check(&ControlChange::JoinGroup(GroupJoin { group, first: Epoch(1 << 40) }));
         check(&ControlChange::DetachPush(Detachment {

@@ -1,8 +1,8 @@
 //! What the control log adds up to, as one column of bytes in a state image.
 
 use tribunal_types::{
-    AnnouncedComponent, ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal, NamespaceId, NodeId,
-    PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
+    AnnouncedComponent, ClusterNode, ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal,
+    NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
 };
 
 use crate::control::{
@@ -18,8 +18,8 @@ use crate::{Kind, put_head, take_head_since};
 const WITHOUT_PROPOSERS: u8 = 1;
 /// The last version without the nodes that push to storages, and without forks.
 const WITHOUT_PUSHERS: u8 = 2;
-/// The last version without components that were uploaded to a cluster.
-const WITHOUT_COMPONENTS: u8 = 3;
+/// The last version without the addresses and the removals of nodes, and without components that were uploaded to a cluster.
+const WITHOUT_REMOVALS: u8 = 3;
 
 /// Encodes the state.
 #[must_use]
@@ -48,11 +48,7 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
             put_option(until.as_ref(), out, |epoch, out| put_varint(epoch.0, out));
         });
     });
-    put_list(&image.nodes, &mut out, |(node, name), out| {
-        put_varint(u64::from(node.0), out);
-        put_bytes(name.as_bytes(), out);
-    });
-    put_list(&image.groups, &mut out, put_join);
+    put_list(&image.nodes, &mut out, put_node);
     put_list(&image.proposers, &mut out, put_last_proposal);
     put_list(&image.components, &mut out, put_announced);
     out
@@ -79,10 +75,9 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
         })?,
         revoked: take_list(reader, take_revoked)?,
         slots: take_list(reader, take_slot_image)?,
-        nodes: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("name of a node")?)))?,
-        groups: take_list(reader, take_join)?,
+        nodes: if version > WITHOUT_REMOVALS { take_list(reader, take_node)? } else { take_named_nodes(reader)? },
         proposers: if version == WITHOUT_PROPOSERS { Vec::new() } else { take_list(reader, take_last_proposal)? },
-        components: if version <= WITHOUT_COMPONENTS { Vec::new() } else { take_list(reader, take_announced)? },
+        components: if version <= WITHOUT_REMOVALS { Vec::new() } else { take_list(reader, take_announced)? },
     };
     reader.finish("end of the control state")?;
     Ok(image)
@@ -119,6 +114,42 @@ fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
         1 => Ok(true),
         _ => Err(reader.malformed("flag")),
     }
+}
+
+fn put_node(node: &ClusterNode, out: &mut Vec<u8>) {
+    put_varint(u64::from(node.id.0), out);
+    put_bytes(node.name.as_bytes(), out);
+    put_bytes(node.address.as_bytes(), out);
+    put_varint(node.first_voters.len() as u64, out);
+    node.first_voters.iter().for_each(|voter| put_varint(u64::from(voter.0), out));
+    put_option(node.joined.as_ref(), out, put_join);
+    out.push(node.stage as u8);
+}
+
+fn take_node(reader: &mut Reader<'_>) -> Result<ClusterNode, Malformed> {
+    let (id, name) = (NodeId(reader.number("node")?), reader.text("name of a node")?);
+    let (address, voters) = (reader.text("address of a node")?, reader.count(1, "voters")?);
+    let first_voters = (0..voters).map(|_| reader.number("voter").map(NodeId)).collect::<Result<_, _>>()?;
+    let joined = take_option(reader, take_join)?;
+    let stage = match reader.u8("stage of a node")? {
+        0 => NodeStage::Present,
+        1 => NodeStage::Leaving,
+        2 => NodeStage::Left,
+        _ => return Err(reader.malformed("stage of a node")),
+    };
+    Ok(ClusterNode { id, name, address, first_voters, joined, stage })
+}
+
+/// Earlier versions had a list of names, and one of groups.
+fn take_named_nodes(reader: &mut Reader<'_>) -> Result<Vec<ClusterNode>, Malformed> {
+    let mut nodes = take_list(reader, |reader| {
+        let (id, name) = (NodeId(reader.number("node")?), reader.text("name of a node")?);
+        Ok(ClusterNode { id, name, ..ClusterNode::default() })
+    })?;
+    for join in take_list(reader, take_join)? {
+        nodes.iter_mut().filter(|node| node.id == join.group.node).for_each(|node| node.joined = Some(join));
+    }
+    Ok(nodes)
 }
 
 fn put_declared(store: &DeclaredStore, out: &mut Vec<u8>) {
@@ -293,8 +324,6 @@ mod tests {
             keys: vec![HeldKey { key, created: ControlIndex(5), founded: true }],
             revoked: vec![revoked],
             slots: vec![slot, SlotImage::default()],
-            nodes: vec![(NodeId(1), "a".into())],
-            groups: vec![GroupJoin { group: GroupId { node: NodeId(1), ..GroupId::default() }, first: Epoch(77) }],
             components: vec![
                 AnnouncedComponent {
                     component: Component {
@@ -310,6 +339,20 @@ mod tests {
                     reports: [(NodeId(1), String::new()), (NodeId(300), "too large".into())].into(),
                 },
                 AnnouncedComponent::default(),
+            ],
+            nodes: vec![
+                ClusterNode {
+                    id: NodeId(1),
+                    name: "a".into(),
+                    address: "a:1".into(),
+                    first_voters: vec![NodeId(2), NodeId(1023)],
+                    joined: Some(GroupJoin {
+                        group: GroupId { node: NodeId(1), ..GroupId::default() },
+                        first: Epoch(77),
+                    }),
+                    stage: NodeStage::Left,
+                },
+                ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
             ],
             proposers: vec![
                 LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
@@ -329,7 +372,8 @@ mod tests {
         }
     }
 
-    /// Encodes an image without stores as an earlier version did.
+    /// Encodes an image without stores, nodes, proposers and components as an earlier version did, which had a list of groups
+    /// after that of nodes, and none of components.
     fn of_version(version: u8, image: &ControlImage) -> Vec<u8> {
         let mut bytes = encode_control_image(image);
         bytes[1] = version;
@@ -338,15 +382,28 @@ mod tests {
 
     #[test]
     fn a_state_of_an_earlier_version_is_read_without_what_it_does_not_know() {
-        let image = ControlImage { proposers: Vec::new(), stores: Vec::new(), components: Vec::new(), ..image() };
-        // All that the second and the fourth version have added is a list at the end, here an empty one.
-        for version in [WITHOUT_COMPONENTS, WITHOUT_PUSHERS] {
-            let mut earlier = of_version(version, &image);
-            assert_eq!(earlier.pop(), Some(0));
-            assert_eq!(decode_control_image(&earlier).as_ref(), Ok(&image));
-        }
+        let none = ControlImage::default();
+        let image = ControlImage {
+            proposers: none.proposers,
+            stores: none.stores,
+            nodes: none.nodes,
+            components: none.components,
+            ..image()
+        };
+        let third = of_version(WITHOUT_REMOVALS, &image);
+        assert_eq!(decode_control_image(&third).as_ref(), Ok(&image));
+        let mut named = third;
+        let nodes = named.len() - 3;
+        named.splice(nodes..nodes + 2, [1, 1, 1, b'a', 1, 1, 7, 77]);
+        let group = GroupId { node: NodeId(1), incarnation: tribunal_types::Incarnation(7) };
+        let joined = Some(GroupJoin { group, first: Epoch(77) });
+        let node = ClusterNode { id: NodeId(1), name: "a".into(), joined, ..ClusterNode::default() };
+        assert_eq!(decode_control_image(&named).map(|image| image.nodes), Ok(vec![node]));
+        let second = of_version(WITHOUT_PUSHERS, &image);
+        assert_eq!(decode_control_image(&second).as_ref(), Ok(&image));
+        // All that the second version has added is the list at the end, here an empty one.
         let mut first = of_version(WITHOUT_PROPOSERS, &image);
-        assert_eq!((first.pop(), first.pop()), (Some(0), Some(0)));
+        assert_eq!(first.pop(), Some(0));
         assert_eq!(decode_control_image(&first), Ok(image));
         for other in [0, 5] {
             first[1] = other;

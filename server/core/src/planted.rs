@@ -72,6 +72,10 @@ pub enum Bug {
     ImageTooFar = 31,
     /// One node decides one epoch otherwise than all others.
     OneNodeDiverges = 32,
+    /// A node that was removed answers fresh reads.
+    RemovedNodeReads = 34,
+    /// A group joins before it has a leader.
+    JoinsWithoutLeader = 35,
 }
 
 impl Bug {
@@ -82,13 +86,15 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 6] = [
+    pub const OF_THE_CLUSTER: [Bug; 8] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
         Bug::TimeFromTheLocalClock,
         Bug::PeersGapsFolded,
         Bug::ImageTooFar,
+        Bug::RemovedNodeReads,
+        Bug::JoinsWithoutLeader,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.

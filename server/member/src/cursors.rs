@@ -20,12 +20,22 @@ pub(crate) struct Included {
     pub stamp: Csn,
 }
 
+/// What counts of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Sealed {
+    first: Epoch,
+    last: Epoch,
+    closes: bool,
+}
+
 /// One group that proposes batches.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Counted {
-    /// First epoch without a counted entry.
-    next: Epoch,
+    /// First epoch without a counted entry; none before the group joins.
+    next: Option<Epoch>,
     closed: bool,
+    /// What came before it joined, each with the entry before it: whether it counts is not known.
+    early: Vec<(Sealed, Included)>,
     /// Of each counted entry that the next image may need: its first epoch, and the entry before it.
     before: VecDeque<(Epoch, Included)>,
     last: Included,
@@ -41,10 +51,20 @@ pub(crate) struct Cursors {
 }
 
 impl Cursors {
-    /// The state includes a group up to this entry; the next one that counts starts at `next`.
-    pub(crate) fn begin(&mut self, group: GroupId, next: Epoch, included: Included) {
-        let before = VecDeque::new();
-        self.groups.insert(group, Counted { next, closed: false, before, last: included });
+    /// The state includes a group up to this entry.
+    pub(crate) fn begin(&mut self, group: GroupId, included: Included) {
+        self.groups.insert(group, Counted { last: included, ..Counted::default() });
+    }
+
+    /// A group is a member: its next entry that counts starts at `next`.
+    pub(crate) fn join(&mut self, group: GroupId, next: Epoch) {
+        let counted = self.groups.entry(group).or_default();
+        if counted.next.is_none() {
+            counted.next = Some(next);
+            for (sealed, before) in std::mem::take(&mut counted.early) {
+                counted.count(sealed, before);
+            }
+        }
     }
 
     /// The state includes the control group up to this entry.
@@ -62,12 +82,10 @@ impl Cursors {
         }
         let Some(counted) = self.groups.get_mut(&group) else { return };
         let mut stamp = counted.last.stamp;
+        if let Some(&Batch { first, last, closes, .. }) = batch {
+            counted.count(Sealed { first, last, closes }, counted.last);
+        }
         if let Some(batch) = batch {
-            if !counted.closed && batch.first == counted.next && batch.last >= batch.first && batch.last < Epoch::MAX {
-                counted.before.push_back((batch.first, counted.last));
-                counted.next = batch.last.next();
-                counted.closed = batch.closes;
-            }
             stamp = stamp.max(batch.proposal());
         }
         counted.last = Included { id, stamp };
@@ -88,14 +106,29 @@ impl Cursors {
     }
 
     /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets what
-    /// only images before it needed. Of a group that is not known, nothing is included.
-    pub(crate) fn take(&mut self, fold: &FoldPosition, control: ControlIndex) -> BTreeMap<GroupId, Included> {
+    /// only images before it needed. Of a group that is not known, nothing is included; one that has ended there or never
+    /// joins, all of it.
+    pub(crate) fn take(
+        &mut self,
+        fold: &FoldPosition,
+        control: ControlIndex,
+        never_joins: impl Fn(GroupId) -> bool,
+    ) -> BTreeMap<GroupId, Included> {
         let mut taken = BTreeMap::new();
         for (group, cursor) in &fold.groups {
             let included = self.groups.get_mut(group).map(|counted| counted.included_at(*cursor));
             taken.insert(*group, included.unwrap_or_default());
         }
-        self.groups.retain(|group, _| taken.contains_key(group));
+        let has_ended = |group: GroupId| {
+            fold.ended.iter().any(|ended| ended.node == group.node && ended.incarnation >= group.incarnation)
+        };
+        for (group, counted) in &mut self.groups {
+            if !taken.contains_key(group) && (has_ended(*group) || never_joins(*group)) {
+                counted.before.clear();
+                counted.early.clear();
+                taken.insert(*group, counted.last);
+            }
+        }
         while self.control.get(1).is_some_and(|(index, _)| *index <= control) {
             self.control.pop_front();
         }
@@ -106,6 +139,17 @@ impl Cursors {
 }
 
 impl Counted {
+    /// Notes a batch that follows an entry: it counts by the fold's own rule.
+    fn count(&mut self, sealed: Sealed, before: Included) {
+        let Sealed { first, last, closes } = sealed;
+        let Some(next) = self.next else { return self.early.push((sealed, before)) };
+        if !self.closed && first == next && last >= first && last < Epoch::MAX {
+            self.before.push_back((first, before));
+            self.next = Some(last.next());
+            self.closed = closes;
+        }
+    }
+
     fn forget_below(&mut self, cursor: Epoch) {
         while self.before.pop_front_if(|(first, _)| *first < cursor).is_some() {}
     }
@@ -145,7 +189,8 @@ mod tests {
     #[test]
     fn a_group_continues_after_the_entry_before_the_first_one_that_is_needed() {
         let mut cursors = Cursors::default();
-        cursors.begin(group(1), Epoch(5), Included { id: id(10), stamp: Csn(0) });
+        cursors.begin(group(1), Included { id: id(10), stamp: Csn(0) });
+        cursors.join(group(1), Epoch(5));
         // A term begins, epochs 5 to 7, one that is void, 8, 9 to 12, a term begins.
         cursors.entry(group(1), id(11), None);
         cursors.entry(group(1), id(12), Some(&batch(5, 7, 1)));
@@ -154,20 +199,38 @@ mod tests {
         cursors.entry(group(1), id(15), Some(&batch(9, 12, 4)));
         cursors.entry(group(1), id(16), None);
         let mut at = |cursor: u64| {
-            let Included { id, stamp } = cursors.take(&fold(&[(1, cursor)]), ControlIndex(0))[&group(1)];
+            let Included { id, stamp } = cursors.take(&fold(&[(1, cursor)]), ControlIndex(0), |_| false)[&group(1)];
             (id.index, stamp.micros())
         };
         assert_eq!((at(5), at(8), at(9), at(9), at(13)), ((11, 0), (13, 2), (14, 3), (14, 3), (16, 4)));
     }
 
     #[test]
-    fn an_unknown_group_is_included_nowhere_and_one_that_ended_is_forgotten() {
+    fn an_unknown_group_is_included_nowhere_and_one_that_ended_everywhere() {
         let mut cursors = Cursors::default();
-        cursors.begin(group(1), Epoch(1), Included::default());
-        cursors.entry(group(1), id(1), Some(&batch(1, 1, 1)));
-        let taken = cursors.take(&fold(&[(2, 7)]), ControlIndex(0));
-        assert_eq!((taken.get(&group(1)), taken[&group(2)].id), (None, EntryId::default()));
-        assert!(cursors.groups.is_empty());
+        for node in [1, 3, 4] {
+            cursors.begin(group(node), Included::default());
+            cursors.entry(group(node), id(1), Some(&batch(1, 1, 1)));
+        }
+        cursors.join(group(1), Epoch(1));
+        let fold = FoldPosition { ended: vec![group(1)], ..fold(&[(2, 7)]) };
+        let taken = cursors.take(&fold, ControlIndex(0), |of| of == group(4));
+        let of = |node| taken.get(&group(node)).map(|included| included.id.index);
+        assert_eq!((of(1), of(2), of(3), of(4)), (Some(1), Some(0), None, Some(1)), "3 may join");
+    }
+
+    #[test]
+    fn what_came_before_a_group_joined_counts_from_its_first_epoch_on() {
+        let mut cursors = Cursors::default();
+        cursors.begin(group(1), Included::default());
+        for (index, first, last) in [(2, 4, 4), (3, 6, 8), (4, 9, 9)] {
+            cursors.entry(group(1), id(index), Some(&batch(first, last, index)));
+        }
+        cursors.join(group(1), Epoch(6));
+        cursors.join(group(1), Epoch(1));
+        cursors.entry(group(1), id(5), Some(&batch(10, 10, 5)));
+        let mut at = |cursor: u64| cursors.take(&fold(&[(1, cursor)]), ControlIndex(0), |_| false)[&group(1)].id.index;
+        assert_eq!((at(6), at(9), at(10), at(11)), (2, 3, 4, 5), "the first one was for an epoch before");
     }
 
     #[test]
@@ -175,7 +238,9 @@ mod tests {
         let mut cursors = Cursors::default();
         cursors.begin_control(ControlIndex(4), id(9));
         (5..=8).for_each(|index| cursors.control_entry(ControlIndex(index), id(10 + index)));
-        let at = |cursors: &mut Cursors, control| cursors.take(&fold(&[]), ControlIndex(control))[&CONTROL].id.index;
+        let at = |cursors: &mut Cursors, control| {
+            cursors.take(&fold(&[]), ControlIndex(control), |_| false)[&CONTROL].id.index
+        };
         let taken = [4, 6, 6, 8].map(|control| at(&mut cursors, control));
         assert_eq!((taken, cursors.control.len()), ([9, 16, 16, 18], 1));
         // Terms begin before and after the next one: such entries must not stay in the log until there is another change.

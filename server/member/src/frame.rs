@@ -24,6 +24,7 @@ const DECIDED: u8 = 10;
 const PULL: u8 = 11;
 const PART: u8 = 12;
 const ABSENT: u8 = 13;
+const REMOVED: u8 = 16;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub enum Frame {
     Control(Box<ControlEntry>),
     /// The sender is about to stop: offer it no leadership.
     Leaving,
+    /// The receiver was removed from the cluster: no group has it any more.
+    Removed,
     /// A change of configuration, to pass on to the leader of the control group, which the sender cannot reach.
     Relay(Box<ControlEntry>),
     /// A question for what the receiver has handed out of a group, and hands out soon.
@@ -142,6 +145,7 @@ impl Frame {
             Frame::Raft(message) => (RAFT, message.encode()),
             Frame::Control(entry) => (CONTROL, encode_control(entry)),
             Frame::Leaving => (LEAVING, Vec::new()),
+            Frame::Removed => (REMOVED, Vec::new()),
             Frame::Relay(entry) => (RELAY, encode_control(entry)),
             Frame::Ask { group, after } => {
                 let mut out = Vec::with_capacity(16);
@@ -222,6 +226,7 @@ impl Frame {
                 reader.finish("end of the frame").map(|()| Frame::Absent { transfer, reason })
             }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
+            REMOVED => reader.finish("end of the frame").map(|()| Frame::Removed),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
         }
@@ -379,7 +384,9 @@ mod tests {
         assert_eq!(Frame::decode(&bytes), Ok(frame));
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
+        assert_eq!(Frame::decode(&Frame::Removed.encode().into()), Ok(Frame::Removed));
         assert!(Frame::decode(&Bytes::from_static(&[LEAVING, 0])).is_err());
+        assert!(Frame::decode(&Bytes::from_static(&[REMOVED, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[99, 9])).is_err());
         assert!(Frame::decode(&vec![RAFT; FRAME_BYTES_MAX + 1].into()).is_err());
     }

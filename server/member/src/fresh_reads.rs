@@ -55,6 +55,19 @@ impl FreshReads {
         true
     }
 
+    /// Notes the groups that take part now, if reads are under way. Those that have ended are not waited for. Returns whether
+    /// there are some that were not asked.
+    pub(crate) fn note_groups<G: Iterator<Item = GroupId>>(&mut self, groups: impl FnOnce() -> G) -> bool {
+        let Some(round) = &mut self.round else { return false };
+        let groups: BTreeSet<GroupId> = groups().collect();
+        round.missing.retain(|group| groups.contains(group));
+        round.indices.retain(|group, _| groups.contains(group));
+        let known = round.missing.len() + round.indices.len();
+        let Round { missing, indices, .. } = round;
+        missing.extend(groups.into_iter().filter(|group| !indices.contains_key(group)));
+        missing.len() + indices.len() > known
+    }
+
     /// Returns the questions to ask: each group that has not answered, with a number of its own.
     pub(crate) fn questions(&mut self) -> Vec<(GroupId, u64)> {
         let missing = self.round.iter().flat_map(|round| &round.missing);
@@ -100,6 +113,22 @@ mod tests {
 
     fn group(node: u16) -> GroupId {
         GroupId { node: NodeId(node), ..GroupId::default() }
+    }
+
+    #[test]
+    fn a_group_that_joins_meanwhile_is_asked_and_one_that_ends_is_not_waited_for() {
+        let mut reads = FreshReads::default();
+        assert!(!reads.note_groups(|| [group(1)].into_iter()), "nobody reads");
+        assert!(reads.add(7) && reads.begin([group(1), group(2)].into_iter()));
+        assert_eq!(reads.questions(), [(group(1), 1), (group(2), 2)]);
+        assert!(!reads.note_groups(|| [group(1), group(2)].into_iter()));
+        reads.answered(group(1), 1, 50);
+        assert!(reads.note_groups(|| [group(1), group(3)].into_iter()));
+        assert_eq!(reads.take_done(|_| 99), [0; 0]);
+        assert_eq!(reads.questions(), [(group(3), 3)]);
+        reads.answered(group(3), 3, 5);
+        assert!(!reads.note_groups(|| [group(3)].into_iter()));
+        assert_eq!(reads.take_done(|of| if of == group(3) { 5 } else { 0 }), [7]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod homecoming;
 mod image_columns;
 mod input;
 mod member;
+mod membership;
 mod output;
 mod own_entries;
 mod peer_entries;

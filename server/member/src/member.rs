@@ -8,6 +8,8 @@ use tribunal_codec::{
     EntryId, GroupCursor, GroupCursors, GroupState, Malformed, batch_head, decode_batch, decode_control, encode_batch,
     encode_control,
 };
+use tribunal_core::control::Effect as ControlEffect;
+use tribunal_core::control::members::Members as ClusterNodes;
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
@@ -26,6 +28,7 @@ use crate::fresh_reads::FreshReads;
 use crate::handing_over::HandingOver;
 use crate::homecoming::Homecoming;
 use crate::input::Input;
+use crate::membership::{Membership, admitted_groups};
 use crate::output::Output;
 use crate::own_entries::OwnEntries;
 use crate::positions::{HandedOut, Positions};
@@ -53,7 +56,7 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub log: L,
     /// Pace and seed of elections.
     pub raft: tribunal_raft::Settings,
-    /// All groups, and the state of each in the log.
+    /// The groups with which the cluster began, and all others that the log has, with the state of each there.
     pub groups: Vec<(GroupId, GroupState)>,
     /// The members with which the groups began.
     pub first_members: Members,
@@ -67,7 +70,7 @@ pub struct MemberStart<W: Waiters, P, E, L> {
 /// * it receives the next event when everything that followed from the one before has been returned.
 pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) node: NodeId,
-    group: GroupId,
+    pub(crate) group: GroupId,
     replica: Replica<W, P, E>,
     pub(crate) raft: RaftGroups<L>,
     keyer: RowKeyer,
@@ -76,6 +79,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) controls: ControlProposals,
     pub(crate) roles: Roles,
     pub(crate) presence: Presence,
+    pub(crate) membership: Membership,
     pub(crate) pushers: Pushers,
     pub(crate) digests: Digests,
     homecoming: Homecoming,
@@ -107,8 +111,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let MemberStart { node, group, replica, control, image, keyer, log, raft, groups, first_members } = start;
         let mut raft = RaftGroups::new(node, raft, log);
         let (mut positions, mut cursors) = (Positions::default(), Cursors::default());
+        let admitted = admitted_groups(replica.replicated().members());
+        let mut groups: BTreeMap<GroupId, GroupState> = groups.into_iter().collect();
+        admitted.keys().for_each(|group| _ = groups.entry(*group).or_default());
         for (group, state) in groups {
-            let applied = point_in(&image, group, &first_members)?;
+            let applied = point_in(&image, group, admitted.get(&group).unwrap_or(&first_members))?;
             positions.begin(group, applied.id.index);
             raft.add_group(StoredGroup { group, state, applied })?;
         }
@@ -117,8 +124,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             cursor.unwrap_or_default()
         };
         cursors.begin_control(control, included(GroupId::CONTROL).id);
+        for group in raft.ids().filter(|group| *group != GroupId::CONTROL) {
+            cursors.begin(group, included(group));
+        }
         for (group, next) in replica.epochs().groups() {
-            cursors.begin(group, next, included(group));
+            cursors.join(group, next);
         }
         let alone = raft.members(GroupId::CONTROL).is_some_and(|members| members.voters.iter().eq([&node]));
         let digests = Digests::starting(replica.resolver().last(), replica.resolver().digest());
@@ -132,6 +142,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             controls: ControlProposals::default(),
             roles: Roles::new(node),
             presence: Presence::default(),
+            membership: Membership::default(),
             pushers: Pushers::default(),
             digests,
             homecoming: Homecoming::default(),
@@ -173,6 +184,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 self.events.push_back(event);
             }
             Input::Frame { from, frame: Frame::Raft(message) } => {
+                self.answer_removed(from);
                 return self.raft.step(RaftInput::Message { from, message });
             }
             Input::Frame { frame: Frame::Control(entry), .. } => {
@@ -180,6 +192,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
             }
             Input::Frame { from, frame: Frame::Leaving } => self.presence.leaving(from),
+            Input::Frame { frame: Frame::Removed, .. } => self.told_removed(),
             Input::Frame { from, frame: Frame::Relay(entry) }
                 if self.roles.leader(GroupId::CONTROL) != Some(self.node) =>
             {
@@ -233,6 +246,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 if let Some(output) = self.raft_output(output) {
                     return Some(output);
                 }
+            } else if self.ask_new_groups() {
+                // The questions are outputs of the groups now.
+            } else if self.reports_removal() {
+                return Some(Output::Removed);
             } else if let Some((read, is_fresh)) = self.next_read() {
                 return Some(Output::Fresh { read, epoch: is_fresh.then(|| self.replica.last_complete()) });
             } else if let Some(reason) = self.settle_digests() {
@@ -272,6 +289,23 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.leader(group)
     }
 
+    /// Returns all groups that this node has, ascending; those that have closed, too.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.raft.ids()
+    }
+
+    /// Returns the members of a group, as of its entries that are agreed on here.
+    #[must_use]
+    pub fn members_of(&self, group: GroupId) -> Option<&Members> {
+        self.raft.members(group)
+    }
+
+    /// Returns the index of the last entry of a group that the replica has received.
+    #[must_use]
+    pub fn reached(&self, group: GroupId) -> u64 {
+        self.positions.reached(group)
+    }
+
     /// Returns the groups that this node leads.
     pub fn led(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.roles.led()
@@ -300,26 +334,38 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.led().next().is_none()
     }
 
-    /// Returns whether this node takes commits: it leads its own group, and a majority has followed it lately.
+    /// Returns whether this node takes commits: it leads its own group, which is a member, and a majority has followed it
+    /// lately.
     #[must_use]
     pub fn takes_commits(&self) -> bool {
-        self.roles.leads(self.group)
+        self.roles.leads(self.group) && self.serves_fresh_reads()
     }
 
     /// Returns a fresh read that can be answered, now that the replica has received all that is there.
     fn next_read(&mut self) -> Option<(u64, bool)> {
         let done = self.fresh.take_done(|group| self.positions.reached(group));
         if !done.is_empty() {
-            self.read.extend(done.into_iter().map(|read| (read, true)));
+            let is_fresh = self.serves_fresh_reads();
+            self.read.extend(done.into_iter().map(|read| (read, is_fresh)));
             self.begin_fresh_reads();
         }
         self.read.pop_front()
     }
 
     fn begin_fresh_reads(&mut self) {
-        if self.fresh.begin(self.raft.ids()) {
+        if self.fresh.begin(asked_groups(&self.replica)) {
             self.ask_for_indices();
         }
+    }
+
+    /// Asks groups that have joined since the round of fresh reads began: epochs that were acknowledged before it may wait
+    /// for them here. Returns whether there were any.
+    fn ask_new_groups(&mut self) -> bool {
+        let asks = self.fresh.note_groups(|| asked_groups(&self.replica));
+        if asks {
+            self.ask_for_indices();
+        }
+        asks
     }
 
     fn ask_for_indices(&mut self) {
@@ -343,9 +389,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.ask_peers();
         self.assign_pushes();
         self.report_digest();
+        self.change_members();
         let home = self.group;
         let led = self.roles.led().filter(|group| *group != home && *group != GroupId::CONTROL);
-        let offered = self.homecoming.tick(led, &self.presence);
+        let led = led.filter(|group| self.goes_home(*group)).collect::<Vec<_>>();
+        let offered = self.homecoming.tick(led.into_iter(), &self.presence);
         if self.handing_over.is_leaving() {
             self.hand_over();
         } else {
@@ -372,7 +420,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     /// Brings an input to the groups that they may refuse: it is not the moment for it, and it comes again.
-    fn tell_raft(&mut self, input: RaftInput) {
+    pub(crate) fn tell_raft(&mut self, input: RaftInput) {
         let _ = self.raft.step(input);
     }
 
@@ -396,6 +444,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 let groups = self.image_groups(&image);
                 return Some(Output::Image { image, groups, applied, last });
             }
+            Effect::ControlApplied(ControlEffect::NodeAdmitted(node)) if self.begin_admitted_groups().is_err() => {
+                let reason = "the log has entries of it, but no state".into();
+                return Some(Output::Failed { group: ClusterNodes::group_of(node), reason });
+            }
+            Effect::ControlApplied(applied) => {
+                if let ControlEffect::GroupJoined(join) = &applied {
+                    self.cursors.join(join.group, join.first);
+                }
+                return Some(Output::Effect(Effect::ControlApplied(applied)));
+            }
             effect => return Some(Output::Effect(effect)),
         }
         None
@@ -403,7 +461,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
 
     /// Returns how far an image has read the groups, with what a member that starts from it needs to know of each.
     fn image_groups(&mut self, image: &CapturedImage) -> GroupCursors {
-        let included = self.cursors.take(image.fold(), image.control());
+        let nodes = self.replica.replicated().members();
+        // One of a node that was removed before it joined never counts.
+        let never_joins =
+            |group: GroupId| nodes.node(group.node).is_some_and(|n| n.joined.is_none()) && nodes.leaves(group.node);
+        let included = self.cursors.take(image.fold(), image.control(), never_joins);
         let members = |group| self.raft.members(group).map(Members::encode).unwrap_or_default();
         let cursor =
             |(group, Included { id, stamp })| (group, GroupCursor { included: id, stamp, members: members(group) });
@@ -565,6 +627,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             self.events.push_back(Event::LeaderLost(group));
         }
     }
+}
+
+/// Returns the groups that a fresh read asks: those whose entries make up the epochs, and the one that says which these are.
+fn asked_groups<W: Waiters, P: PolicyRunner, E: ShardExecutor>(
+    replica: &Replica<W, P, E>,
+) -> impl Iterator<Item = GroupId> + '_ {
+    [GroupId::CONTROL].into_iter().chain(replica.epochs().groups().map(|(group, _)| group))
 }
 
 /// Returns where a group continues after a state image.

@@ -92,6 +92,9 @@ pub enum Output<W: Waiters> {
         /// In words, with what to do.
         reason: String,
     },
+    /// This node was removed from the cluster: no group has it any more, or needs its vote. It is to be stopped, and never to
+    /// be started again.
+    Removed,
     /// An entry of the log, or what a majority agreed on, cannot be read: the member must not go on.
     Failed {
         /// The group.

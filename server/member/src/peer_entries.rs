@@ -4,7 +4,7 @@
 //! What a peer has handed out is committed there, so it is final, and the replica may fold it before the own log has
 //! it. The group's log is Raft's, which gets the same entries from the leader, later: what goes into an epoch is written
 //! beside it, for those who read the epoch. So a restart may lag again, but never takes back what was told: a majority
-//! has it. A node accepts nothing for a group that it leads.
+//! has it. A node accepts nothing for a group that it leads, and nothing past a change of members: that waits for the leader.
 
 use bytes::Bytes;
 use tribunal_codec::EntryId;
@@ -75,7 +75,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let before = self.positions.reached(group);
         for (id, content) in entries {
             let Ok(kind) = EntryKind::of(&content) else { return };
-            if self.positions.follows(group, id) && !self.peer_entry(group, id, &content, &kind) {
+            // Past a change of members, an image would include what the own Raft group has not made of it.
+            let may_follow = kind != EntryKind::MembersChange;
+            if self.positions.follows(group, id) && !(may_follow && self.peer_entry(group, id, &content, &kind)) {
                 return;
             }
         }

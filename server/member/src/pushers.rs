@@ -112,13 +112,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
         let own = self.replica().last_complete();
         let others = self.other_voters();
+        let leaves = |node: NodeId| self.replica().replicated().members().leaves(node);
         let is_present = |node: &NodeId| self.presence.is_here(*node) && !self.pushers.is_stuck(*node, own);
-        let present = others.iter().copied().filter(is_present).chain([self.node]).collect();
+        let present = others.iter().copied().filter(is_present).chain([self.node]);
+        let present = present.filter(|node| !leaves(*node)).collect();
         let is_gone = |node: NodeId| {
-            node != self.node
-                && (!others.contains(&node)
-                    || self.presence.is_gone(node, TAKE_OVER_TICKS)
-                    || self.pushers.is_stuck(node, own))
+            leaves(node)
+                || node != self.node
+                    && (!others.contains(&node)
+                        || self.presence.is_gone(node, TAKE_OVER_TICKS)
+                        || self.pushers.is_stuck(node, own))
         };
         for (store, replaces, node) in assignments(self.replica().replicated().stores().stores(), &present, is_gone) {
             if self.pushers.proposes(store, replaces) {

@@ -34,7 +34,7 @@ impl Restored {
         let Some(image) = image else {
             return Ok(Restored {
                 resolver: Resolver::new(config),
-                replicated: ReplicatedState::default(),
+                replicated: ReplicatedState::founded(first_groups),
                 epochs: Epochs::new(first_groups, Epoch(1), 0),
                 groups: GroupCursors::new(),
             });
@@ -42,6 +42,9 @@ impl Restored {
         let unusable =
             |what: &dyn std::fmt::Display| format!("the state image of epoch {} cannot be used: {what}", image.epoch);
         let replicated = control_in(&image).map_err(|malformed| unusable(&malformed))?;
+        if !first_groups.is_empty() && replicated.members().nodes().next().is_none() {
+            return Err(unusable(&"an earlier version wrote it, which knew no members; begin with another directory"));
+        }
         let groups = groups_in(&image).map_err(|malformed| unusable(&malformed))?;
         let position = position_in(&image).ok_or_else(|| unusable(&"it does not tell where the logs continue"))?;
         let unread = |group: &&GroupId| !groups.contains_key(group);
@@ -55,7 +58,11 @@ impl Restored {
         if let Some(bounds) = replicated.bounds() {
             resolver.set_bounds(bounds);
         }
-        let epochs = Epochs::resume(&position, replicated.index());
+        let mut epochs = Epochs::resume(&position, replicated.index());
+        // The last image of a node that stops may have applied control entries after its epoch, and epochs without items.
+        for join in replicated.members().groups() {
+            let _ = epochs.join(join.group, join.first);
+        }
         Ok(Restored { resolver, replicated, epochs, groups })
     }
 }

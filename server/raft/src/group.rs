@@ -155,6 +155,17 @@ impl<L: GroupLog> Group<L> {
         others.map(move |(id, progress)| (NodeId(*id as u16), last.saturating_sub(progress.matched)))
     }
 
+    /// Returns whether a member has acknowledged all entries but so many lately, as far as this node knows, which leads.
+    pub(crate) fn is_caught_up(&self, node: NodeId, entries: u64) -> bool {
+        let raft = &self.node.raft;
+        let last = raft.raft_log.last_index();
+        raft.state == StateRole::Leader
+            && raft.prs().get(u64::from(node.0)).is_some_and(|progress| {
+                let acknowledges = progress.state == ProgressState::Replicate && progress.recent_active;
+                acknowledges && progress.matched > 0 && last - progress.matched.min(last) <= entries
+            })
+    }
+
     /// Whether entries or a state image were returned that are not durable yet.
     pub(crate) fn has_log_pending(&self) -> bool {
         let log = &self.node.raft.raft_log;

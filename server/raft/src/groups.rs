@@ -77,6 +77,13 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).into_iter().flat_map(Group::lags)
     }
 
+    /// Returns whether a member of a group that this node leads has acknowledged all entries but so many lately: as a voter
+    /// it would delay nothing for long.
+    #[must_use]
+    pub fn is_caught_up(&self, group: GroupId, node: NodeId, entries: u64) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.is_caught_up(node, entries))
+    }
+
     /// Returns the index of the last entry of a group that was handed out.
     #[must_use]
     pub fn handed_out(&self, group: GroupId) -> u64 {

@@ -4,7 +4,7 @@
 
 use raft::{Config, ReadOnlyOption};
 use tribunal_types::NodeId;
-use tribunal_types::limits::BODY_BYTES_MAX;
+use tribunal_types::limits::{BODY_BYTES_MAX, NODES_MAX};
 
 /// Bytes of a proposal: a batch of at most 1 MiB, or a single transaction.
 pub const PAYLOAD_BYTES_MAX: usize = BODY_BYTES_MAX + MESSAGE_ENTRY_BYTES_MAX;
@@ -23,7 +23,7 @@ pub const RECENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Reads of one group that may wait for their index.
 pub const READS_PENDING_MAX: usize = 1024;
 /// Members of one group, learners included.
-pub const MEMBERS_MAX: usize = 64;
+pub const MEMBERS_MAX: usize = NODES_MAX;
 /// Highest number of a node: 10 bits, as in a CSN.
 pub const NODE_MAX: u16 = 1023;
 /// Highest term, index and commit index that a peer may send. Nothing real comes near it, and nothing overflows below

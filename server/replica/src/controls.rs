@@ -79,7 +79,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::StoreKnown(_) | ControlEffect::PushForked(_) | ControlEffect::RecordSkipped(..) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
-            ControlEffect::NodeAdmitted(_) | ControlEffect::EntryLost => {}
+            // Its group closes at the next tick, wherever that is led.
+            ControlEffect::NodeLeaves(_) => {}
+            ControlEffect::NodeAdmitted(_) | ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }

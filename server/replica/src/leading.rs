@@ -48,6 +48,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.leading.own && self.is_member()
     }
 
+    /// Returns whether a group is to close: its node is being removed.
+    pub(crate) fn leaves(&self, group: GroupId) -> bool {
+        self.replicated.members().leaves(group.node)
+    }
+
     /// Takes note of a leader's first entry: everything that earlier leaders of the group got agreed on is before it.
     pub(crate) fn term_begun(&mut self, group: GroupId, leads: bool) {
         if group == self.group {
@@ -82,20 +87,22 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Proposes empty entries for the groups of other nodes that this node leads and that others wait for.
+    /// Proposes empty entries for the groups of other nodes that this node leads and that others wait for, and closes those
+    /// whose nodes are being removed.
     pub(crate) fn seal_for_others(&mut self) {
         let wanted = self.demand.upto().max(self.wanted());
+        let members = self.replicated.members();
         for (&group, proposed) in &mut self.leading.others {
             if !self.epochs.is_open(group) || proposed.is_some() {
                 continue;
             }
-            let first = self.epochs.next_of(group);
-            if first > wanted {
+            let (first, closes) = (self.epochs.next_of(group), members.leaves(group.node));
+            if first > wanted && !closes {
                 continue;
             }
-            let last = if first > self.demand.upto() { first } else { self.demand.ahead() };
+            let last = if closes || first > self.demand.upto() { first } else { self.demand.ahead() };
             *proposed = Some(last);
-            let batch = Batch { group, first, last, control: self.control, ..Batch::default() };
+            let batch = Batch { group, first, last, control: self.control, closes, ..Batch::default() };
             self.effects.push_back(Effect::Append(Arc::new(batch)));
         }
     }

@@ -225,7 +225,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
         let taken = match self.stopping {
-            Stopping::No if self.may_propose() => Some(event),
+            Stopping::No if self.may_propose() && !self.leaves(self.group) => Some(event),
             Stopping::No => self.refuse(event, Answer::NotTaken, Imported::NotTaken),
             Stopping::Finishing | Stopping::Done => self.refuse(event, Answer::Stopping, Imported::Stopping),
         };
@@ -244,7 +244,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Returns whether the own group is a member: it has joined and has not closed.
-    pub(crate) fn is_member(&self) -> bool {
+    #[must_use]
+    pub fn is_member(&self) -> bool {
         self.epochs.is_open(self.group)
     }
 
@@ -352,6 +353,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Known::OutsideWindow if id.unix_ms() > self.resolver.epoch_time_ms() => KnownNow::Unknown,
             Known::OutsideWindow => KnownNow::Expired,
         }
+    }
+
+    /// Returns the first epoch to name when the own group joins: one that nobody waits for at this moment.
+    #[must_use]
+    pub fn joining_epoch(&self) -> Epoch {
+        self.demand.ahead().max(self.epochs.last_complete()).next()
     }
 
     /// Returns the last complete epoch.

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use tribunal_core::executor::ShardExecutor;
-use tribunal_types::Epoch;
+use tribunal_types::{Batch, Epoch};
 
 use crate::demand::AHEAD;
 use crate::effect::Effect;
@@ -23,12 +23,12 @@ const RENEWED_EVERY: Duration = Duration::from_secs(5);
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn seal_if_due(&mut self) {
         // Before it joins and after it has closed, a group proposes nothing.
-        if self.writing >= self.settings.in_flight_max || !self.may_propose() {
+        if self.writing >= self.settings.in_flight_max || !self.may_propose() || self.closes() {
             return;
         }
         let demanded = self.demand.upto() >= self.next_own();
         let due = match (self.settings.epoch_length, self.opened_at) {
-            _ if demanded => true,
+            _ if demanded || self.leaves(self.group) => true,
             // A change of configuration is applied at the end of the next epoch, so an idle node seals one for it.
             (_, None) => self.sealed_control < self.control,
             (None, Some(_)) => true,
@@ -56,6 +56,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         under_way.fold(self.epochs.next_of(self.group), |next, proposed| {
             if proposed.batch.first == next { proposed.batch.last.next() } else { next }
         })
+    }
+
+    /// Returns whether the entry that closes the own group is on its way: what would follow it is void.
+    fn closes(&self) -> bool {
+        self.proposals.iter().any(|proposed| proposed.batch.closes)
     }
 
     /// Seals what another node's batch waits for, as soon as that is known: it is agreed on at the same time.
@@ -99,6 +104,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     fn last_without_items(&self, first: Epoch) -> Epoch {
         let idle = self.now.monotonic.saturating_sub(self.items_at) >= AHEAD;
         match self.demand.upto() {
+            // Nobody waits for it afterwards.
+            _ if self.leaves(self.group) => first,
             // For a change of configuration.
             upto if upto < first => first,
             _ if idle => self.demand.ahead(),
@@ -124,9 +131,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Seals these epochs; everything that waits belongs to the last one.
+    /// Seals these epochs; everything that waits belongs to the last one. If the node is being removed, that closes its
+    /// group.
     fn seal_epochs(&mut self, first: Epoch, last: Epoch) {
-        let batch = Arc::new(self.batcher.seal(first, last, self.control, self.now.unix_ms()));
+        let batch = self.batcher.seal(first, last, self.control, self.now.unix_ms());
+        let batch = Arc::new(Batch { closes: self.leaves(self.group), ..batch });
         let sealed_at = self.now.monotonic;
         self.idle.sealed(sealed_at);
         let items = core::mem::take(&mut self.open);

@@ -32,6 +32,8 @@ struct Stall<T> {
 pub(crate) struct Stalls {
     epochs: Option<Stall<Epoch>>,
     control: Option<Stall<(ControlIndex, u64)>>,
+    /// A group that is to close.
+    closing: Option<Stall<GroupId>>,
     /// Groups that this node has tried to take over since they stall.
     tried: BTreeSet<GroupId>,
 }
@@ -64,10 +66,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let at = (self.control, self.controls.agreed());
         let epochs = stalled(&mut self.stalls.epochs, complete < wanted, complete, now);
         let control = stalled(&mut self.stalls.control, misses_control, at, now);
-        if epochs.is_none() && control.is_none() {
+        let is_to_close = |&(group, _): &(GroupId, Epoch)| self.leaves(group) && self.epochs.is_open(group);
+        let to_close = self.epochs.groups().find(is_to_close).map(|(group, _)| group);
+        let closing = stalled(&mut self.stalls.closing, to_close.is_some(), to_close.unwrap_or_default(), now);
+        if epochs.is_none() && control.is_none() && closing.is_none() {
             self.stalls.tried.clear();
         }
-        if !self.leading.own {
+        if !self.may_propose() {
             return;
         }
         let mut stuck = Vec::new();
@@ -79,8 +84,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if let Some(stalled) = control.and_then(|stalled| stalled.checked_sub(after)) {
             stuck.extend((stalled >= TURN * self.turn(GroupId::CONTROL)).then_some(GroupId::CONTROL));
         }
+        if let (Some(group), Some(stalled)) = (to_close, closing.and_then(|stalled| stalled.checked_sub(after))) {
+            let is_others = group != self.group && !self.leading.leads(self.group, group);
+            stuck.extend((is_others && stalled >= TURN * self.turn(group)).then_some(group));
+        }
         let all_tried = after + TURN * self.epochs.members() as u32;
-        if epochs.max(control) >= Some(after + all_tried) {
+        if epochs.max(control).max(closing) >= Some(after + all_tried) {
             // Nobody had success: it begins again.
             self.stalls = Stalls::default();
         }

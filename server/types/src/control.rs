@@ -251,11 +251,23 @@ pub enum ControlChange {
     },
     /// Gives a number to the node of this name, which is to become a member.
     AdmitNode {
-        /// Its name, unique among all nodes that were ever admitted.
+        /// Its name, unique among the nodes that were not removed.
         name: String,
+        /// Where the others reach it, opaque.
+        address: String,
     },
     /// A group becomes a member. It has a leader already.
     JoinGroup(GroupJoin),
+    /// Removes a node for good: its group closes, then it leaves all groups.
+    RemoveNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// The removal of a node is complete: no group has it.
+    ForgetNode {
+        /// The node.
+        node: NodeId,
+    },
     /// Keeps the place of an entry that a salvage could not read. What that one changed is not known.
     Lost,
 }

@@ -29,14 +29,41 @@ pub struct ControlImage {
     pub revoked: Vec<RevokedKey>,
     /// Slots, ascending.
     pub slots: Vec<SlotImage>,
-    /// Nodes that were ever admitted, ascending id.
-    pub nodes: Vec<(NodeId, String)>,
-    /// Groups that joined, ascending node.
-    pub groups: Vec<GroupJoin>,
+    /// Nodes that were ever members or admitted, ascending id.
+    pub nodes: Vec<ClusterNode>,
     /// The last proposal of each run that proposed lately, ascending run.
     pub proposers: Vec<LastProposal>,
     /// Components that were uploaded to a cluster, ascending digest.
     pub components: Vec<AnnouncedComponent>,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its number.
+    pub id: NodeId,
+    /// Its name; empty for one with which the cluster began.
+    pub name: String,
+    /// Where the others reach it, opaque; empty for one with which the cluster began.
+    pub address: String,
+    /// The first voters of its group; empty for one with which the cluster began.
+    pub first_voters: Vec<NodeId>,
+    /// Its group, once that has joined.
+    pub joined: Option<GroupJoin>,
+    /// Whether it is being removed.
+    pub stage: NodeStage,
+}
+
+/// How far the removal of a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeStage {
+    /// It stays.
+    #[default]
+    Present,
+    /// It is being removed: its group may not have closed, and groups may still have it.
+    Leaving,
+    /// No group has it any more.
+    Left,
 }
 
 /// The last proposal of a run that was applied.

@@ -31,7 +31,8 @@ pub use control::{
     PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
-    ControlImage, DeclaredStore, HeldKey, LastProposal, PastEntry, Pusher, RevokedKey, SlotEntry, SlotImage,
+    ClusterNode, ControlImage, DeclaredStore, HeldKey, LastProposal, NodeStage, PastEntry, Pusher, RevokedKey,
+    SlotEntry, SlotImage,
 };
 pub use ids::{
     BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,

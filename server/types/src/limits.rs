@@ -38,7 +38,11 @@ pub const TXNS_PER_BATCH_MAX: usize = 65_536;
 pub const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of transactions that may wait for an epoch before new ones are turned away (503).
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// Length of a store's, consumer's or plugin's name.
+/// Nodes of a cluster, those included that join or are being removed.
+pub const NODES_MAX: usize = 64;
+/// Length of a node's address: a host name, a colon and a port.
+pub const ADDRESS_BYTES_MAX: usize = 261;
+/// Length of a store's, consumer's, plugin's or node's name.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Size of a plugin's component, bytes.
 pub const PLUGIN_BYTES_MAX: usize = 32 * 1024 * 1024;

@@ -3,7 +3,7 @@
 use tribunal_core::planted::{Bug, planted};
 use tribunal_member::Input;
 use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
-use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, NodeId, VerdictAt};
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, VerdictAt};
 
 use crate::scenario::{Action, Keying};
 use crate::sim::clients::{Attempt, Known, Operation, another};
@@ -16,7 +16,10 @@ const TIMEOUT_US: u64 = 1_500_000;
 impl World {
     /// A client begins its next transaction, or asks again for the one that it has.
     pub(super) fn client_acts(&mut self, client: usize, asked: u16) -> Result<(), String> {
-        let node = another(NodeId(asked), self.machines.len() as u16, &mut self.random);
+        // Operators take nodes that have left off the list.
+        let listed =
+            self.machines.iter().filter(|machine| !machine.left).map(|machine| machine.node).collect::<Vec<_>>();
+        let node = another(asked, &listed, &mut self.random);
         let open = self.clients[client].operation.filter(|at| self.operations[*at].is_open());
         if open.is_none() && !self.draining() {
             let none = std::collections::BTreeMap::new();
@@ -138,6 +141,9 @@ impl World {
         let read = self.attempts;
         let acknowledged = self.witness.acknowledged();
         self.reads.insert(read, Attempt { client: 0, node, since_us: self.time_us, acknowledged });
+        if self.has_closed(node) {
+            self.nodes.late_reads.insert(read);
+        }
         self.step(node, Input::Fresh(read))
     }
 
@@ -145,6 +151,7 @@ impl World {
         let asked = self.reads.remove(&read).ok_or_else(|| format!("node {node} answers read {read} again"))?;
         let Some(epoch) = epoch else { return Ok(()) };
         self.report.fresh_reads += 1;
+        self.invariant_a_removed_node_answers_no_fresh_reads(node, read)?;
         self.invariant_no_answer_from_a_minority(node, asked.since_us)?;
         self.witness.invariant_fresh_reads_see_what_was_acknowledged(epoch, asked.acknowledged)
     }

@@ -32,8 +32,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Draws a change that `node` is asked for in this start of its process.
     pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
-        self.asked += 1;
-        self.waiting.insert(self.asked, (node, start));
+        self.ask(node, start);
         let name = random.between(1, NAMES);
         let change = match random.between(0, 4) {
             0 => ControlChange::RevokeKey { id: format!("k{}", random.between(1, self.asked)) },
@@ -50,6 +49,13 @@ impl Changes {
             }),
         };
         (self.asked, change)
+    }
+
+    /// Notes another change that `node` is asked for in this start of its process.
+    pub(super) fn ask(&mut self, node: u16, start: u64) -> u64 {
+        self.asked += 1;
+        self.waiting.insert(self.asked, (node, start));
+        self.asked
     }
 
     /// A change is answered once.
@@ -78,14 +84,18 @@ impl Changes {
     ///
     /// # Errors
     /// If a reply or the state of a member is another one than that of the control log without its repeats.
-    pub(super) fn invariant_changes_are_applied_once(&self, state: &ReplicatedState) -> Result<u64, String> {
-        let (expected, applied, repeats) = self.fold()?;
+    pub(super) fn invariant_changes_are_applied_once(
+        &self,
+        founders: &[GroupId],
+        state: &ReplicatedState,
+    ) -> Result<u64, String> {
+        let (expected, applied, repeats) = self.fold(ReplicatedState::founded(founders))?;
         for ControlReply { index, applied: told } in &self.replies {
             if applied.get(index) != Some(told) {
                 return Err(format!("change {} was answered with {told:?}, not {:?}", index.0, applied.get(index)));
             }
         }
-        let image = ControlImage { proposers: Vec::new(), ..state.image() };
+        let image = without_first_epochs(ControlImage { proposers: Vec::new(), ..state.image() });
         if image != expected {
             return Err(format!("the control log adds up to {expected:?}, and a member has {image:?}"));
         }
@@ -108,8 +118,8 @@ impl Changes {
     }
 
     /// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.
-    fn fold(&self) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
-        let (mut state, mut index, mut repeats) = (ReplicatedState::default(), 0, 0);
+    fn fold(&self, mut state: ReplicatedState) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
+        let (mut index, mut repeats) = (0, 0);
         let (mut seen, mut applied): (BTreeSet<ProposalId>, _) = (BTreeSet::new(), BTreeMap::new());
         for content in &self.control_log {
             let Some(payload) = proposed_in(content) else { continue };
@@ -122,6 +132,13 @@ impl Changes {
                 repeats += 1;
             }
         }
-        Ok((ControlImage { index: ControlIndex(index), ..state.image() }, applied, repeats))
+        let image = ControlImage { index: ControlIndex(index), ..state.image() };
+        Ok((without_first_epochs(image), applied, repeats))
     }
+}
+
+/// When an entry was applied is not in the control log, and a group joins no earlier.
+fn without_first_epochs(mut image: ControlImage) -> ControlImage {
+    image.nodes.iter_mut().flat_map(|node| &mut node.joined).for_each(|join| join.first = Epoch(0));
+    image
 }

@@ -1,6 +1,6 @@
 //! Clients: each has one transaction at a time, and asks again, under the same id and wherever it can, until it has its verdict.
 
-use tribunal_types::{Epoch, NodeId, TxnId, Verdict};
+use tribunal_types::{Epoch, TxnId, Verdict};
 
 use crate::generate::START_MS;
 use crate::scenario::{Action, Row, TxnSpec, Value};
@@ -114,9 +114,9 @@ impl Operation {
     }
 }
 
-/// Returns another machine than the one that was asked.
+/// Returns another one of these machines than the one that was asked, if there is one.
 #[must_use]
-pub fn another(asked: NodeId, machines: u16, random: &mut Random) -> u16 {
-    let next = random.between(1, u64::from(machines) - 1) as u16;
-    (asked.0 - 1 + next) % machines + 1
+pub fn another(asked: u16, machines: &[u16], random: &mut Random) -> u16 {
+    let others = machines.iter().copied().filter(|node| *node != asked).collect::<Vec<_>>();
+    if others.is_empty() { machines.first().copied().unwrap_or(asked) } else { random.one_of(&others) }
 }

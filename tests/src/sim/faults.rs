@@ -33,11 +33,15 @@ pub enum Fault {
     WrongPace,
     /// A process is stopped as planned: it hands its leaderships over, and ends.
     PlannedStop,
+    /// A node is added to the cluster.
+    AddNode,
+    /// A node is removed from the cluster.
+    RemoveNode,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 16] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -52,6 +56,8 @@ impl Fault {
         Fault::ClockJump,
         Fault::WrongPace,
         Fault::PlannedStop,
+        Fault::AddNode,
+        Fault::RemoveNode,
     ];
 
     /// Returns whether it ends by a repair of the network.

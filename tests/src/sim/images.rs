@@ -12,7 +12,6 @@ use tribunal_member::{Input, groups_in, image_of};
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Epoch, GroupId, StateImage};
 
-use crate::cluster::group;
 use crate::sim::machine::LOG_DIR;
 use crate::sim::world::{Happening, World};
 
@@ -80,10 +79,11 @@ impl World {
     /// Stops a process that lacks entries of a group up to `at_least`, and adds the image of another one to its log. It starts
     /// again later; if no image has what is needed, it comes to the same.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
-        if !self.forgets {
+        // One that is new may need what a member that started from an image never had.
+        if !self.forgets && node <= self.nodes.founders {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
-        let image = (1..=self.report.machines).find_map(|other| self.newest_image(other, group, at_least));
+        let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, group, at_least));
         let machine = self.machine(node);
         machine.kill();
         let files = machine.disk.as_files();
@@ -114,19 +114,26 @@ impl World {
 
     /// Notes what is durable on a machine, and the control log before some of it is compacted.
     pub(super) fn note_durable(&mut self, node: u16) -> Result<(), String> {
-        let groups = [GroupId::CONTROL].into_iter().chain((1..=self.report.machines).map(group));
         let machine = self.machine(node);
         let Some(process) = &machine.process else { return Ok(()) };
-        for group in groups {
+        for group in process.reader.groups() {
             machine.durable.insert(group, process.reader.group_state(group).commit);
         }
         let reader = process.reader.clone();
         self.changes.note_control_log(&reader)
     }
 
-    /// Returns the last entry of a group that all machines know durably to be agreed on.
+    /// Returns the last entry of a group that all machines know durably to be agreed on. A node that is still to be added
+    /// knows nothing.
     fn committed_everywhere(&self, group: GroupId) -> u64 {
-        let known = self.machines.iter().map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
+        if self.report.members.admitted < self.nodes.planned as u64 {
+            return 0;
+        }
+        let known = self
+            .machines
+            .iter()
+            .filter(|machine| !machine.left)
+            .map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
         known.min().unwrap_or_default()
     }
 }

@@ -3,12 +3,13 @@
 //! The process uses the real log on a simulated disk. A sync is begun when the member asks for one and takes a while;
 //! what is written meanwhile waits for the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use tribunal_codec::{EntryId, GroupCursors};
 use tribunal_core::batcher::Batcher;
+use tribunal_core::control::members::Members as ClusterNodes;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
@@ -94,6 +95,14 @@ pub struct Machine {
     pub lost_power: bool,
     /// Of each group, the last entry that it knows durably to be agreed on.
     pub durable: BTreeMap<GroupId, u64>,
+    /// It never runs again.
+    pub broken: bool,
+    /// It has said that it was removed.
+    pub removed: bool,
+    /// No group has it any more.
+    pub left: bool,
+    /// When its process was last started, microseconds.
+    pub started_us: u64,
     /// The epoch length that it was configured with: machines need not agree on it.
     epoch_length: Option<Duration>,
     /// After how many bytes it takes an image.
@@ -115,6 +124,10 @@ impl Machine {
             stuck_until: 0,
             lost_power: false,
             durable: BTreeMap::new(),
+            broken: false,
+            removed: false,
+            left: false,
+            started_us: 0,
             epoch_length,
             image_every_bytes,
         }
@@ -131,28 +144,31 @@ impl Machine {
     ///
     /// # Errors
     /// If the log cannot be opened, or what it contains does not fit together.
-    pub fn start(&mut self, machines: u16, seed: u64, time_us: u64) -> Result<(), String> {
+    pub fn start(&mut self, founders: u16, seed: u64, time_us: u64) -> Result<(), String> {
         self.starts += 1;
+        self.started_us = time_us;
         let options =
             LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
         let mut opened =
             open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
         let now = self.now(time_us);
-        let own = group(self.node);
-        let members: Vec<GroupId> = (1..=machines).map(group).collect();
+        let own = if self.node <= founders { group(self.node) } else { ClusterNodes::group_of(NodeId(self.node)) };
+        let members: Vec<GroupId> = (1..=founders).map(group).collect();
         let restored = Restored::read(opened.recovered.image, &members, ResolverConfig::default())?;
         opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
         let heads: Vec<_> = restored.resolver.heads().collect();
         opened.writer.continue_after(restored.resolver.last(), &heads).map_err(|error| error.to_string())?;
         let image = restored.groups.clone();
+        let mut known: BTreeSet<_> = [GroupId::CONTROL].into_iter().chain(members).collect();
+        known.extend(opened.reader.groups().into_iter().chain(image.keys().copied()));
         let stored = |group: GroupId| (group, opened.reader.group_state(group));
         let start = MemberStart {
             node: NodeId(self.node),
             group: own,
             control: restored.replicated.index(),
             replica: Replica::new(self.replica(own, restored), now),
-            groups: [GroupId::CONTROL].into_iter().chain(members).map(stored).collect(),
-            first_members: Members::first((1..=machines).map(NodeId)),
+            groups: known.into_iter().map(stored).collect(),
+            first_members: Members::first((1..=founders).map(NodeId)),
             image: image.clone(),
             keyer: RowKeyer::new(ROW_SECRET),
             log: SimLog(opened.reader.clone()),

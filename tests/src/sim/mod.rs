@@ -12,6 +12,7 @@ pub mod clients;
 pub mod faults;
 mod images;
 pub mod machine;
+mod members;
 pub mod network;
 mod process;
 pub mod random;
@@ -20,4 +21,4 @@ pub mod witness;
 mod world;
 
 pub use trace::Trace;
-pub use world::{Planted, Report, Run, play};
+pub use world::{MembersReport, Planted, Report, Run, play};

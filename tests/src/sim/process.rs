@@ -27,6 +27,7 @@ impl World {
         if let Err(refused) = process.member.step(input, now) {
             self.trace.note(self.time_us, format_args!("node {node} refuses: {refused}"));
         }
+        self.note_begun(node);
         while let Some(output) = self.machine(node).process.as_mut().and_then(|process| process.member.poll()) {
             if let Err(error) = self.carry_out(node, output)? {
                 self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
@@ -82,6 +83,7 @@ impl World {
                     self.later(delay_us, frame);
                 }
             }
+            Output::Removed => return self.says_removed(node).map(Ok),
             Output::Fresh { read, epoch } => return self.fresh_read(node, read, epoch).map(Ok),
             Output::NeedsImage { group, at_least, .. } => self.copy_image(node, group, at_least)?,
             Output::Diverged { reason } => return Err(format!("node {node} stops: {reason}")),
@@ -127,6 +129,22 @@ impl World {
                 let member = self.member(node).ok_or("it runs")?;
                 let name = member.replica().replicated().stores().store(store).map(|store| store.spec.name.clone());
                 self.witness.invariant_a_number_is_given_once(store, &name.unwrap_or_default())
+            }
+            Effect::ControlApplied(ControlEffect::NodeAdmitted(admitted)) => {
+                self.admitted(admitted);
+                Ok(())
+            }
+            Effect::ControlApplied(ControlEffect::NodeLeaves(leaving)) => {
+                self.is_leaving(leaving);
+                Ok(())
+            }
+            Effect::ControlApplied(ControlEffect::NodeLeft(left)) => {
+                self.has_left(left);
+                Ok(())
+            }
+            Effect::ControlApplied(ControlEffect::GroupJoined(join)) => {
+                self.note_begun(node);
+                self.invariant_a_group_that_joins_has_a_leader(join)
             }
             Effect::ControlApplied(ControlEffect::PushAssigned(_)) => {
                 self.report.assigned += 1;

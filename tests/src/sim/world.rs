@@ -15,6 +15,7 @@ use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
 use crate::sim::machine::{Machine, SimMember, TICK_US};
+use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
 use crate::sim::random::Random;
 use crate::sim::trace::Trace;
@@ -39,9 +40,9 @@ const DECIDED_MIN: u64 = 250;
 /// When clients stop in any case, microseconds.
 const CLIENTS_STOP_US: u64 = 20_000_000;
 /// How long a process that is about to stop has to hand its leaderships over, microseconds.
-const HANDING_OVER_US: u64 = 600_000;
+pub(super) const HANDING_OVER_US: u64 = 600_000;
 /// How long a process that stops may wait for what is under way, microseconds.
-const STOPPING_US: u64 = 300_000;
+pub(super) const STOPPING_US: u64 = 300_000;
 /// Time between two faults if there is one kind only, microseconds: enough for groups to go home.
 const APART_US: u64 = 3_000_000;
 /// Slices of a state image that are copied at a tick: some ticks for all of it.
@@ -120,8 +121,27 @@ pub struct Report {
     pub faults: BTreeMap<Fault, u64>,
     /// Longest time from an attempt to its verdict, microseconds.
     pub latency_us_max: u64,
+    /// What became of nodes that were added or removed.
+    pub members: MembersReport,
     /// Digest of everything that happened.
     pub digest: u64,
+}
+
+/// How many nodes were added and removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MembersReport {
+    /// Nodes that were admitted.
+    pub admitted: u64,
+    /// Groups that joined.
+    pub joined: u64,
+    /// Nodes that were removed.
+    pub removed: u64,
+    /// Those of them that were broken when their removal began.
+    pub broken: u64,
+    /// Times that a node has said that it was removed.
+    pub told: u64,
+    /// Fresh reads that began at a node after its group had closed.
+    pub late_reads: u64,
 }
 
 /// What is to happen.
@@ -177,6 +197,7 @@ pub(super) struct World {
     /// When an entry was last written.
     pub(super) appended_us: u64,
     pub(super) changes: Changes,
+    pub(super) nodes: Nodes,
 }
 
 /// Plays a run.
@@ -225,6 +246,7 @@ impl World {
             forgets: run.seed.is_multiple_of(3),
             appended_us: 0,
             changes: Changes::default(),
+            nodes: Nodes::founded(machines),
             random,
         };
         for node in 1..=machines {
@@ -253,6 +275,7 @@ impl World {
                 }
                 free_us = planned.at_us + planned.lasts_us + APART_US;
             }
+            world.nodes.planned += usize::from(planned.fault == Fault::AddNode);
             world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
         }
         world.later(900_000, Happening::Change);
@@ -337,17 +360,17 @@ impl World {
     }
 
     fn start(&mut self, node: u16) -> Result<(), String> {
-        let (machines, seed, time_us) = (self.machines.len() as u16, self.seed, self.time_us);
+        let (founders, seed, time_us) = (self.nodes.founders, self.seed, self.time_us);
         let survival = self.random.one_of(&[Survival::None, Survival::All, Survival::Some, Survival::Some]);
         let machine = self.machine(node);
-        if machine.process.is_some() {
+        if machine.process.is_some() || machine.broken {
             return Ok(());
         }
         if std::mem::take(&mut machine.lost_power) {
             machine.disk.power_on(survival);
         }
         (machine.paused_until, machine.stuck_until) = (0, 0);
-        if let Err(error) = machine.start(machines, seed, time_us) {
+        if let Err(error) = machine.start(founders, seed, time_us) {
             // An operator would look at the disk and start it again; a log that is damaged never starts.
             self.trace.note(time_us, format_args!("node {node} does not start: {error}"));
             self.machine(node).cut_power();
@@ -437,6 +460,7 @@ impl World {
             Fault::BadLinks => self.network.quality = Quality { lost: 150, twice: 150, jitter_us: 40_000 },
             Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
             Fault::WrongPace => self.machine(node).pace = pace,
+            Fault::AddNode | Fault::RemoveNode => return self.ask_for_members(fault, node),
             Fault::PlannedStop if self.machine(node).paused_until > self.time_us => {}
             Fault::PlannedStop => {
                 let start = self.machine(node).starts;
@@ -457,7 +481,8 @@ impl World {
             return Ok(());
         }
         self.report.stops.1 += u64::from(now);
-        if self.only.is_some() && self.member(node).is_some_and(|member| !member.leads_nothing()) {
+        let is_removed = self.machine(node).removed;
+        if self.only.is_some() && !is_removed && self.member(node).is_some_and(|member| !member.leads_nothing()) {
             return Err(format!("node {node} is about to stop, and still leads a group"));
         }
         self.step(node, Input::Replica(if now { Event::StopNow } else { Event::Stop }))?;
@@ -478,7 +503,9 @@ impl World {
         self.report.stops.0 += 1;
         self.trace.note(self.time_us, format_args!("node {node} has stopped"));
         let wait_us = self.random.between(100_000, 1_500_000);
-        self.later(wait_us, Happening::Start { node });
+        if self.starts_again(node) {
+            self.later(wait_us, Happening::Start { node });
+        }
         match self.waiters.iter().find(|(_, asked)| **asked == process) {
             Some((attempt, _)) => Err(format!("node {node} stops and never answers attempt {attempt}")),
             None => Ok(()),
@@ -507,9 +534,19 @@ impl World {
 
     /// Returns the highest terms of all groups, added up.
     fn terms(&self) -> u64 {
-        let groups = [GroupId::CONTROL].into_iter().chain((1..=self.machines.len() as u16).map(group));
+        let groups = [GroupId::CONTROL].into_iter().chain(self.groups());
         let running = || self.machines.iter().filter_map(|machine| machine.process.as_ref());
         groups.filter_map(|group| running().map(|process| process.reader.group_state(group).term).max()).sum()
+    }
+
+    /// Returns whether there are no other faults than one.
+    pub(super) fn has_one_fault(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// Returns the machines that are cut off from all others.
+    pub(super) fn isolated(&self) -> impl Iterator<Item = u16> + '_ {
+        self.cut_off.keys().copied()
     }
 
     /// A machine that is cut off from all others decides nothing that arrived since then.
@@ -517,7 +554,11 @@ impl World {
     /// # Errors
     /// If it did.
     pub(super) fn invariant_no_answer_from_a_minority(&self, node: u16, asked_us: u64) -> Result<(), String> {
+        let voters =
+            self.member(node).and_then(|member| member.members_of(GroupId::CONTROL)).map(|members| &members.voters);
         match self.cut_off.get(&node) {
+            // All others have left.
+            _ if voters.is_some_and(|voters| voters.len() == 1) => Ok(()),
             Some(since_us) if asked_us > *since_us => {
                 Err(format!("node {node} is cut off, and decides what arrived meanwhile"))
             }
@@ -536,8 +577,9 @@ impl World {
                 replica.replicated().clone(),
             )
         };
+        let members = self.members_at_the_end()?;
         let mut first = None;
-        for node in 1..=self.machines.len() as u16 {
+        for &node in &members {
             let member = self.member(node).ok_or_else(|| format!("node {node} does not run"))?;
             if member.replica().replicated().index() != member.control() {
                 return Err(format!("node {node} has not applied all changes"));
@@ -548,13 +590,20 @@ impl World {
             let state = state_of(member);
             if first.get_or_insert_with(|| state.clone()) != &state {
                 let complete = first.map(|first| (first.0, first.1));
-                return Err(format!("nodes 1 and {node} differ at the end: {complete:?} and {:?}", (state.0, state.1)));
+                let one = members[0];
+                return Err(format!(
+                    "nodes {one} and {node} differ at the end: {complete:?} and {:?}",
+                    (state.0, state.1)
+                ));
             }
         }
-        self.invariant_all_stores_are_pushed_to()?;
+        self.report.members.late_reads = self.nodes.late_reads.len() as u64;
+        self.invariant_all_groups_have_the_members(&members)?;
+        self.invariant_removed_nodes_know_it()?;
+        self.invariant_all_stores_are_pushed_to(&members)?;
         self.invariant_all_are_answered()?;
-        self.invariant_changes_are_applied_once()?;
-        let epochs = self.member(1).ok_or("it runs")?.replica().last_complete().0;
+        self.invariant_changes_are_applied_once(&members)?;
+        let epochs = self.member(members[0]).ok_or("it runs")?.replica().last_complete().0;
         if epochs > self.witness.epochs() as u64 * EPOCHS_PER_DECIDED_MAX {
             return Err(format!("{epochs} epochs for {} with items", self.witness.epochs()));
         }
@@ -562,7 +611,7 @@ impl World {
             return Err("a cluster with nothing to do writes".into());
         }
         for at in 0..self.operations.len() {
-            self.invariant_acknowledged_is_present(at)?;
+            self.invariant_acknowledged_is_present(at, &members)?;
         }
         self.report.given_up =
             self.operations.iter().filter(|operation| operation.known == Known::Nothing).count() as u64;
@@ -570,14 +619,13 @@ impl World {
     }
 
     /// All machines run, so every store with a storage has a node that pushes to it.
-    fn invariant_all_stores_are_pushed_to(&self) -> Result<(), String> {
-        let stores = self.member(1).ok_or("it runs")?.replica().replicated().stores();
-        let machines = self.machines.len();
+    fn invariant_all_stores_are_pushed_to(&self, members: &[u16]) -> Result<(), String> {
+        let stores = self.member(members[0]).ok_or("it runs")?.replica().replicated().stores();
         for store in stores.stores().filter(|store| store.is_external()) {
             let name = &store.spec.name;
             match store.pusher {
                 None => return Err(format!("nobody pushes to store {name}")),
-                Some(pusher) if !(1..=machines).contains(&usize::from(pusher.node.0)) => {
+                Some(pusher) if !members.contains(&pusher.node.0) => {
                     return Err(format!("node {} is to push to store {name}", pusher.node));
                 }
                 Some(_) => {}
@@ -588,7 +636,10 @@ impl World {
 
     /// A process that is still alive has answered all that it was asked.
     fn invariant_all_are_answered(&self) -> Result<(), String> {
-        let alive = |&(node, start): &(u16, u64)| self.machines[usize::from(node) - 1].starts == start;
+        let alive = |&(node, start): &(u16, u64)| {
+            let machine = &self.machines[usize::from(node) - 1];
+            machine.starts == start && machine.process.is_some() && !machine.removed
+        };
         if let Some((attempt, (node, _))) = self.waiters.iter().find(|(_, process)| alive(process)) {
             return Err(format!("node {node} never answers attempt {attempt}"));
         }
@@ -599,10 +650,11 @@ impl World {
     }
 
     /// All machines are in one state by now, so one of them shows it.
-    fn invariant_changes_are_applied_once(&mut self) -> Result<(), String> {
-        (1..=self.report.machines).try_for_each(|node| self.note_durable(node))?;
-        let member = self.member(1).ok_or("it runs")?;
-        let repeats = self.changes.invariant_changes_are_applied_once(member.replica().replicated())?;
+    fn invariant_changes_are_applied_once(&mut self, members: &[u16]) -> Result<(), String> {
+        members.iter().try_for_each(|node| self.note_durable(*node))?;
+        let member = self.member(members[0]).ok_or("it runs")?;
+        let founders = (1..=self.nodes.founders).map(group).collect::<Vec<_>>();
+        let repeats = self.changes.invariant_changes_are_applied_once(&founders, member.replica().replicated())?;
         self.report.repeats = repeats;
         Ok(())
     }
@@ -617,10 +669,10 @@ impl World {
     }
 
     /// Every machine knows of a transaction what its client was told.
-    fn invariant_acknowledged_is_present(&mut self, at: usize) -> Result<(), String> {
+    fn invariant_acknowledged_is_present(&mut self, at: usize, members: &[u16]) -> Result<(), String> {
         let operation = self.operations[at].clone();
         let mut stored = None;
-        for node in 1..=self.machines.len() as u16 {
+        for &node in members {
             let known = self.member(node).ok_or("it runs")?.replica().known(NamespaceId(0), operation.id());
             let verdict = match known {
                 KnownNow::At(at) => Some(self.witness.verdict_at(at)?),

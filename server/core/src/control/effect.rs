@@ -4,8 +4,8 @@ use alloc::string::String;
 use core::fmt;
 
 use tribunal_types::limits::{
-    KEYS_MAX, KEYS_PER_TENANT_MAX, PLUGIN_VERSIONS_MAX, SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX,
-    TENANTS_MAX,
+    ADDRESS_BYTES_MAX, KEYS_MAX, KEYS_PER_TENANT_MAX, NAME_BYTES_MAX, NODES_MAX, PLUGIN_VERSIONS_MAX,
+    SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
 };
 use tribunal_types::{ApiKey, Bounds, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
 
@@ -65,10 +65,14 @@ pub enum Effect {
         /// A key that was revoked before and is forgotten now, with the entries that were about it.
         forgotten: Option<RevokedKey>,
     },
-    /// A node has a number.
+    /// A node has a number, and its group begins.
     NodeAdmitted(NodeId),
     /// A group is a member from this epoch on.
     GroupJoined(GroupJoin),
+    /// A node is being removed: its group is to close.
+    NodeLeaves(NodeId),
+    /// No group has the node any more.
+    NodeLeft(NodeId),
     /// An entry is missing that may have changed anything.
     EntryLost,
     /// Nothing: the same proposal was applied before, and its proposer was answered then.
@@ -105,7 +109,17 @@ pub enum Refusal {
     /// Another key has this id, or had it.
     KeyIdTaken,
     /// All node ids are used.
+    OutOfNodes,
+    /// The cluster has its nodes.
     TooManyNodes,
+    /// A node has no name or no address, or one that is too long.
+    NodeNameLength,
+    /// Another node has this name.
+    NodeNameTaken,
+    /// No node ever had this number.
+    NodeUnknown,
+    /// Together with the removals that are not complete, too many would leave at once, or nobody would be left.
+    LastMajority,
     /// The node of this group was not admitted.
     NodeNotAdmitted,
     /// The node has another group.
@@ -145,10 +159,26 @@ impl fmt::Display for Refusal {
             ),
             Refusal::TooManyTenants => write!(f, "the service has {TENANTS_MAX} namespaces, the maximum"),
             Refusal::KeyIdTaken => f.write_str("another key has this id; try again"),
-            Refusal::TooManyNodes => {
+            Refusal::OutOfNodes => {
                 f.write_str("all node ids are used, and none is used twice; begin another cluster and copy the data")
             }
-            Refusal::NodeNotAdmitted => f.write_str("the node was not admitted to the cluster; admit it first"),
+            Refusal::TooManyNodes => {
+                write!(f, "the cluster has {NODES_MAX} nodes, the maximum, those included that are being removed")
+            }
+            Refusal::NodeNameLength => {
+                write!(f, "a node has a name of 1 to {NAME_BYTES_MAX} bytes and an address of 1 to {ADDRESS_BYTES_MAX}")
+            }
+            Refusal::NodeNameTaken => {
+                f.write_str("another node has this name, and another address; choose another name, or remove that node")
+            }
+            Refusal::NodeUnknown => f.write_str("no node of the cluster ever had this number"),
+            Refusal::LastMajority => f.write_str(
+                "with the nodes whose removal is not complete, more than half would leave at once, or nobody would be \
+                 left; wait until no removal is under way, or admit another node first",
+            ),
+            Refusal::NodeNotAdmitted => {
+                f.write_str("the node was not admitted to the cluster, or was removed; admit a node first")
+            }
             Refusal::NodeHasGroup => {
                 f.write_str("the node has another group already; a wiped disk is admitted as a new node")
             }

@@ -1,80 +1,157 @@
-//! The members: nodes that were ever admitted, by number, and the groups that joined. A number is never used again.
+//! The members: nodes with which the cluster began or that were admitted, by number, and the groups that joined. A number
+//! is never used again.
+//!
+//! A node is admitted, which begins its group; its group joins once it has a leader; later the node may be removed: its
+//! group closes by an entry of its own log, the node leaves all groups, and then it is forgotten but for its number. What
+//! the groups make of it is not known here, so a removal is complete when an entry says so.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use tribunal_types::{Csn, Epoch, GroupJoin, NodeId};
+use tribunal_types::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, NODES_MAX};
+use tribunal_types::{ClusterNode, Csn, Epoch, GroupId, GroupJoin, Incarnation, NodeId, NodeStage};
 
 use super::effect::{Applied, Effect, Refusal};
 
 /// Largest node id: a [`Csn`] carries it.
 const NODE_MAX: u16 = (1 << Csn::NODE_BITS) - 1;
 
-/// All members.
+/// All members. A copy shares everything until one of the two is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    nodes: BTreeMap<NodeId, String>,
-    groups: BTreeMap<NodeId, GroupJoin>,
+    nodes: Arc<BTreeMap<NodeId, ClusterNode>>,
 }
 
 impl Members {
-    /// Gives the node of a name its number, from 1.
-    pub(super) fn admit(&mut self, name: &str) -> Applied {
-        if let Some((node, _)) = self.nodes().find(|(_, known)| *known == name) {
-            return Ok(Effect::NodeAdmitted(node));
+    /// Returns the members with which a cluster of these groups begins.
+    pub(super) fn founded(groups: &[GroupId]) -> Members {
+        let node = |&group: &GroupId| {
+            let joined = Some(GroupJoin { group, first: Epoch(1) });
+            ClusterNode { id: group.node, joined, ..ClusterNode::default() }
+        };
+        Self::restore(groups.iter().map(node).collect())
+    }
+
+    /// Returns the group of a node that was admitted.
+    #[must_use]
+    pub fn group_of(node: NodeId) -> GroupId {
+        GroupId { node, incarnation: Incarnation(1) }
+    }
+
+    /// Gives a node its number. Its group begins with those as voters that are members now.
+    pub(super) fn admit(&mut self, name: &str, address: &str) -> Applied {
+        if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !(1..=ADDRESS_BYTES_MAX).contains(&address.len()) {
+            return Err(Refusal::NodeNameLength);
+        }
+        if let Some(known) = self.present().find(|known| known.name == name) {
+            return if known.address == address {
+                Ok(Effect::NodeAdmitted(known.id))
+            } else {
+                Err(Refusal::NodeNameTaken)
+            };
+        }
+        if self.nodes.values().filter(|node| node.stage != NodeStage::Left).count() >= NODES_MAX {
+            return Err(Refusal::TooManyNodes);
         }
         let last = self.nodes.last_key_value().map_or(0, |(node, _)| node.0);
         if last >= NODE_MAX {
-            return Err(Refusal::TooManyNodes);
+            return Err(Refusal::OutOfNodes);
         }
-        let node = NodeId(last + 1);
-        self.nodes.insert(node, name.into());
-        Ok(Effect::NodeAdmitted(node))
+        let id = NodeId(last + 1);
+        let first_voters = self.present().filter(|node| node.joined.is_some()).map(|node| node.id).collect();
+        let (name, address) = (name.into(), address.into());
+        self.insert(ClusterNode { id, name, address, first_voters, ..ClusterNode::default() });
+        Ok(Effect::NodeAdmitted(id))
     }
 
     /// Lets a group join; `next` is the first epoch that carries the entry, and no group is a member before that.
     pub(super) fn join(&mut self, join: GroupJoin, next: Epoch) -> Applied {
         let join = GroupJoin { first: join.first.max(next), ..join };
-        let node = join.group.node;
-        match self.groups.get(&node) {
+        let Some(node) = self.nodes.get(&join.group.node).filter(|node| node.stage == NodeStage::Present) else {
+            return Err(Refusal::NodeNotAdmitted);
+        };
+        match node.joined {
             // Proposed twice: the first one counts.
             Some(known) if known.group == join.group => Ok(Effect::Unchanged),
             Some(_) => Err(Refusal::NodeHasGroup),
-            None if !self.nodes.contains_key(&node) => Err(Refusal::NodeNotAdmitted),
             None => {
-                self.groups.insert(node, join);
+                self.insert(ClusterNode { joined: Some(join), ..node.clone() });
                 Ok(Effect::GroupJoined(join))
             }
         }
     }
 
-    /// Returns the nodes, ascending id, with their names.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.nodes.iter().map(|(node, name)| (*node, name.as_str()))
+    /// Begins the removal of a node. At least half of the members must stay that the groups may still have: whatever
+    /// order the groups lose the others in, those that stay decide with few of them.
+    pub(super) fn remove(&mut self, node: NodeId) -> Applied {
+        let Some(known) = self.nodes.get(&node) else { return Err(Refusal::NodeUnknown) };
+        if known.stage != NodeStage::Present {
+            return Ok(Effect::Unchanged);
+        }
+        if known.joined.is_some() {
+            let count = |stage| self.nodes.values().filter(|node| node.stage == stage && node.joined.is_some()).count();
+            let (present, leaving) = (count(NodeStage::Present), count(NodeStage::Leaving));
+            if present == 1 || 2 * (present - 1) < present + leaving {
+                return Err(Refusal::LastMajority);
+            }
+        }
+        self.insert(ClusterNode { stage: NodeStage::Leaving, ..known.clone() });
+        Ok(Effect::NodeLeaves(node))
     }
 
-    /// Returns the groups that joined, ascending node, each with the first epoch that waits for it.
+    /// Notes that no group has a node that was removed.
+    pub(super) fn forget(&mut self, node: NodeId) -> Effect {
+        let Some(known) = self.nodes.get(&node).filter(|known| known.stage == NodeStage::Leaving) else {
+            return Effect::Unchanged;
+        };
+        self.insert(ClusterNode { stage: NodeStage::Left, ..known.clone() });
+        Effect::NodeLeft(node)
+    }
+
+    /// Returns the nodes, those included that were removed, ascending id.
+    pub fn nodes(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.nodes.values()
+    }
+
+    /// Returns a node.
+    #[must_use]
+    pub fn node(&self, node: NodeId) -> Option<&ClusterNode> {
+        self.nodes.get(&node)
+    }
+
+    /// Returns the nodes that are not being removed, ascending id.
+    pub fn present(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.nodes().filter(|node| node.stage == NodeStage::Present)
+    }
+
+    /// Returns whether a node is being removed, or was.
+    #[must_use]
+    pub fn leaves(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.stage != NodeStage::Present)
+    }
+
+    /// Returns the groups that joined, ascending node, each with the first epoch that waits for it. Some may have closed.
     pub fn groups(&self) -> impl Iterator<Item = GroupJoin> {
-        self.groups.values().copied()
+        self.nodes.values().filter_map(|node| node.joined)
     }
 
-    pub(super) fn image(&self) -> (Vec<(NodeId, String)>, Vec<GroupJoin>) {
-        let nodes = self.nodes.iter().map(|(node, name)| (*node, name.clone())).collect();
-        (nodes, self.groups().collect())
+    fn insert(&mut self, node: ClusterNode) {
+        Arc::make_mut(&mut self.nodes).insert(node.id, node);
     }
 
-    pub(super) fn restore(nodes: Vec<(NodeId, String)>, groups: Vec<GroupJoin>) -> Members {
-        let groups = groups.into_iter().map(|join| (join.group.node, join)).collect();
-        Members { nodes: nodes.into_iter().collect(), groups }
+    pub(super) fn image(&self) -> Vec<ClusterNode> {
+        self.nodes().cloned().collect()
+    }
+
+    pub(super) fn restore(nodes: Vec<ClusterNode>) -> Members {
+        Members { nodes: Arc::new(nodes.into_iter().map(|node| (node.id, node)).collect()) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use alloc::format;
-
-    use tribunal_types::{Epoch, GroupId, Incarnation};
 
     use super::*;
 
@@ -83,23 +160,40 @@ mod tests {
         GroupJoin { group, first: Epoch(first) }
     }
 
+    fn founded(nodes: u16) -> Members {
+        Members::founded(&(1..=nodes).map(|node| join(node, 0, 1).group).collect::<Vec<_>>())
+    }
+
     #[test]
-    fn nodes_are_numbered_in_the_order_of_their_entries() {
+    fn nodes_are_numbered_in_the_order_of_their_entries_and_no_number_comes_again() {
         let mut members = Members::default();
-        assert_eq!(members.admit("a"), Ok(Effect::NodeAdmitted(NodeId(1))));
-        assert_eq!(members.admit("b"), Ok(Effect::NodeAdmitted(NodeId(2))));
-        assert_eq!(members.admit("a"), Ok(Effect::NodeAdmitted(NodeId(1))), "proposed twice");
-        for n in 3..=NODE_MAX {
-            assert_eq!(members.admit(&format!("n{n}")), Ok(Effect::NodeAdmitted(NodeId(n))));
+        assert_eq!(members.admit("a", "a:1"), Ok(Effect::NodeAdmitted(NodeId(1))));
+        assert_eq!(members.admit("b", "b:1"), Ok(Effect::NodeAdmitted(NodeId(2))));
+        assert_eq!(members.admit("a", "a:1"), Ok(Effect::NodeAdmitted(NodeId(1))), "proposed twice");
+        assert_eq!(members.admit("a", "a:2"), Err(Refusal::NodeNameTaken));
+        for n in 3..=NODES_MAX as u16 {
+            assert_eq!(members.admit(&format!("n{n}"), "n:1"), Ok(Effect::NodeAdmitted(NodeId(n))));
         }
-        assert_eq!(members.admit("z"), Err(Refusal::TooManyNodes));
+        assert_eq!(members.admit("z", "z:1"), Err(Refusal::TooManyNodes));
+        for n in NODES_MAX as u16 + 1..=NODE_MAX {
+            let before = NodeId(n - 1);
+            assert_eq!(members.remove(before), Ok(Effect::NodeLeaves(before)));
+            assert_eq!(members.admit("y", "y:1"), Err(Refusal::TooManyNodes), "groups may have it");
+            assert_eq!(members.forget(before), Effect::NodeLeft(before));
+            assert_eq!(members.admit("y", "y:1"), Ok(Effect::NodeAdmitted(NodeId(n))), "the name is free again");
+        }
+        members.remove(NodeId(1)).unwrap();
+        members.forget(NodeId(1));
+        assert_eq!(members.admit("z", "z:1"), Err(Refusal::OutOfNodes));
+        assert_eq!(members.admit("", "z:1"), Err(Refusal::NodeNameLength));
+        assert_eq!(members.admit("z", &"z".repeat(ADDRESS_BYTES_MAX + 1)), Err(Refusal::NodeNameLength));
     }
 
     #[test]
     fn a_node_has_one_group() {
         let mut members = Members::default();
         assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Err(Refusal::NodeNotAdmitted));
-        members.admit("a").unwrap();
+        members.admit("a", "a:1").unwrap();
         assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Ok(Effect::GroupJoined(join(1, 7, 5))));
         assert_eq!(members.join(join(1, 7, 9), Epoch(2)), Ok(Effect::Unchanged));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 5)]);
@@ -109,8 +203,47 @@ mod tests {
     #[test]
     fn a_group_joins_no_earlier_than_its_entry_is_carried() {
         let mut members = Members::default();
-        members.admit("a").unwrap();
+        members.admit("a", "a:1").unwrap();
         assert_eq!(members.join(join(1, 7, 5), Epoch(9)), Ok(Effect::GroupJoined(join(1, 7, 9))));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 9)]);
+    }
+
+    #[test]
+    fn a_new_group_has_the_members_of_its_time_as_first_voters() {
+        let mut members = founded(3);
+        members.admit("d", "d:1").unwrap();
+        members.remove(NodeId(2)).unwrap();
+        members.admit("e", "e:1").unwrap();
+        let first = |members: &Members, node| members.node(NodeId(node)).unwrap().first_voters.clone();
+        assert_eq!(first(&members, 4), [NodeId(1), NodeId(2), NodeId(3)]);
+        assert_eq!(first(&members, 5), [NodeId(1), NodeId(3)], "2 leaves, and the group of 4 has not joined");
+        assert_eq!(Members::restore(members.image()), members);
+    }
+
+    #[test]
+    fn at_least_half_of_those_that_groups_may_have_stay() {
+        let removed = |nodes: u16, order: &[u16]| {
+            let mut members = founded(nodes);
+            order.iter().map(|node| members.remove(NodeId(*node)).is_ok()).collect::<Vec<_>>()
+        };
+        assert_eq!(removed(1, &[1]), [false], "nobody would be left");
+        assert_eq!(removed(2, &[1, 2]), [true, false]);
+        assert_eq!(removed(3, &[1, 2, 1]), [true, false, true], "again is no other removal");
+        assert_eq!(removed(4, &[1, 2, 3]), [true, true, false]);
+        assert_eq!(removed(5, &[1, 2, 3]), [true, true, false]);
+        let mut members = founded(3);
+        members.remove(NodeId(1)).unwrap();
+        assert_eq!(members.remove(NodeId(9)), Err(Refusal::NodeUnknown));
+        assert_eq!(members.remove(NodeId(2)), Err(Refusal::LastMajority));
+        assert_eq!(members.join(join(1, 0, 9), Epoch(9)), Err(Refusal::NodeNotAdmitted));
+        assert_eq!(members.forget(NodeId(1)), Effect::NodeLeft(NodeId(1)));
+        assert_eq!(members.forget(NodeId(1)), Effect::Unchanged);
+        assert_eq!(members.forget(NodeId(2)), Effect::Unchanged, "nobody removes it");
+        assert_eq!(members.remove(NodeId(2)), Ok(Effect::NodeLeaves(NodeId(2))));
+        members.forget(NodeId(2));
+        assert_eq!(members.remove(NodeId(3)), Err(Refusal::LastMajority));
+        // One that has not joined decides nothing alone, so it may always go.
+        members.admit("d", "d:1").unwrap();
+        assert_eq!(members.remove(NodeId(4)), Ok(Effect::NodeLeaves(NodeId(4))));
     }
 }

@@ -10,8 +10,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Bounds, ControlChange, ControlEntry, ControlImage, ControlIndex, Epoch, FilledBy, NodeId, PluginActivation,
-    PluginSlot, StoreId,
+    Bounds, ControlChange, ControlEntry, ControlImage, ControlIndex, Epoch, FilledBy, GroupId, NodeId,
+    PluginActivation, PluginSlot, StoreId,
 };
 
 use super::components::Components;
@@ -47,6 +47,12 @@ pub struct ReplicatedState {
 }
 
 impl ReplicatedState {
+    /// Returns the state with which a cluster of these groups begins.
+    #[must_use]
+    pub fn founded(groups: &[GroupId]) -> ReplicatedState {
+        ReplicatedState { members: Members::founded(groups), ..ReplicatedState::default() }
+    }
+
     /// Applies the next entry. Indices may be missing: what was compacted away has no effect. Neither has the repeat of
     /// a proposal that was applied.
     ///
@@ -99,8 +105,10 @@ impl ReplicatedState {
             }
             ControlChange::CreateKey(key) => self.keys.create(index, key),
             ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
-            ControlChange::AdmitNode { name } => self.members.admit(name),
+            ControlChange::AdmitNode { name, address } => self.members.admit(name, address),
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
+            ControlChange::RemoveNode { node } => self.members.remove(*node),
+            ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
     }
@@ -164,7 +172,6 @@ impl ReplicatedState {
     #[must_use]
     pub fn image(&self) -> ControlImage {
         let (tenants, keys, revoked) = self.keys.image();
-        let (nodes, groups) = self.members.image();
         ControlImage {
             index: self.index,
             bounds: self.bounds,
@@ -173,8 +180,7 @@ impl ReplicatedState {
             keys,
             revoked,
             slots: self.slots.image(),
-            nodes,
-            groups,
+            nodes: self.members.image(),
             proposers: self.proposers.image(),
             components: self.components.iter().cloned().collect(),
         }
@@ -183,15 +189,14 @@ impl ReplicatedState {
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, groups, proposers, components } =
-            image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, components } = image;
         ReplicatedState {
             index,
             bounds,
             stores: StoreTable::restore(stores),
             keys: KeyTable::restore(tenants, keys, revoked),
             slots: Slots::restore(slots),
-            members: Members::restore(nodes, groups),
+            members: Members::restore(nodes),
             proposers: Proposers::restore(proposers),
             components: Components::restore(components),
         }

@@ -3,6 +3,7 @@
 //! Everything that is known here to be agreed on comes again through the member, as it came the first time; an epoch whose
 //! outcome the log has must be decided as it was. The rest comes from the other nodes, once they can be reached.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -145,7 +146,15 @@ pub fn recover_member(
         keyer,
         log: GroupLogs::new(reader.clone()),
         raft: RaftSettings { seed: drawn.seed, ..RaftSettings::default() },
-        groups: [GroupId::CONTROL].into_iter().chain(groups).map(stored).collect(),
+        groups: [GroupId::CONTROL]
+            .into_iter()
+            .chain(groups)
+            .chain(reader.groups())
+            .chain(image.keys().copied())
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(stored)
+            .collect(),
         first_members: Members::first(membership.nodes.keys().copied()),
     };
     let member = Member::new(start, now).map_err(|error| error.to_string())?;
@@ -210,6 +219,7 @@ impl Replay {
             }
             Output::Diverged { reason } => return Err(reason),
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
+            Output::Removed => return Err(REMOVED.into()),
             // Nobody is connected, and nobody waits.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
             // One that is due is copied by the running node.
@@ -257,6 +267,10 @@ pub fn append_or_compare(
         _ => Ok(()),
     }
 }
+
+/// What to do with a node that was removed.
+pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
+                           again, have it admitted as a new node, with an empty directory";
 
 /// Says that a group's log cannot be followed.
 #[must_use]

@@ -14,9 +14,14 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
         Refusal::TooManyPlugins => ("too_many_plugins", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
+        Refusal::NodeUnknown => ("node_unknown", ""),
+        Refusal::LastMajority => ("last_majority", ""),
+        Refusal::NodeNameLength => ("node_name_length", ""),
+        Refusal::NodeNameTaken => ("node_name_taken", "/name"),
+        Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
-        | Refusal::TooManyNodes
+        | Refusal::OutOfNodes
         | Refusal::NodeNotAdmitted
         | Refusal::NodeHasGroup
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },

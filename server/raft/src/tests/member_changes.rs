@@ -62,6 +62,25 @@ fn members_are_known_after_a_restart_whatever_is_applied_durably() {
 }
 
 #[test]
+fn a_learner_is_caught_up_once_it_has_acknowledged_all_but_a_few_entries() {
+    let mut cluster = four();
+    cluster.cut_off = vec![NodeId(4)];
+    let mut learner = voters(&[1, 2, 3]);
+    learner.learners.insert(NodeId(4));
+    change(&mut cluster, &learner);
+    let is_caught_up =
+        |cluster: &mut Cluster, at, entries| cluster.node(at).groups.is_caught_up(GROUP, NodeId(4), entries);
+    assert!(!is_caught_up(&mut cluster, 1, 64), "it has acknowledged nothing");
+    cluster.cut_off.clear();
+    cluster.ticks(6);
+    assert!(is_caught_up(&mut cluster, 1, 0));
+    assert!(!is_caught_up(&mut cluster, 2, 64), "only the leader knows");
+    cluster.cut_off = vec![NodeId(4)];
+    cluster.propose(&["b", "c"]);
+    assert!(!is_caught_up(&mut cluster, 1, 1) && is_caught_up(&mut cluster, 1, 2));
+}
+
+#[test]
 fn changes_that_raft_would_drop_or_panic_at_are_refused() {
     let mut cluster = four();
     let leader = cluster.node(1);

@@ -9,7 +9,7 @@ use tribunal_replica::Event;
 use tribunal_types::{Epoch, NodeId};
 
 use super::Sequencer;
-use crate::cluster::recovery::{TICK, cannot_go_on};
+use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::waiters::Channels;
@@ -186,6 +186,9 @@ impl Sequencer {
             Output::Diverged { reason } => {
                 self.refused = true;
                 self.inline.failed.get_or_insert(reason);
+            }
+            Output::Removed => {
+                self.inline.failed.get_or_insert_with(|| REMOVED.into());
             }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));

@@ -1,0 +1,260 @@
+//! Nodes that are added and removed while the cluster runs, and what must hold then.
+//!
+//! An operator asks some node for the change. A node that was admitted is started with an empty disk; one that is removed
+//! runs on until it says that it was, or is broken for good, as long as a majority is left without it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tribunal_core::control::members::Members;
+use tribunal_replica::Event;
+use tribunal_types::{ControlChange, GroupId, GroupJoin, NodeId, NodeStage};
+
+use crate::cluster::group;
+use crate::sim::faults::Fault;
+use crate::sim::machine::{Machine, SimMember};
+use crate::sim::world::{HANDING_OVER_US, Happening, STOPPING_US, World};
+use tribunal_member::Input;
+
+/// Time from the admission of a node to its first start, microseconds, at most.
+const STARTS_WITHIN_US: u64 = 800_000;
+/// Of a thousand nodes that are removed, those that are broken.
+const BROKEN_PER_MILLE: u64 = 400;
+/// Of a thousand processes that have stopped because they were removed, those that somebody starts again.
+const STARTED_AGAIN_PER_MILLE: u64 = 300;
+/// How long a process may run without learning that it was removed, microseconds.
+const LEARNS_WITHIN_US: u64 = 5_000_000;
+
+/// The nodes of a run.
+#[derive(Default)]
+pub(super) struct Nodes {
+    /// Machines with which the cluster began.
+    pub founders: u16,
+    /// Nodes that are to be added.
+    pub planned: usize,
+    /// Nodes that are to be removed, as some member has applied it.
+    leaving: BTreeSet<u16>,
+    /// Groups that joined, as some member has applied it.
+    joined: BTreeSet<GroupId>,
+    /// Groups of nodes that were added, of which some member has an entry that is agreed on.
+    begun: BTreeSet<GroupId>,
+    /// Fresh reads that began at a node after its group had closed.
+    pub late_reads: BTreeSet<u64>,
+}
+
+impl Nodes {
+    /// Those with which a cluster of so many machines begins.
+    pub(super) fn founded(founders: u16) -> Nodes {
+        Nodes { founders, ..Nodes::default() }
+    }
+}
+
+impl World {
+    /// Returns the group of a node.
+    pub(super) fn group(&self, node: u16) -> GroupId {
+        if node <= self.nodes.founders { group(node) } else { Members::group_of(NodeId(node)) }
+    }
+
+    /// Returns the groups of all nodes that there ever were.
+    pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
+        (1..=self.machines.len() as u16).map(|node| self.group(node))
+    }
+
+    /// Somebody asks a node to add or remove one.
+    pub(super) fn ask_for_members(&mut self, fault: Fault, node: u16) -> Result<(), String> {
+        let change = match fault {
+            Fault::AddNode => {
+                let name = format!("m{}", self.time_us);
+                ControlChange::AdmitNode { address: format!("{name}.example:7402"), name }
+            }
+            _ => ControlChange::RemoveNode { node: NodeId(node) },
+        };
+        let running = self.machines.iter().filter(|machine| machine.process.is_some()).map(|machine| machine.node);
+        let running = running.collect::<Vec<_>>();
+        if running.is_empty() {
+            return Ok(());
+        }
+        let asked = self.random.one_of(&running);
+        let start = self.machine(asked).starts;
+        let number = self.changes.ask(asked, start);
+        self.step(asked, Input::Replica(Event::Control(change, number)))
+    }
+
+    /// A node has a number: its machine is bought and switched on.
+    pub(super) fn admitted(&mut self, node: NodeId) {
+        if usize::from(node.0) <= self.machines.len() {
+            return;
+        }
+        let (disk_seed, image_every_bytes) = (self.random.number(), self.random.one_of(&[u64::MAX, 8_000, 40_000]));
+        self.machines.push(Machine::new(node.0, disk_seed, None, image_every_bytes));
+        for other in self.isolated().collect::<Vec<_>>() {
+            self.network.cut(node.0, other);
+            self.network.cut(other, node.0);
+        }
+        self.report.members.admitted += 1;
+        self.trace.note(self.time_us, format_args!("node {node} is admitted"));
+        let wait_us = self.random.between(0, STARTS_WITHIN_US);
+        self.later(wait_us, Happening::Start { node: node.0 });
+    }
+
+    /// A node is being removed. Often it is broken.
+    pub(super) fn is_leaving(&mut self, node: NodeId) {
+        if !self.nodes.leaving.insert(node.0) {
+            return;
+        }
+        self.report.members.removed += 1;
+        self.trace.note(self.time_us, format_args!("node {node} is being removed"));
+        if !self.has_one_fault() && self.may_break(node.0) && self.random.chance(BROKEN_PER_MILLE) {
+            self.report.members.broken += 1;
+            self.trace.note(self.time_us, format_args!("node {node} is broken for good"));
+            self.machine(node.0).cut_power();
+            self.machine(node.0).broken = true;
+        }
+    }
+
+    /// Returns whether a majority is left without a machine, whether or not those vote that have not joined.
+    fn may_break(&self, node: u16) -> bool {
+        let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
+        [true, false].into_iter().all(|joining| {
+            let may_vote =
+                self.machines.iter().filter(|machine| !machine.left && (joining || has_joined(machine.node)));
+            let whole = |machine: &Machine| !machine.broken && machine.node != node;
+            let (all, left) = may_vote.fold((0, 0), |all, machine| (all.0 + 1, all.1 + u32::from(whole(machine))));
+            2 * left > all
+        })
+    }
+
+    /// No group has a node any more.
+    pub(super) fn has_left(&mut self, node: NodeId) {
+        self.machine(node.0).left = true;
+    }
+
+    /// A group joins only after it has had a leader.
+    ///
+    /// # Errors
+    /// If nobody has ever led it.
+    pub(super) fn invariant_a_group_that_joins_has_a_leader(&mut self, join: GroupJoin) -> Result<(), String> {
+        if self.nodes.joined.insert(join.group) {
+            self.report.members.joined += 1;
+            self.trace.note(self.time_us, format_args!("group {} joins at epoch {}", join.group.node, join.first));
+        }
+        if self.nodes.begun.contains(&join.group) {
+            return Ok(());
+        }
+        Err(format!("group {} joins, and nobody has ever led it", join.group.node))
+    }
+
+    /// Notes which new groups have an entry.
+    pub(super) fn note_begun(&mut self, node: u16) {
+        for other in self.nodes.founders + 1..=self.machines.len() as u16 {
+            let group = self.group(other);
+            if self.member(node).is_some_and(|member| member.reached(group) > 0) {
+                self.nodes.begun.insert(group);
+            }
+        }
+    }
+
+    /// A member has said that it was removed: somebody stops it.
+    ///
+    /// # Errors
+    /// If nobody has removed it.
+    pub(super) fn says_removed(&mut self, node: u16) -> Result<(), String> {
+        if !self.nodes.leaving.contains(&node) {
+            return Err(format!("node {node} believes that it was removed"));
+        }
+        self.trace.note(self.time_us, format_args!("node {node} says that it was removed"));
+        self.report.members.told += 1;
+        let start = self.machine(node).starts;
+        self.machine(node).removed = true;
+        self.later(HANDING_OVER_US, Happening::Stop { node, start, now: false });
+        self.later(HANDING_OVER_US + STOPPING_US, Happening::Stop { node, start, now: true });
+        Ok(())
+    }
+
+    /// Returns whether a process that has stopped is started again.
+    pub(super) fn starts_again(&mut self, node: u16) -> bool {
+        !self.machine(node).removed || self.random.chance(STARTED_AGAIN_PER_MILLE)
+    }
+
+    /// Returns whether some member has folded the entry that closes a node's group.
+    pub(super) fn has_closed(&self, node: u16) -> bool {
+        let group = self.group(node);
+        self.machines.iter().filter_map(|machine| machine.process.as_ref()).any(|process| {
+            let replica = process.member.replica();
+            let nodes = replica.replicated().members();
+            let joined = nodes.node(NodeId(node)).is_some_and(|node| node.joined.is_some());
+            joined && nodes.leaves(NodeId(node)) && !replica.epochs().is_open(group)
+        })
+    }
+
+    /// A node that was removed answers no fresh read that began after the close of its group.
+    ///
+    /// # Errors
+    /// If it does.
+    pub(super) fn invariant_a_removed_node_answers_no_fresh_reads(
+        &mut self,
+        node: u16,
+        read: u64,
+    ) -> Result<(), String> {
+        if self.nodes.late_reads.contains(&read) {
+            return Err(format!("node {node} was removed, and answers fresh read {read} after its group has closed"));
+        }
+        Ok(())
+    }
+
+    /// Returns the members at the end, as the one says that has applied the most.
+    ///
+    /// # Errors
+    /// If some node has neither joined nor left.
+    pub(super) fn members_at_the_end(&self) -> Result<Vec<u16>, String> {
+        let running = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let newest =
+            running.max_by_key(|process| process.member.replica().replicated().index()).ok_or("nobody runs")?;
+        let nodes = newest.member.replica().replicated().members();
+        for node in nodes.nodes() {
+            match (node.stage, node.joined) {
+                (NodeStage::Leaving, _) => return Err(format!("node {} is being removed, and never leaves", node.id)),
+                (NodeStage::Present, None) => return Err(format!("node {} was admitted, and never joins", node.id)),
+                _ => {}
+            }
+        }
+        Ok(nodes.present().map(|node| node.id.0).collect())
+    }
+
+    /// All groups have the members as voters, and nobody else.
+    ///
+    /// # Errors
+    /// If one has not.
+    pub(super) fn invariant_all_groups_have_the_members(&self, members: &[u16]) -> Result<(), String> {
+        let expected: BTreeSet<NodeId> = members.iter().map(|node| NodeId(*node)).collect();
+        let of = |member: &SimMember| {
+            member.groups().map(|group| (group, member.members_of(group).cloned())).collect::<BTreeMap<_, _>>()
+        };
+        for &node in members {
+            for (group, found) in of(self.member(node).ok_or("it runs")?) {
+                let found = found.ok_or("a group has members")?;
+                if found.voters != expected || !found.learners.is_empty() || found.is_joint() {
+                    let group = (group.node.0, group.incarnation.0);
+                    return Err(format!(
+                        "node {node} has {found:?} in group {group:?}, and the members are {members:?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A process of a node that was removed knows it, and takes no commits.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub(super) fn invariant_removed_nodes_know_it(&self) -> Result<(), String> {
+        for machine in self.machines.iter().filter(|machine| machine.left) {
+            let Some(process) = &machine.process else { continue };
+            let runs_long = machine.started_us + LEARNS_WITHIN_US < self.time_us;
+            if process.member.takes_commits() || runs_long && !process.member.is_removed() {
+                return Err(format!("node {} does not know that it was removed", machine.node));
+            }
+        }
+        Ok(())
+    }
+}
