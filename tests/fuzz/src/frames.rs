@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tribunal_codec::EntryId;
-use tribunal_member::{FRAME_BYTES_MAX, Frame, PeerEntries};
+use tribunal_member::{FRAME_BYTES_MAX, Frame, Part, PeerEntries, Pull};
 use tribunal_raft::{GroupLog, GroupPoint, Input, Members, Output, RaftGroups, Settings, StoredGroup};
 use tribunal_types::{ControlChange, ControlEntry, Digest, Epoch, GroupId, Incarnation, NodeId};
 
@@ -144,9 +144,9 @@ pub fn made() -> Vec<Vec<u8>> {
         Frame::Entries(entries),
         Frame::Leaving,
         Frame::Decided { epoch: Epoch(300), digest: Digest(7) },
-        Frame::Pull { transfer: 3, name: Bytes::from_static(b"component/7"), offset: 300 },
-        Frame::Part { transfer: 3, offset: 300, total: Some(310), bytes: Bytes::from_static(b"0123456789") },
-        Frame::Part { transfer: 3, offset: 300, total: None, bytes: Bytes::new() },
+        Frame::Pull(Pull { transfer: 3, name: "component/7".into(), offset: 300 }),
+        Frame::Part(Part { transfer: 3, offset: 300, total: 310, bytes: Bytes::from_static(b"0123456789") }),
+        Frame::Absent { transfer: 3, reason: "it is gone".into() },
     ];
     made.extend(frames.iter().map(Frame::encode));
     made
