@@ -2,7 +2,7 @@
 //! the rows of its embedded stores.
 //!
 //! What the member has promised to its groups (votes, entries that it has acknowledged) stays in its log. The image takes the
-//! place of the entries that it includes, and the rows are those after at least the same epochs: the log goes on from there.
+//! place of the entries that it includes, and the rows are those after at least the same epochs; the log continues after them.
 
 use tribunal_log::EntryId;
 use tribunal_types::{GroupId, NodeId};
