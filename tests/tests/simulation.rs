@@ -70,9 +70,6 @@ fn many_seeds_keep_all_promises() {
     let members = |of: fn(&MembersReport) -> u64| reports.iter().map(|report| of(&report.members)).sum::<u64>();
     let (admitted, joined, removed) = (members(|m| m.admitted), members(|m| m.joined), members(|m| m.removed));
     assert!(joined >= 500 && joined + 20 >= admitted, "{admitted} nodes are admitted, {joined} join");
-    // Their runs end there, and must be few.
-    let need_images = members(|m| m.need_images);
-    assert!(need_images <= 10, "{need_images} new nodes need an image");
     let (broken, told) = (members(|m| m.broken), members(|m| m.told));
     assert!(removed >= 500 && broken >= 100 && told >= 200, "{removed} removed, {broken} broken, {told} know it");
     let late = members(|m| m.late_reads);

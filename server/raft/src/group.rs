@@ -161,8 +161,11 @@ impl<L: GroupLog> Group<L> {
         let last = raft.raft_log.last_index();
         raft.state == StateRole::Leader
             && raft.prs().get(u64::from(node.0)).is_some_and(|progress| {
-                let acknowledges = progress.state == ProgressState::Replicate && progress.recent_active;
-                acknowledges && progress.matched > 0 && last - progress.matched.min(last) <= entries
+                // After an image, raft-rs probes it until there is another entry; a group that has closed never has one.
+                let has_all = progress.matched == last;
+                let acknowledges = has_all || progress.state == ProgressState::Replicate;
+                let lacks = last - progress.matched.min(last);
+                acknowledges && progress.recent_active && progress.matched > 0 && lacks <= entries
             })
     }
 

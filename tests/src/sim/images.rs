@@ -79,7 +79,8 @@ impl World {
     /// Stops a process that lacks entries of a group up to `at_least`, and adds the image of another one to its log. It starts
     /// again later; if no image has what is needed, it comes to the same.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
-        if !self.forgets {
+        // One that is new may need what a member that started from an image never had.
+        if !self.forgets && node <= self.nodes.founders {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
         let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, group, at_least));

@@ -85,9 +85,6 @@ impl World {
             }
             Output::Removed => return self.says_removed(node).map(Ok),
             Output::Fresh { read, epoch } => return self.fresh_read(node, read, epoch).map(Ok),
-            // A member that started from an image which was ahead of its own log has nothing from before it. A node that is new
-            // would have to get the image, so the run ends here.
-            Output::NeedsImage { .. } if node > self.nodes.founders => self.report.members.need_images += 1,
             Output::NeedsImage { group, at_least, .. } => self.copy_image(node, group, at_least)?,
             Output::Diverged { reason } => return Err(format!("node {node} stops: {reason}")),
             Output::Failed { group, reason } => {
