@@ -652,7 +652,11 @@ impl Node {
         match signalled {
             Ok(()) => {
                 tracing::info!("stopping");
-                self.stop()
+                match self.stop() {
+                    // It was to stop anyway; the next start comes to the same.
+                    Err(NodeError::Lags(_)) => Ok(()),
+                    stopped => stopped,
+                }
             }
             Err(error) => {
                 self.runtime.shutdown_background();

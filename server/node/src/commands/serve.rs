@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -64,17 +65,21 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
     let mut config = config.clone();
+    let mut stops_at_once = None;
     loop {
-        match run_once(&mut config, with_kv) {
-            Err(NodeError::Lags(lag)) if copy_state(&config, &lag)? => {}
-            Err(NodeError::Lags(_)) => return Ok(()),
+        match run_once(&mut config, with_kv, stops_at_once.take()) {
+            Err(NodeError::Lags(lag)) => match copy_state(&config, &lag)? {
+                Some(copied) => stops_at_once = Some(copied),
+                None => return Ok(()),
+            },
             ended => return ended.map_err(|error| error.to_string()),
         }
     }
 }
 
 /// Runs a node until it is stopped, or until it lacks what only a copy of another node's state can give it.
-fn run_once(config: &mut Config, with_kv: bool) -> Result<(), NodeError> {
+/// `stops_at_once` ends the process at a signal while the node starts.
+fn run_once(config: &mut Config, with_kv: bool, stops_at_once: Option<StopsAtOnce>) -> Result<(), NodeError> {
     let node = Node::start(config, with_kv)?;
     // A port that the system has chosen stays the same.
     config.listen = node.address();
@@ -85,30 +90,54 @@ fn run_once(config: &mut Config, with_kv: bool) -> Result<(), NodeError> {
     }
     // Before it is said that the node listens: a supervisor may stop it at once.
     let signals = node.catch_signals()?;
+    drop(stops_at_once);
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
     node.run_until(signals)
 }
 
-/// Copies the state of another member; returns false if the process is to stop instead.
-fn copy_state(config: &Config, lag: &Lag) -> Result<bool, String> {
+/// Ends the process at the first signal, as long as it exists: once a process has caught signals, they no longer do that.
+struct StopsAtOnce(Option<Runtime>);
+
+impl StopsAtOnce {
+    fn new(runtime: Runtime, mut signals: Signals) -> StopsAtOnce {
+        runtime.spawn(async move {
+            signals.first().await;
+            std::process::exit(0);
+        });
+        StopsAtOnce(Some(runtime))
+    }
+}
+
+impl Drop for StopsAtOnce {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Copies the state of another member; returns `None` if the process is to stop instead.
+fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String> {
     let cluster = (config.cluster.as_ref()).zip(Configured::read(config)?.cluster);
     let Some((settings, (membership, identity))) = cluster else {
         return Err("a node that runs alone lacks entries of another one".into());
     };
-    let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
-    let copied = runtime.block_on(async {
+    let runtime = Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    let (copied, signals) = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         let listener = links::listen(settings.listen)?;
-        tokio::select! {
-            copied = pulling::copy_state(&config.data, listener, &membership, identity, lag) => copied.map(|()| true),
-            () = signals.first() => Ok(false),
-        }
-    });
+        let copied = tokio::select! {
+            copied = pulling::copy_state(&config.data, listener, &membership, identity, lag) => copied.map(|()| true)?,
+            () = signals.first() => false,
+        };
+        Ok::<_, String>((copied, signals))
+    })?;
+    if copied {
+        return Ok(Some(StopsAtOnce::new(runtime, signals)));
+    }
     // Disks may hang, and with them what still waits for one.
     runtime.shutdown_timeout(Duration::from_secs(2));
-    copied
+    Ok(None)
 }
 
 /// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the
