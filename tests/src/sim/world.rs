@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tribunal_codec::GroupCursors;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
@@ -221,6 +222,8 @@ impl World {
         let mut random = Random::new(run.seed);
         let machines = if random.chance(700) { 3 } else { 5 };
         let latency_us = random.one_of(&[100, 500, 2_000, 10_000]);
+        // Neither may the node get the right state from another one, nor be removed, nor be one of two that are left.
+        let is_one_to_diverge = planted(Bug::OneNodeDiverges);
         let mut world = World {
             time_us: 0,
             queue: BTreeMap::new(),
@@ -243,7 +246,7 @@ impl World {
             cut_off: BTreeMap::new(),
             bridged: None,
             slow_disks: false,
-            forgets: run.only.is_none() && run.seed.is_multiple_of(3),
+            forgets: run.only.is_none() && run.seed.is_multiple_of(3) && !is_one_to_diverge,
             appended_us: 0,
             changes: Changes::default(),
             nodes: Nodes::founded(machines),
@@ -274,6 +277,9 @@ impl World {
                     continue;
                 }
                 free_us = planned.at_us + planned.lasts_us + APART_US;
+            }
+            if is_one_to_diverge && matches!(planned.fault, Fault::AddNode | Fault::RemoveNode) {
+                planned.fault = Fault::Kill;
             }
             world.nodes.planned += usize::from(planned.fault == Fault::AddNode);
             world.later(1_000_000 + planned.at_us, Happening::Fault(planned));

@@ -1,4 +1,5 @@
-//! Connects this node with the others: what they send goes to transfers and to the sequencer, and what these send leaves.
+//! Connects this node with the others. A received frame goes to the transfers or to the sequencer; both send over the same
+//! connections.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -26,14 +27,14 @@ pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Hands what peers send to whom it is for.
-struct ToSequencer {
+/// Passes received frames to the transfers, and all others to the sequencer.
+struct Incoming {
     messages: Sender<Message>,
     view: Arc<View>,
     transfers: Arc<Transfers>,
 }
 
-impl PeerEvents for ToSequencer {
+impl PeerEvents for Incoming {
     fn received(&self, received: Received) {
         match Frame::decode(&received.frame) {
             Ok(frame) => {
@@ -89,7 +90,7 @@ pub fn start(
     transfers: &Arc<Transfers>,
 ) -> Result<Arc<Peers>, String> {
     let (view, transfers) = (Arc::clone(view), Arc::clone(transfers));
-    let events = ToSequencer { messages: messages.clone(), view, transfers: Arc::clone(&transfers) };
+    let events = Incoming { messages: messages.clone(), view, transfers: Arc::clone(&transfers) };
     let peers = Peers::start(settings(membership), identity, listener, runtime, Arc::new(events)).map(Arc::new)?;
     transfers.connect(&peers);
     Ok(peers)

@@ -266,10 +266,10 @@ impl Pushes {
 
     /// Makes what the push needs, and starts it unless it was replaced meanwhile.
     fn start(&self, store: DeclaredStore) {
-        if let Some(rows) = self.rows_ahead(&store.spec) {
-            if !self.wait_for_log(&store, rows) {
-                return;
-            }
+        if let Some(rows) = self.rows_ahead(&store.spec)
+            && !self.wait_for_log(&store, rows)
+        {
+            return;
         }
         let made = self.make(&store.spec);
         self.started(&store, made);
@@ -294,9 +294,12 @@ impl Pushes {
             let Some(current) = current.filter(|entry| matches!(entry.state, State::Starting | State::Ahead(_))) else {
                 return false;
             };
+            let changes = std::mem::discriminant(&current.state) != std::mem::discriminant(&state);
             current.state = state;
             drop(entries);
-            self.settled.send_replace(());
+            if changes {
+                self.settled.send_replace(());
+            }
             true
         };
         while self.records.log.head(store.spec.id) < rows {

@@ -188,6 +188,7 @@ impl Sequencer {
                 self.inline.failed.get_or_insert(reason);
             }
             Output::Removed => {
+                self.refused = true;
                 self.inline.failed.get_or_insert_with(|| REMOVED.into());
             }
             Output::Failed { group, reason } => {
