@@ -34,6 +34,8 @@ pub enum Step {
     RevokeKey(u8),
     /// Admits a node.
     Admit(u8),
+    /// Binds a node to a data directory.
+    Claim(u8, u8),
     /// Lets a node's group join, in this incarnation.
     Join(u8, u8),
     /// An earlier entry arrives again: its proposer has sent it twice.
@@ -88,6 +90,7 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..5_u8, 0..4_u8, any::<bool>()).prop_map(|(id, tenant, knows)| Step::CreateKey(id, tenant, knows)),
         2 => (0..5_u8).prop_map(Step::RevokeKey),
         1 => (0..3_u8).prop_map(Step::Admit),
+        1 => (0..4_u8, 0..3_u8).prop_map(|(node, directory)| Step::Claim(node, directory)),
         1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
         3 => any::<u8>().prop_map(Step::Repeat),
         3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
@@ -164,6 +167,9 @@ impl Follower {
             }
             Step::RevokeKey(id) => ControlChange::RevokeKey { id: format!("key-{id}") },
             Step::Admit(name) => ControlChange::AdmitNode { name: format!("node-{name}"), address: "h:1".into() },
+            Step::Claim(node, directory) => {
+                ControlChange::ClaimNode { node: NodeId(node.into()), directory: directory.into() }
+            }
             Step::Join(node, incarnation) => {
                 let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
                 ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })
@@ -226,6 +232,11 @@ impl Numbers {
             Effect::NodeAdmitted(node) => {
                 let name = &state.members().node(*node).ok_or("a node is missing")?.name;
                 self.note("node", name.clone(), node.0.into())
+            }
+            Effect::NodeClaimed(node) => {
+                let known = state.members().node(*node).ok_or("a node is missing")?;
+                let directory = known.directory.ok_or("a node has no directory")?;
+                self.note("directory", format!("directory of {}", known.name), directory << 10 | u64::from(node.0))
             }
             _ => Ok(()),
         }

@@ -86,6 +86,11 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             put_bytes(name.as_bytes(), out);
             put_bytes(address.as_bytes(), out);
         }
+        ControlChange::ClaimNode { node, directory } => {
+            out.push(29);
+            put_varint(u64::from(node.0), out);
+            out.extend_from_slice(&directory.to_le_bytes());
+        }
         ControlChange::JoinGroup(join) => {
             out.push(25);
             put_join(join, out);
@@ -251,6 +256,10 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         }
         27 => ControlChange::RemoveNode { node: NodeId(reader.number("node")?) },
         28 => ControlChange::ForgetNode { node: NodeId(reader.number("node")?) },
+        29 => {
+            let node = NodeId(reader.number("node")?);
+            ControlChange::ClaimNode { node, directory: reader.u64_le("directory of a node")? }
+        }
         32 => ControlChange::Lost,
         _ => return Err(reader.malformed("kind of change")),
     })
@@ -426,6 +435,7 @@ mod tests {
             }
         }
         check(&ControlChange::AdmitNode { name: "a".into(), address: "a.example:7402".into() });
+        check(&ControlChange::ClaimNode { node: NodeId(1023), directory: 0xfeed_beef_0123_4567 });
         check(&ControlChange::RemoveNode { node: NodeId(1023) });
         check(&ControlChange::ForgetNode { node: NodeId(3) });
         let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };

@@ -20,6 +20,8 @@ const WITHOUT_PROPOSERS: u8 = 1;
 const WITHOUT_PUSHERS: u8 = 2;
 /// The last version without the addresses and the removals of nodes, and without components that were uploaded to a cluster.
 const WITHOUT_REMOVALS: u8 = 3;
+/// The last version without the data directories of nodes that were admitted.
+const WITHOUT_DIRECTORIES: u8 = 4;
 
 /// Encodes the state.
 #[must_use]
@@ -75,7 +77,11 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
         })?,
         revoked: take_list(reader, take_revoked)?,
         slots: take_list(reader, take_slot_image)?,
-        nodes: if version > WITHOUT_REMOVALS { take_list(reader, take_node)? } else { take_named_nodes(reader)? },
+        nodes: if version > WITHOUT_REMOVALS {
+            take_list(reader, |reader| take_node(reader, version))?
+        } else {
+            take_named_nodes(reader)?
+        },
         proposers: if version == WITHOUT_PROPOSERS { Vec::new() } else { take_list(reader, take_last_proposal)? },
         components: if version <= WITHOUT_REMOVALS { Vec::new() } else { take_list(reader, take_announced)? },
     };
@@ -120,15 +126,22 @@ fn put_node(node: &ClusterNode, out: &mut Vec<u8>) {
     put_varint(u64::from(node.id.0), out);
     put_bytes(node.name.as_bytes(), out);
     put_bytes(node.address.as_bytes(), out);
+    put_option(node.directory.as_ref(), out, |directory, out| out.extend_from_slice(&directory.to_le_bytes()));
     put_varint(node.first_voters.len() as u64, out);
     node.first_voters.iter().for_each(|voter| put_varint(u64::from(voter.0), out));
     put_option(node.joined.as_ref(), out, put_join);
     out.push(node.stage as u8);
 }
 
-fn take_node(reader: &mut Reader<'_>) -> Result<ClusterNode, Malformed> {
+fn take_node(reader: &mut Reader<'_>, version: u8) -> Result<ClusterNode, Malformed> {
     let (id, name) = (NodeId(reader.number("node")?), reader.text("name of a node")?);
-    let (address, voters) = (reader.text("address of a node")?, reader.count(1, "voters")?);
+    let address = reader.text("address of a node")?;
+    let directory = if version > WITHOUT_DIRECTORIES {
+        take_option(reader, |reader| reader.u64_le("directory of a node"))?
+    } else {
+        None
+    };
+    let voters = reader.count(1, "voters")?;
     let first_voters = (0..voters).map(|_| reader.number("voter").map(NodeId)).collect::<Result<_, _>>()?;
     let joined = take_option(reader, take_join)?;
     let stage = match reader.u8("stage of a node")? {
@@ -137,7 +150,7 @@ fn take_node(reader: &mut Reader<'_>) -> Result<ClusterNode, Malformed> {
         2 => NodeStage::Left,
         _ => return Err(reader.malformed("stage of a node")),
     };
-    Ok(ClusterNode { id, name, address, first_voters, joined, stage })
+    Ok(ClusterNode { id, name, address, directory, first_voters, joined, stage })
 }
 
 /// Earlier versions had a list of names, and one of groups.
@@ -345,6 +358,7 @@ mod tests {
                     id: NodeId(1),
                     name: "a".into(),
                     address: "a:1".into(),
+                    directory: Some(u64::MAX),
                     first_voters: vec![NodeId(2), NodeId(1023)],
                     joined: Some(GroupJoin {
                         group: GroupId { node: NodeId(1), ..GroupId::default() },
@@ -405,10 +419,16 @@ mod tests {
         let mut first = of_version(WITHOUT_PROPOSERS, &image);
         assert_eq!(first.pop(), Some(0));
         assert_eq!(decode_control_image(&first), Ok(image));
-        for other in [0, 5] {
+        for other in [0, 6] {
             first[1] = other;
             assert!(decode_control_image(&first).is_err(), "version {other}");
         }
+        // The fifth version has added an absent directory after the address.
+        let node = ClusterNode { id: NodeId(1), name: "a".into(), address: "b".into(), ..ClusterNode::default() };
+        let mut bytes = Vec::new();
+        put_node(&node, &mut bytes);
+        assert_eq!(bytes.remove(5), 0);
+        assert_eq!(take_node(&mut Reader::new(&bytes), WITHOUT_DIRECTORIES), Ok(node));
         // The third version has added an absent pusher and an absent fork, before the list of skips.
         let mut store = Vec::new();
         put_declared(&DeclaredStore::default(), &mut store);

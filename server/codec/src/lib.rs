@@ -63,7 +63,8 @@ impl Kind {
     /// Format version.
     fn version(self) -> u8 {
         match self {
-            Kind::Batch | Kind::Outcome | Kind::ControlImage => 4,
+            Kind::ControlImage => 5,
+            Kind::Batch | Kind::Outcome => 4,
             Kind::Control => 3,
             Kind::Readers | Kind::Mark => 2,
             Kind::Image | Kind::Group | Kind::ImageGroups => 1,

@@ -25,6 +25,8 @@ const PULL: u8 = 11;
 const PART: u8 = 12;
 const ABSENT: u8 = 13;
 const REMOVED: u8 = 16;
+const CLAIM: u8 = 17;
+const CLAIMED: u8 = 18;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +81,11 @@ pub enum Frame {
     },
     /// How far the sender's first start is. Not for the member: what stands before it takes it.
     Stage(Stage),
+    /// A node that was admitted starts for the first time, with the data directory that has drawn this. Not for the member,
+    /// and neither is the answer.
+    Claim(u64),
+    /// The directory to which its number is bound; `None` if the receiver is not admitted, as far as the sender knows.
+    Claimed(Option<u64>),
 }
 
 /// How far the first start of a node is.
@@ -187,6 +194,9 @@ impl Frame {
                 (ABSENT, out)
             }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
+            Frame::Claim(directory) => (CLAIM, directory.to_le_bytes().to_vec()),
+            Frame::Claimed(None) => (CLAIMED, Vec::new()),
+            Frame::Claimed(Some(directory)) => (CLAIMED, directory.to_le_bytes().to_vec()),
         };
         let mut out = Vec::with_capacity(1 + content.len());
         out.push(kind);
@@ -226,6 +236,15 @@ impl Frame {
                 reader.finish("end of the frame").map(|()| Frame::Absent { transfer, reason })
             }
             STAGE => take_stage(&mut reader).map(Frame::Stage),
+            CLAIM => {
+                let directory = reader.u64_le("directory")?;
+                reader.finish("end of the frame").map(|()| Frame::Claim(directory))
+            }
+            CLAIMED if bytes.len() == 1 => Ok(Frame::Claimed(None)),
+            CLAIMED => {
+                let directory = reader.u64_le("directory")?;
+                reader.finish("end of the frame").map(|()| Frame::Claimed(Some(directory)))
+            }
             REMOVED => reader.finish("end of the frame").map(|()| Frame::Removed),
             LEAVING => reader.finish("end of the frame").map(|()| Frame::Leaving),
             _ => Err(reader.malformed("kind of frame")),
@@ -353,6 +372,7 @@ mod tests {
             Frame::Part(Part { transfer: 1, offset: 3, total: 1 << 50, bytes: Bytes::from_static(b"abc") }),
             Frame::Part(Part { transfer: 1, offset: 7, total: 7, bytes: Bytes::new() }),
             Frame::Absent { transfer: 9, reason: "é".into() },
+            Frame::Claim(u64::MAX),
         ] {
             let bytes = Bytes::from(frame.encode());
             assert_eq!(Frame::decode(&bytes).as_ref(), Ok(&frame));
@@ -385,6 +405,10 @@ mod tests {
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
         assert_eq!(Frame::decode(&Frame::Removed.encode().into()), Ok(Frame::Removed));
+        for claimed in [Frame::Claimed(None), Frame::Claimed(Some(7))] {
+            assert_eq!(Frame::decode(&claimed.encode().into()), Ok(claimed));
+        }
+        assert!(Frame::decode(&Bytes::from_static(&[CLAIMED, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[LEAVING, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[REMOVED, 0])).is_err());
         assert!(Frame::decode(&Bytes::from_static(&[99, 9])).is_err());

@@ -207,7 +207,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             // What stands before the member has taken it.
             Input::Frame {
                 frame:
-                    Frame::Stage(_)
+                    Frame::Claim(_)
+                    | Frame::Claimed(_)
+                    | Frame::Stage(_)
                     | Frame::PushStates(_)
                     | Frame::ResumePush(_)
                     | Frame::Pull(_)

@@ -81,7 +81,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
             // Its group closes at the next tick, wherever that is led.
             ControlEffect::NodeLeaves(_) => {}
-            ControlEffect::NodeAdmitted(_) | ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
+            ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
+            ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }

@@ -256,6 +256,14 @@ pub enum ControlChange {
         /// Where the others reach it, opaque.
         address: String,
     },
+    /// Binds the number of a node that was admitted to the data directory with which it starts, for good: what the node
+    /// promises to others is on that disk alone.
+    ClaimNode {
+        /// The node.
+        node: NodeId,
+        /// What the directory has drawn when it was made.
+        directory: u64,
+    },
     /// A group becomes a member. It has a leader already.
     JoinGroup(GroupJoin),
     /// Removes a node for good: its group closes, then it leaves all groups.

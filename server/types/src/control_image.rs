@@ -46,6 +46,8 @@ pub struct ClusterNode {
     pub name: String,
     /// Where the others reach it, opaque; empty for one with which the cluster began.
     pub address: String,
+    /// Its data directory, once it has started; none of one with which the cluster began.
+    pub directory: Option<u64>,
     /// The first voters of its group; empty for one with which the cluster began.
     pub first_voters: Vec<NodeId>,
     /// Its group, once that has joined.

@@ -67,6 +67,8 @@ pub enum Effect {
     },
     /// A node has a number, and its group begins.
     NodeAdmitted(NodeId),
+    /// A node has its data directory.
+    NodeClaimed(NodeId),
     /// A group is a member from this epoch on.
     GroupJoined(GroupJoin),
     /// A node is being removed: its group is to close.
@@ -122,6 +124,8 @@ pub enum Refusal {
     LastMajority,
     /// The node of this group was not admitted.
     NodeNotAdmitted,
+    /// The node has another data directory.
+    NodeClaimed,
     /// The node has another group.
     NodeHasGroup,
     /// Positions of the control log no longer fit the numbers of stores and tenants.
@@ -179,6 +183,10 @@ impl fmt::Display for Refusal {
             Refusal::NodeNotAdmitted => {
                 f.write_str("the node was not admitted to the cluster, or was removed; admit a node first")
             }
+            Refusal::NodeClaimed => f.write_str(
+                "the node has started with another data directory; a node that has lost its disk is removed, and admitted as a \
+                 new one",
+            ),
             Refusal::NodeHasGroup => {
                 f.write_str("the node has another group already; a wiped disk is admitted as a new node")
             }

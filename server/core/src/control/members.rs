@@ -65,6 +65,20 @@ impl Members {
         Ok(Effect::NodeAdmitted(id))
     }
 
+    /// Binds a node that was admitted to its data directory.
+    pub(super) fn claim(&mut self, node: NodeId, directory: u64) -> Applied {
+        let is_admitted = |node: &&ClusterNode| node.stage == NodeStage::Present && !node.name.is_empty();
+        let Some(known) = self.nodes.get(&node).filter(is_admitted) else { return Err(Refusal::NodeNotAdmitted) };
+        match known.directory {
+            Some(claimed) if claimed == directory => Ok(Effect::Unchanged),
+            Some(_) => Err(Refusal::NodeClaimed),
+            None => {
+                self.insert(ClusterNode { directory: Some(directory), ..known.clone() });
+                Ok(Effect::NodeClaimed(node))
+            }
+        }
+    }
+
     /// Lets a group join; `next` is the first epoch that carries the entry, and no group is a member before that.
     pub(super) fn join(&mut self, join: GroupJoin, next: Epoch) -> Applied {
         let join = GroupJoin { first: join.first.max(next), ..join };
@@ -198,6 +212,20 @@ mod tests {
         assert_eq!(members.join(join(1, 7, 9), Epoch(2)), Ok(Effect::Unchanged));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 5)]);
         assert_eq!(members.join(join(1, 8, 9), Epoch(2)), Err(Refusal::NodeHasGroup));
+    }
+
+    #[test]
+    fn a_number_belongs_to_the_first_directory_that_claims_it() {
+        let mut members = founded(3);
+        assert_eq!(members.claim(NodeId(4), 7), Err(Refusal::NodeNotAdmitted));
+        assert_eq!(members.claim(NodeId(3), 7), Err(Refusal::NodeNotAdmitted), "the cluster began with it");
+        members.admit("d", "d:1").unwrap();
+        assert_eq!(members.claim(NodeId(4), 7), Ok(Effect::NodeClaimed(NodeId(4))));
+        assert_eq!(members.claim(NodeId(4), 7), Ok(Effect::Unchanged), "proposed twice");
+        assert_eq!(members.claim(NodeId(4), 8), Err(Refusal::NodeClaimed), "a wiped disk");
+        assert_eq!(members.node(NodeId(4)).unwrap().directory, Some(7));
+        members.remove(NodeId(4)).unwrap();
+        assert_eq!(members.claim(NodeId(4), 7), Err(Refusal::NodeNotAdmitted));
     }
 
     #[test]

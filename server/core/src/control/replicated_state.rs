@@ -106,6 +106,7 @@ impl ReplicatedState {
             ControlChange::CreateKey(key) => self.keys.create(index, key),
             ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
             ControlChange::AdmitNode { name, address } => self.members.admit(name, address),
+            ControlChange::ClaimNode { node, directory } => self.members.claim(*node, *directory),
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::RemoveNode { node } => self.members.remove(*node),
             ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),

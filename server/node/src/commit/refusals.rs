@@ -14,15 +14,16 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
         Refusal::TooManyPlugins => ("too_many_plugins", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
-        Refusal::NodeUnknown => ("node_unknown", ""),
         Refusal::LastMajority => ("last_majority", ""),
-        Refusal::NodeNameLength => ("node_name_length", ""),
+        Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
         Refusal::TooManyNodes => ("too_many_nodes", ""),
+        Refusal::NodeUnknown => return ServiceError::NotFound { what: "node of this number".into() },
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
         | Refusal::OutOfNodes
         | Refusal::NodeNotAdmitted
+        | Refusal::NodeClaimed
         | Refusal::NodeHasGroup
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
