@@ -46,5 +46,6 @@ pub use member::{Member, MemberStart};
 pub use output::Output;
 pub use restored::{Restored, position_in, stamp_in};
 pub use tribunal_raft::{
-    GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Settings as RaftSettings, StoredGroup,
+    EntryKind, GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Settings as RaftSettings,
+    SoleMember, StoredGroup, sole_member,
 };

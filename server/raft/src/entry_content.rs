@@ -10,7 +10,8 @@ use tribunal_codec::{EntryId, Malformed, PROPOSED, Reader};
 
 use crate::settings::{MEMBERS_MAX, NODE_MAX};
 
-const MEMBERS: u8 = 1;
+/// The last byte of a change of members.
+pub(crate) const MEMBERS: u8 = 1;
 
 /// What an entry is to a state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -60,6 +60,7 @@ mod pending_reads;
 mod recent_entries;
 mod refused;
 mod settings;
+mod sole_member;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -72,4 +73,5 @@ pub use message::RaftMessage;
 pub use output::Output;
 pub use refused::{BadGroup, Refused};
 pub use settings::{MESSAGE_BYTES_MAX, MESSAGE_ENTRY_BYTES_MAX, NODE_MAX, PAYLOAD_BYTES_MAX, Settings};
+pub use sole_member::{SoleMember, sole_member};
 pub use storage::GroupLog;

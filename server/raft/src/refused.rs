@@ -86,9 +86,10 @@ impl Refused {
             | Refused::MembersChanging
             | Refused::WritesPending
             | Refused::TooManyReads
+            // The sender may know of a new group first.
+            | Refused::UnknownGroup(_)
             | Refused::Late => true,
-            Refused::UnknownGroup(_)
-            | Refused::Stopped
+            Refused::Stopped
             | Refused::Forged(_)
             | Refused::NotAMember(_)
             | Refused::NotAVoter(_)
