@@ -42,7 +42,11 @@ pub struct ClusterInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub control_leader: Option<u16>,
-    /// All nodes, ascending.
+    /// Numbers of the nodes with which the cluster began, ascending: the configuration of a node that is added has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(example = json!([1, 2, 3]))]
+    pub founders: Vec<u16>,
+    /// All nodes that were not removed, ascending.
     pub nodes: Vec<ClusterNode>,
     /// Stores with a storage outside of the nodes that are not detached, and which node pushes to each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -64,6 +68,45 @@ pub struct ClusterPush {
     pub node: Option<u16>,
 }
 
+/// How far a node is a member of its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeStage {
+    /// It was admitted, and becomes a member once it has started and has what the others have.
+    Joining,
+    /// It is a member.
+    #[default]
+    Member,
+    /// It is being removed.
+    Leaving,
+}
+
+/// A node to add to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeRequest {
+    /// Where the other nodes reach it: `host:port`.
+    #[schema(min_length = 3, max_length = 261, pattern = "^.+:[0-9]{1,5}$", example = "10.1.0.4:7421")]
+    pub address: String,
+    /// A name for people, unique in the cluster; its address if left out. The same name and address again are the same node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, min_length = 1, max_length = 64, example = "rack-2")]
+    pub name: Option<String>,
+}
+
+/// A node that was admitted to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeAdmitted {
+    /// Its number: no other node ever has it.
+    #[schema(minimum = 0, example = 4)]
+    pub node: u16,
+    /// Where the other nodes reach it.
+    #[schema(example = "10.1.0.4:7421")]
+    pub address: String,
+    /// Its name.
+    #[schema(example = "rack-2")]
+    pub name: String,
+}
+
 /// A node of a cluster, as another one sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterNode {
@@ -74,6 +117,9 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "10.1.0.2:7421")]
     pub address: Option<String>,
+    /// `joining` until it has started and has what the others have, then `member`; `leaving` while it is being removed.
+    #[serde(default)]
+    pub stage: NodeStage,
     /// Whether the answering node is connected with it, both ways; true for itself.
     #[schema(example = true)]
     pub connected: bool,

@@ -21,7 +21,7 @@ pub mod txn;
 
 pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
 pub use checksum::RecordChecksum;
-pub use cluster::{ClusterInfo, ClusterNode, ClusterPush};
+pub use cluster::{ClusterInfo, ClusterNode, ClusterPush, NodeAdmitted, NodeRequest, NodeStage};
 pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{

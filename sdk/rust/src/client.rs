@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
     AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo,
-    KeyList, KeyRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList,
-    TxnOutcome, TxnState,
+    KeyList, KeyRequest, NodeAdmitted, NodeRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
+    StoreInfo, StoreList, TxnOutcome, TxnState,
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
@@ -519,6 +519,23 @@ impl Client {
     /// See [`Error`].
     pub async fn cluster_at(&self, epoch: Epoch) -> Result<ClusterInfo, Error> {
         read(&self.ask(Method::GET, &format!("/v1/cluster?epoch={epoch}"), None::<&()>, 0).await?)
+    }
+
+    /// Adds a node to the cluster: gives it a number, with which its process is to be started.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn add_node(&self, node: &NodeRequest) -> Result<NodeAdmitted, Error> {
+        read(&self.ask(Method::POST, "/v1/cluster/nodes", Some(node), 0).await?)
+    }
+
+    /// Begins to remove a node from the cluster, for good. It is removed when [`Client::cluster`] does not list it any more.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn remove_node(&self, node: u16) -> Result<(), Error> {
+        let answer = self.ask(Method::DELETE, &format!("/v1/cluster/nodes/{node}"), None::<&()>, 0).await?;
+        if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
     /// Resumes a store's push, if it stopped or waits.

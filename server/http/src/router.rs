@@ -107,6 +107,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(meta::version))
         .routes(routes!(stats::stats))
         .routes(routes!(cluster::cluster))
+        .routes(routes!(cluster::add_node))
+        .routes(routes!(cluster::remove_node))
 }
 
 /// Returns the OpenAPI 3.1 document of the routes as they are.

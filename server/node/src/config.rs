@@ -143,7 +143,10 @@ pub struct Cluster {
     pub key_file: PathBuf,
     /// PEM file with the certificate of the authority that signs the nodes' certificates.
     pub authority_file: PathBuf,
-    /// All nodes, this one included.
+    /// Numbers of the nodes with which the cluster began, if `nodes` lists others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub founders: Vec<u16>,
+    /// The nodes, this one included.
     pub nodes: Vec<ClusterNode>,
 }
 

@@ -16,6 +16,7 @@ mod readers;
 mod ready;
 mod service;
 mod signals;
+mod stop_deadline;
 mod stores;
 mod telemetry;
 

@@ -31,6 +31,7 @@ use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
 use crate::cluster::links;
 use crate::cluster::membership::Membership;
+use crate::cluster::roster;
 use crate::cluster::state_copy::Lag;
 use crate::cluster::state_copy::offers::Offers;
 use crate::cluster::transfers::Transfers;
@@ -58,6 +59,7 @@ use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
 use crate::signals::Signals;
+use crate::stop_deadline::StopDeadline;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
@@ -80,8 +82,6 @@ const CONFIGURATION_POLL: Duration = Duration::from_millis(20);
 const STORE_START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long connections may take to end when the node stops.
 const HTTP_STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a stop may take, what is dropped at its end included.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of the signal for a file that exceeds `RLIMIT_FSIZE`. Without a handler it ends the process silently.
 const SIGXFSZ: i32 = 25;
 
@@ -279,6 +279,10 @@ impl Node {
             .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
             .transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
+        if let Some(Joined { membership, peers, .. }) = &joined {
+            roster::connect(peers, membership, replicated.members());
+            shared.view.begin(replicated.members());
+        }
         let announced = Arc::new(AnnouncedPlugins::new(&replicated));
         if let Some(Joined { membership, peers, transfers }) = &joined {
             let fetching = Fetching {
@@ -311,7 +315,11 @@ impl Node {
             on_control: {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
                 let announced = Arc::clone(&announced);
+                let connected = joined.as_ref().map(|joined| (Arc::clone(&joined.peers), joined.membership.clone()));
                 Box::new(move |replicated, effect| {
+                    if let Some((peers, membership)) = &connected {
+                        roster::follow(peers, membership, replicated.members(), effect);
+                    }
                     announced.follow(replicated, effect);
                     access.follow(effect);
                     stores.follow(replicated.stores(), effect);
@@ -477,9 +485,7 @@ impl Node {
         let mut told = false;
         while !found.activations.iter().all(is_named) {
             if !std::mem::replace(&mut told, true) {
-                tracing::info!(
-                    "waiting for the first start of the cluster: its node with the lowest number configures it"
-                );
+                tracing::info!("waiting: {}", self.service.obstacle());
             }
             if self.ended.borrow().is_some() {
                 return Err(self.failure());
@@ -671,6 +677,7 @@ impl Node {
     /// [`NodeError::LogFailed`] if the log failed on the way.
     pub fn stop(mut self) -> Result<(), NodeError> {
         self.service.stopping.store(true, Ordering::Relaxed);
+        let others = self.peers.as_ref().map(|peers| peers.addresses()).unwrap_or_default();
         let _ = self.messages.send(Message::Stop);
         // Requests that wait for something that will no longer happen are answered now.
         self.service.shared.progress.wake();
@@ -701,34 +708,8 @@ impl Node {
             Ended::Stopped => Ok(()),
             Ended::LogFailed(reason) => Err(NodeError::LogFailed(reason)),
             Ended::Refused(reason) => Err(NodeError::Start(reason)),
-            Ended::Lags(lag) => Err(NodeError::Lags(lag)),
+            Ended::Lags(lag) => Err(NodeError::Lags(Lag { others, ..lag })),
         }
-    }
-}
-
-/// Ends the process if a stop takes longer than [`STOP_TIMEOUT`], unless it is dropped before: a disk that hangs keeps
-/// threads in the kernel, and a data directory that is gone keeps a store's own threads waiting.
-struct StopDeadline {
-    _cancelled_when_dropped: Sender<()>,
-}
-
-impl StopDeadline {
-    fn start() -> StopDeadline {
-        let (sender, cancelled) = crossbeam_channel::bounded::<()>(0);
-        let watch = move || {
-            if cancelled.recv_timeout(STOP_TIMEOUT) == Err(crossbeam_channel::RecvTimeoutError::Timeout) {
-                let seconds = STOP_TIMEOUT.as_secs();
-                eprintln!(
-                    "tribunal: the stop did not end within {seconds} s, so the process ends without it. Nothing \
-                     acknowledged is lost. Check the disk of the data directory before you start again"
-                );
-                std::process::exit(1);
-            }
-        };
-        if let Err(error) = spawn("stop-deadline", watch) {
-            tracing::warn!(%error, "cannot start the thread that limits the duration of the shutdown");
-        }
-        StopDeadline { _cancelled_when_dropped: sender }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tribunal_service::{
     ClusterView, NodeApi, PushState, PushView, Readiness, ServiceFuture as Reply, Stats, TenantStats, VersionInfo,
 };
-use tribunal_types::{Digest, Epoch, NamespaceId, StoreId, StoreSpec};
+use tribunal_types::{Digest, Epoch, NamespaceId, NodeId, StoreId, StoreSpec};
 
 use crate::cluster::view::{Joined, view_of};
 use crate::config::EpochLength;
@@ -113,6 +113,14 @@ impl NodeApi for NodeService {
 
     fn catch_up(&self) -> Reply<'_, ()> {
         Box::pin(self.catch_up_with_others())
+    }
+
+    fn add_node(&self, name: String, address: String) -> Reply<'_, NodeId> {
+        Box::pin(self.admit_node(name, address))
+    }
+
+    fn remove_node(&self, node: NodeId) -> Reply<'_, ()> {
+        Box::pin(self.begin_removal(node))
     }
 
     fn identity(&self) -> VersionInfo {

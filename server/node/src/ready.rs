@@ -148,7 +148,10 @@ fn settings_of(config: &Config) -> Settings {
 }
 
 /// Draws a number that no other process has drawn.
-fn draw() -> Result<u64, String> {
+///
+/// # Errors
+/// In words.
+pub fn draw() -> Result<u64, String> {
     let mut run = [0; 8];
     let drawn = SystemRandom::new().fill(&mut run);
     drawn.map_err(|_| "the operating system gives no random bytes".to_owned())?;

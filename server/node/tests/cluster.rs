@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,82 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::cluster::Cluster;
+use support::history::{Told, check, insert, load, noise, oldest, put, until_decided, until_forgotten};
 use support::{Node, eventually, new_id};
-
-fn insert(key: &str) -> Value {
-    json!({"writes": [{"op": "insert", "store": "kv", "key": format!("{key}/L"), "value": 1},
-                      {"op": "insert", "store": "kv", "key": format!("{key}/R"), "value": 1}]})
-}
-
-/// Posts a commit until there is a verdict, at one node after the other, always under the same id.
-fn until_decided(nodes: &[&Node], id: &str, body: &Value) -> Value {
-    let mut turn = 0;
-    eventually("a verdict", || {
-        turn += 1;
-        let answer = nodes[turn % nodes.len()].try_post(&format!("/v1/txns/{id}/commit"), body).ok()?;
-        (answer.status == 200).then_some(answer.body)
-    })
-}
-
-/// Puts a row through one node, which may have to be asked again: its log may just go back to it.
-fn put(node: &Node, key: &str, value: i64) {
-    let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]});
-    assert_eq!(until_decided(&[node], &new_id(), &body)["status"], "committed");
-}
-
-/// What clients were told: the verdict of each id, by the key that it inserts.
-type Told = Mutex<BTreeMap<String, (String, Option<Value>)>>;
-
-/// Commits at one node until it is told to stop.
-fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
-    for n in 0.. {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        let (id, key) = (new_id(), format!("{name}-{n}"));
-        let answer = node.try_post(&format!("/v1/txns/{id}/commit"), &insert(&key)).ok();
-        let verdict = answer.filter(|answer| answer.status == 200).map(|answer| answer.body);
-        if verdict.is_none() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        told.lock().unwrap().insert(key, (id, verdict));
-    }
-}
-
-/// Checks on every node that its log is that of all, that what was acknowledged is there, and that ids tell the rest.
-fn check(cluster: &Cluster, told: &Told) -> usize {
-    cluster.settled();
-    let told = told.lock().unwrap();
-    let logs: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
-    assert!(logs.iter().all(|log| *log == logs[0]), "all nodes have the same log");
-    let mut keys = BTreeMap::new();
-    for (lsn, record) in (1..).zip(&logs[0]) {
-        assert_eq!(record["lsn"], lsn.to_string(), "the log is dense");
-        let writes = record["writes"].as_array().expect("writes");
-        assert_eq!(writes.len(), 2, "both rows or none: {record}");
-        let key = writes[0]["key"].as_str().expect("a key").trim_end_matches("/L").to_owned();
-        assert!(keys.insert(key, record).is_none(), "committed twice: {record}");
-    }
-    for (key, (id, verdict)) in told.iter() {
-        match verdict {
-            Some(verdict) => {
-                let record = keys.get(key).unwrap_or_else(|| panic!("acknowledged {key} is lost"));
-                assert_eq!(record["version"], verdict["version"]);
-            }
-            None => {
-                for node in cluster.running() {
-                    // A node whose log just goes back to it is asked again.
-                    let status = eventually("a final status", || {
-                        let answer = node.get(&format!("/v1/txns/{id}?fence=true"));
-                        (answer.status == 200).then_some(answer.body)
-                    });
-                    assert_eq!(status["status"] == "committed", keys.contains_key(key), "{status}");
-                }
-            }
-        }
-    }
-    told.values().filter(|(_, verdict)| verdict.is_some()).count()
-}
 
 #[test]
 fn every_node_takes_transactions_and_all_decide_the_same() {
@@ -235,23 +160,6 @@ fn a_restart_of_all_nodes_continues() {
     cluster.settled();
 }
 
-/// Text that no compression makes shorter.
-fn noise(bytes: usize, seed: u64) -> String {
-    let mut state = seed;
-    let digits = (0..bytes.div_ceil(16)).map(|_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        format!("{:016x}", state.rotate_left(17))
-    });
-    digits.collect()
-}
-
-/// Returns the oldest position of the log that a node has.
-fn oldest(node: &Node) -> u64 {
-    let page = node.get("/v1/log?store=kv&after=0&limit=1");
-    let at = if page.status == 410 { &page.body["oldest"] } else { &page.body["records"][0]["lsn"] };
-    at.as_str().and_then(|lsn| lsn.parse().ok()).unwrap_or_else(|| panic!("{}", page.body))
-}
-
 #[test]
 fn logs_are_truncated_and_a_node_that_is_killed_continues_from_its_image() {
     let retained = "[log]\nretention_hours = 0\nimage_every_bytes = 1048576\n";
@@ -291,26 +199,6 @@ fn logs_are_truncated_and_a_node_that_is_killed_continues_from_its_image() {
         for number in last - 99..=last {
             let row = node.get(&format!("/v1/stores/kv/rows/row%2F{}", number % 100)).body;
             assert_eq!(row["value"], noise(100_000, number), "row {}", number % 100);
-        }
-    }
-}
-
-/// Writes 100 rows of 100 kB in turn until the nodes that run have no entry any more that was there when it began, and no
-/// image from then.
-fn until_forgotten(cluster: &Cluster, written: &mut u64) {
-    let nodes: Vec<&Node> = cluster.running().collect();
-    let begun = *written;
-    // Each log takes its segments in sizes that double up to 64 MiB, so this many rows are enough for several of them.
-    loop {
-        assert!(*written < begun + 6_000, "the logs are not compacted");
-        for _ in 0..25 {
-            *written += 1;
-            let (key, value) = (format!("row/{}", *written % 100), noise(100_000, *written));
-            let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]});
-            assert_eq!(until_decided(&nodes, &new_id(), &body)["status"], "committed");
-        }
-        if nodes.iter().all(|node| oldest(node) > begun + 100) {
-            return;
         }
     }
 }
@@ -380,10 +268,10 @@ fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
     assert!(other_name.contains("another cluster"), "{other_name}");
     let unknown = with("node = 1\n", "node = 9\n");
     assert!(unknown.contains("no such node"), "{unknown}");
-    std::fs::write(cluster.dir().join("secret"), "another secret, of as many characters").unwrap();
+    std::fs::write(cluster.dir().join("cluster.secret"), "another secret, of as many characters").unwrap();
     std::fs::write(file(1), &config).unwrap();
     assert!(refused(cluster.command(1)).contains("another cluster"));
-    std::fs::write(cluster.dir().join("secret"), "short").unwrap();
+    std::fs::write(cluster.dir().join("cluster.secret"), "short").unwrap();
     assert!(refused(cluster.command(1)).contains("less than 32 characters"));
     // Nor does its log serve a node that runs alone, or a salvage.
     let data = cluster.node_dir(1).join("data");
@@ -428,9 +316,9 @@ fn other_members_than_the_clusters_are_refused() {
     };
     let more = format!("{config}[[cluster.nodes]]\nid = 4\naddress = \"127.0.0.1:1\"\n");
     let why = refused(&cluster, more);
-    assert!(why.contains("the nodes 1 2 3 4") && why.contains("a cluster of 1 2 3"), "{why}");
+    assert!(why.contains("the nodes 1 2 3 4") && why.contains("founders` to [1, 2, 3]"), "{why}");
     let at = config.find("[[cluster.nodes]]\nid = 3").unwrap();
-    assert!(refused(&cluster, config[..at].to_owned()).contains("cannot be changed yet"));
+    assert!(refused(&cluster, config[..at].to_owned()).contains("began with 1 2 3:"));
     std::fs::write(&file, &config).unwrap();
     cluster.start_node(2);
     cluster.ready();

@@ -1,6 +1,6 @@
 //! Whether a request is that of a peer, with a sentence if not. Every check names both sides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::http::request::Parts;
@@ -43,6 +43,7 @@ pub(crate) fn admit<P>(
     certificate: &CertificateDer<'_>,
     us: &PeerSettings,
     peers: &BTreeMap<NodeId, P>,
+    former: &BTreeSet<NodeId>,
 ) -> Result<Admitted, Refusal> {
     let here = us.node;
     let refuse = |status, reason| Err(Refusal { status, reason });
@@ -93,6 +94,10 @@ pub(crate) fn admit<P>(
              its peers'; no two nodes of a cluster can have one number"
         );
         return refuse(StatusCode::CONFLICT, reason);
+    }
+    if former.contains(&node) {
+        let reason = format!("node {here} belongs to a cluster from which node {node} was removed");
+        return refuse(StatusCode::GONE, reason);
     }
     if !peers.contains_key(&node) {
         let reason = format!(

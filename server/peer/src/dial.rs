@@ -72,6 +72,10 @@ async fn connection(shared: &Shared, link: &Link, lane: Lane, opened: &mut Optio
         Err(error) => Ended::Failed(error),
     };
     match ended {
+        Ended::Removed(reason) => {
+            shared.events.removed(peer);
+            format!("node {peer} at {address} refuses node {here}: {reason}")
+        }
         Ended::Refused(reason) => format!("node {peer} at {address} refuses node {here}: {reason}"),
         Ended::Closed(reason) => format!("node {peer} at {address} closed the connection of node {here}: {reason}"),
         Ended::Failed(error) if opened.is_some() => {
@@ -83,6 +87,8 @@ async fn connection(shared: &Shared, link: &Link, lane: Lane, opened: &mut Optio
 
 /// How a connection ended, with the cause in words.
 enum Ended {
+    /// We were removed, the peer says.
+    Removed(String),
     /// The peer did not admit us.
     Refused(String),
     /// The peer admitted us, and closed the connection later.
@@ -193,7 +199,8 @@ async fn follow(
     let reason = read_reason(response.into_body());
     if status != StatusCode::OK {
         let reason = timeout(HANDSHAKE_TIMEOUT, reason).await.unwrap_or_else(|_| Ok(String::new()))?;
-        return Ok(Ended::Refused(if reason.is_empty() { format!("HTTP status {status}") } else { reason }));
+        let reason = if reason.is_empty() { format!("HTTP status {status}") } else { reason };
+        return Ok(if status == StatusCode::GONE { Ended::Removed(reason) } else { Ended::Refused(reason) });
     }
     *opened = Some(Instant::now());
     link.opened(lane, queue);

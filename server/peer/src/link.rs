@@ -143,6 +143,8 @@ mod tests {
         fn unreachable(&self, _: NodeId) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+
+        fn removed(&self, _: NodeId) {}
     }
 
     /// Each step, with the reports and drops so far.

@@ -1,6 +1,6 @@
 //! The way in and out: starts and stops the connections of a node, takes frames and tells what is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,9 @@ pub trait PeerEvents: Send + Sync + 'static {
 
     /// Frames to a peer were lost or dropped. Reported once; again only after further frames were taken for it.
     fn unreachable(&self, peer: NodeId);
+
+    /// A peer says that this node was removed. May be reported again and again.
+    fn removed(&self, by: NodeId);
 }
 
 /// The connections of a node to its peers. They end when it is dropped.
@@ -50,6 +53,8 @@ pub(crate) struct Shared {
     pub events: Arc<dyn PeerEvents>,
     pub refusals: Refusals,
     pub peers: RwLock<BTreeMap<NodeId, Peer>>,
+    /// Nodes that were removed: they are told so.
+    pub former: RwLock<BTreeSet<NodeId>>,
 }
 
 /// A peer, for as long as it is one.
@@ -122,7 +127,8 @@ impl Peers {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
         let peers = std::mem::take(&mut settings.peers);
         let (refusals, none) = (Refusals::default(), RwLock::default());
-        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none });
+        let former = RwLock::default();
+        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former });
         let (stop, stopping) = watch::channel(false);
         let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
         let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
@@ -170,6 +176,17 @@ impl Peers {
             None => (intake(Lane::Heartbeat), intake(Lane::Bulk)),
         };
         Peer { link, _dialling: dialling, heartbeats, bulk }
+    }
+
+    /// Replaces the nodes that were removed. One that calls is told so, by [`PeerEvents::removed`].
+    pub fn set_former(&self, nodes: BTreeSet<NodeId>) {
+        *self.shared.former.write() = nodes;
+    }
+
+    /// Returns the peers and where they are.
+    #[must_use]
+    pub fn addresses(&self) -> BTreeMap<NodeId, String> {
+        self.shared.peers.read().iter().map(|(node, peer)| (*node, peer.link.address.clone())).collect()
     }
 
     /// Sends a frame to a peer, after those that were sent to it on this lane before. Never waits: if there is no connection or

@@ -21,7 +21,9 @@ pub use keys::{KeyApi, KeyStatus, NewKey, Principal, Unauthenticated};
 pub use log::{
     ConsumerPosition, ConsumerStatus, LogApi, LogPage, LogQuery, Registration, StateRows, StoreState, WebhookStatus,
 };
-pub use node::{ClusterView, NodeApi, NodeView, PushView, Readiness, Stats, Summary, TenantStats, Timed, VersionInfo};
+pub use node::{
+    ClusterView, MemberStage, NodeApi, NodeView, PushView, Readiness, Stats, Summary, TenantStats, Timed, VersionInfo,
+};
 pub use plugins::PluginApi;
 pub use reads::{Freshness, RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
 pub use stores::{Declared, PushState, SkipRequest, StoreApi, StoreStatus, Watermarks};

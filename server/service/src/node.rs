@@ -29,6 +29,18 @@ pub trait NodeApi: Send + Sync {
     /// Returns the cluster as the node sees it.
     fn cluster(&self) -> ClusterView;
 
+    /// Admits a node to the cluster, and returns its number. The same name and address again are the same node.
+    ///
+    /// # Errors
+    /// [`ServiceError`](crate::ServiceError), if it is not admitted.
+    fn add_node(&self, name: String, address: String) -> ServiceFuture<'_, NodeId>;
+
+    /// Begins to remove a node from the cluster.
+    ///
+    /// # Errors
+    /// [`ServiceError`](crate::ServiceError), if it is not removed.
+    fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()>;
+
     /// Returns the digest of all outcomes up to an epoch, if the node has decided it lately.
     fn digest_at(&self, epoch: Epoch) -> Option<Digest>;
 
@@ -59,7 +71,9 @@ pub struct ClusterView {
     pub control: ControlIndex,
     /// The leader of the control log, if it is known.
     pub control_leader: Option<NodeId>,
-    /// All nodes, ascending.
+    /// The nodes with which the cluster began, ascending.
+    pub founders: Vec<NodeId>,
+    /// All nodes that were not removed, ascending.
     pub nodes: Vec<NodeView>,
     /// Stores with a storage outside of the nodes.
     pub pushes: Vec<PushView>,
@@ -76,6 +90,30 @@ pub struct PushView {
     pub node: Option<NodeId>,
 }
 
+/// How far a node is a member of its cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberStage {
+    /// It was admitted, and becomes a member once it has started and has what the others have.
+    Joining,
+    /// It is a member.
+    #[default]
+    Member,
+    /// It is being removed.
+    Leaving,
+}
+
+impl MemberStage {
+    /// Returns the word of the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MemberStage::Joining => "joining",
+            MemberStage::Member => "member",
+            MemberStage::Leaving => "leaving",
+        }
+    }
+}
+
 /// A node as another one sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeView {
@@ -83,6 +121,8 @@ pub struct NodeView {
     pub node: NodeId,
     /// Where the others reach it.
     pub address: Option<String>,
+    /// How far it is a member.
+    pub stage: MemberStage,
     /// Whether both are connected.
     pub connected: bool,
     /// When something arrived from it last, milliseconds ago.

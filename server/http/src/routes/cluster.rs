@@ -1,14 +1,20 @@
-//! `GET /v1/cluster`: the nodes, as this one sees them.
+//! `/v1/cluster`: the nodes, as this one sees them; adding and removing nodes.
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, Problem};
-use tribunal_service::ClusterView;
-use tribunal_types::{Digest, Epoch};
+use serde::de::MapAccess;
+use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, NodeAdmitted, NodeRequest, NodeStage, Problem};
+use tribunal_service::{ClusterView, MemberStage, ServiceError};
+use tribunal_types::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX};
+use tribunal_types::{Digest, Epoch, NodeId};
 
-use crate::app::{App, wire_response};
-use crate::request::query::Query;
+use crate::app::{App, refuse, wire_response};
+use crate::request::body::{MediaType, utf8};
+use crate::request::json::{Fields, ObjectSeed, document, scalar};
+use crate::request::query::{Query, segment};
+use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 
 /// Returns the nodes of the cluster as this one sees them: who is connected, who leads whose log, how far it has
@@ -27,11 +33,17 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
     let at = query.bytes("epoch").is_some().then(|| Epoch(query.number("epoch", 0, Epoch::MAX.0)));
     query.finish()?;
     let view = app.service.node.cluster();
-    let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, nodes, pushes } = view;
+    let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, founders, nodes, pushes } =
+        view;
     let readiness = app.service.node.readiness(true);
     let nodes = nodes.into_iter().map(|node| ClusterNode {
         node: node.node.0,
         address: node.address,
+        stage: match node.stage {
+            MemberStage::Joining => NodeStage::Joining,
+            MemberStage::Member => NodeStage::Member,
+            MemberStage::Leaving => NodeStage::Leaving,
+        },
         connected: node.connected,
         silent_ms: node.silent_ms,
         led_by: node.led_by.map(|leader| leader.0),
@@ -54,10 +66,116 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         digest_at: at.and_then(|epoch| app.service.node.digest_at(epoch)).map(shown),
         control_index: control.0.to_string(),
         control_leader: control_leader.map(|leader| leader.0),
+        founders: founders.into_iter().map(|node| node.0).collect(),
         nodes: nodes.collect(),
         pushes: pushes.collect(),
     };
     Ok(wire_response(StatusCode::OK, &wire))
+}
+
+/// Admits a node to the cluster, and gives it a number for good. It becomes a member once its process has started with that
+/// number and an empty data directory, and has what the others have: `GET /v1/cluster` shows it as `joining` until then. Nobody
+/// waits for it.
+#[utoipa::path(
+    post, path = "/v1/cluster/nodes", operation_id = "addNode", tag = "service",
+    request_body(content = NodeRequest, description = "The node to add"),
+    responses(
+        (status = 201, description = "The node is admitted", body = NodeAdmitted),
+        (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The node cannot be admitted: the cluster has its maximum of nodes, another node has this name, or this node runs alone", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The node was not admitted", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn add_node(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let NodeRequest { address, name } = read(utf8(&bytes)?)?;
+    let name = name.unwrap_or_else(|| address.clone());
+    let catalog = app.service.stores.catalog();
+    let node = app.service.node.add_node(name.clone(), address.clone()).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::CREATED, &NodeAdmitted { node: node.0, address, name }))
+}
+
+/// Removes a node from the cluster for good. This begins the removal; it is complete when `GET /v1/cluster` no longer lists the
+/// node. What it has taken in is decided and answered first. Its process then ends, and must not be started again. A node that
+/// cannot be reached is removed as well, while most of the others are there.
+#[utoipa::path(
+    delete, path = "/v1/cluster/nodes/{node}", operation_id = "removeNode", tag = "service",
+    params(("node" = u16, Path, description = "Number of the node")),
+    responses(
+        (status = 202, description = "The node is being removed, or was removed before"),
+        (status = 404, description = "No node ever had this number", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Too many nodes would leave at once, nobody would be left, or this node runs alone", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The node is not removed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn remove_node(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let node = segment(request.uri().path(), 3);
+    let catalog = app.service.stores.catalog();
+    let number = std::str::from_utf8(&node).ok().and_then(|node| node.parse().ok());
+    let unknown = || refuse(&catalog)(ServiceError::NotFound { what: "node of this number".into() });
+    let node = number.map(NodeId).ok_or_else(unknown)?;
+    app.service.node.remove_node(node).await.map_err(refuse(&catalog))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    Ok(response)
+}
+
+fn read(text: &str) -> Result<NodeRequest, ProblemResponse> {
+    let mut body = NodeBody::default();
+    document(text, ObjectSeed { fields: &mut body, at: Path::Root })
+        .map_err(|error| ProblemResponse::of_syntax(&error))?;
+    if body.address.is_none() && body.errors.is_empty() {
+        body.errors.add(Code::MissingField, "/address", "a node needs an address: host:port");
+    }
+    if !body.errors.is_empty() {
+        return Err(ProblemResponse::of_errors(&body.errors));
+    }
+    Ok(NodeRequest { address: body.address.unwrap_or_default(), name: body.name })
+}
+
+#[derive(Default)]
+struct NodeBody {
+    address: Option<String>,
+    name: Option<String>,
+    errors: FieldErrors,
+}
+
+impl<'de> Fields<'de> for NodeBody {
+    fn names(&self) -> &'static [&'static str] {
+        &["address", "name"]
+    }
+
+    fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
+        let Some(text) = scalar(map)?.text(at, &mut self.errors) else { return Ok(()) };
+        if index == 0 {
+            if is_address(&text) {
+                self.address = Some(text.into_owned());
+            } else {
+                let detail = format!("must be host:port, of at most {ADDRESS_BYTES_MAX} bytes, such as 10.1.0.4:7421");
+                self.errors.add(Code::BadName, at, detail);
+            }
+        } else if (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(char::is_control) {
+            self.name = Some(text.into_owned());
+        } else {
+            self.errors.add(
+                Code::BadName,
+                at,
+                format!("must be 1 to {NAME_BYTES_MAX} bytes without control characters"),
+            );
+        }
+        Ok(())
+    }
+
+    fn errors(&mut self) -> &mut FieldErrors {
+        &mut self.errors
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    let parts = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains(char::is_whitespace));
+    let port = parts.and_then(|(_, port)| port.parse::<u16>().ok());
+    text.len() <= ADDRESS_BYTES_MAX && port.is_some_and(|port| port > 0)
 }
 
 fn shown(digest: Digest) -> String {

@@ -570,6 +570,20 @@ impl NodeApi for FakeNode {
         ClusterView { node: NodeId(7), takes_commits: true, nodes, pushes: vec![push], ..ClusterView::default() }
     }
 
+    fn add_node(&self, name: String, _address: String) -> ServiceFuture<'_, NodeId> {
+        let taken = ServiceError::ClientMistake {
+            code: "node_name_taken",
+            pointer: "/name".into(),
+            detail: "another node has this name".into(),
+        };
+        Box::pin(async move { if name == "taken" { Err(taken) } else { Ok(NodeId(7)) } })
+    }
+
+    fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()> {
+        let unknown = ServiceError::NotFound { what: "node of this number".into() };
+        Box::pin(async move { if node == NodeId(7) { Ok(()) } else { Err(unknown) } })
+    }
+
     fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
         (epoch == Epoch(7)).then_some(Digest(0xabc))
     }

@@ -57,7 +57,8 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     if is_member(dir, &chunks, mark.as_ref()) {
         let reason = format!(
             "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
-             that back. The cluster continues without it as long as a majority of its nodes runs. Keep the directory",
+             that back. The cluster continues without it as long as a majority of its nodes runs: remove the node \
+             (`tribunal cluster remove`) and add a new one. If the majority is lost for good, see `tribunal cluster recover`",
             dir.display()
         );
         return Err(LogError::Io { reason });

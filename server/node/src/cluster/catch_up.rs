@@ -9,7 +9,7 @@ use tribunal_service::{Freshness, ServiceError, Session};
 use tribunal_types::{Epoch, StoreId, limits};
 
 use crate::cluster::obstacle::obstacle;
-use crate::cluster::view::view_of;
+use crate::cluster::view::{Joined, view_of};
 use crate::commit::message::Message;
 use crate::service::NodeService;
 
@@ -109,6 +109,12 @@ impl NodeService {
 
     /// Returns why this node takes no commits, or does not learn what others have acknowledged, and what to do.
     pub(crate) fn obstacle(&self) -> String {
+        let is_added = self.joined.as_ref().is_some_and(|Joined { membership, .. }| !membership.is_founder());
+        if is_added && !self.configured.load(Ordering::Relaxed) {
+            return "this node is not a member yet: it waits for the others to let it in and to give it what they have. It must have \
+                    been admitted (`tribunal cluster add`)"
+                .into();
+        }
         if !self.configured.load(Ordering::Relaxed) {
             return "the cluster has not started yet: at its first start, all of its nodes have to be there".into();
         }

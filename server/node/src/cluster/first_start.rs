@@ -1,9 +1,12 @@
-//! That a node with an empty data directory is one of a new cluster, and no member that has lost its disk.
+//! That a node with an empty data directory is one of a new cluster or was admitted, and no member that has lost its disk.
 //!
 //! What a member has promised (votes, acknowledgements) is on its disk. If that is lost and the node takes part again, a majority
 //! may agree on something that another majority has agreed on otherwise. So a node takes part once it has noted so on its
-//! disk, and for the first time only if no other one has: all nodes of a new cluster have to be there, and each notes that it is
-//! prepared before the first one takes part. A node without a note that meets one that takes part has lost its own.
+//! disk, and for the first time only if
+//! * no other one has: all nodes with which a cluster begins have to be there, and each notes that it is prepared before the
+//!   first one takes part. One without a note that meets one that takes part has lost its own;
+//! * or, if the cluster exists and has admitted the node: the control log binds its number to the first data directory that
+//!   claims it. A directory draws what it is known by when it is made, so a new one in its place is another one.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,8 +15,23 @@ use tribunal_member::Stage;
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::cluster::recovery::REMOVED;
 
+/// Name of the note in a data directory.
+const FILE: &str = "member";
 const HEADING: &str = "tribunal member 1";
+/// The words of a note.
+const PREPARED: &str = "prepared";
+const MEMBER: &str = "member";
+const CLAIMS: &str = "claims ";
+const GONE: &str = "removed";
+
+/// Returns whether the cluster has removed the node of a data directory, as far as that node has learned of it.
+#[must_use]
+pub fn is_removed(data: &Path) -> bool {
+    let note = std::fs::read_to_string(data.join(FILE)).unwrap_or_default();
+    note.lines().any(|line| line.strip_prefix("stage ") == Some(GONE))
+}
 
 /// How far a node's first start is.
 #[derive(Debug)]
@@ -21,24 +39,43 @@ pub struct FirstStart {
     file: PathBuf,
     node: NodeId,
     stage: Stage,
-    /// The other nodes, each with what it said last.
+    /// The nodes with which the cluster began, as text.
+    founders: String,
+    /// The others of them, each with what it said last.
     others: BTreeMap<NodeId, Option<Stage>>,
+    /// What the directory of a node that was admitted is known by, until its number is bound to it.
+    claim: Option<u64>,
+    /// Whom it asks for that.
+    asked: Vec<NodeId>,
 }
 
 impl FirstStart {
-    /// Reads the note in a data directory. `has_history` tells whether its log has anything that was agreed on.
+    /// Reads the note in a data directory. `has_history` tells whether its log has anything that was agreed on; `drawn` is
+    /// what a new directory is known by.
     ///
     /// # Errors
-    /// In words, if the note names other nodes than the configuration, or cannot be read or written.
-    pub fn read(data: &Path, membership: &Membership, has_history: bool) -> Result<FirstStart, String> {
-        let file = data.join("member");
-        let others = membership.nodes.keys().filter(|node| **node != membership.node).map(|node| (*node, None));
-        let mut start = FirstStart { file, node: membership.node, stage: Stage::New, others: others.collect() };
+    /// In words, if the note is of a cluster that began with other nodes or that has removed this one, or cannot be read or
+    /// written.
+    pub fn read(data: &Path, membership: &Membership, has_history: bool, drawn: u64) -> Result<FirstStart, String> {
+        let Membership { node, founders, nodes, .. } = membership;
+        let is_founder = membership.is_founder();
+        let mut start = FirstStart {
+            file: data.join(FILE),
+            node: *node,
+            stage: Stage::New,
+            founders: founders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            others: founders.iter().filter(|other| *other != node).map(|other| (*other, None)).collect(),
+            claim: None,
+            asked: nodes.keys().filter(|other| *other != node).copied().collect(),
+        };
         match std::fs::read_to_string(&start.file) {
-            Ok(text) => start.stage = start.noted_in(&text)?,
+            Ok(text) => start.follow(&text)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                if has_history || start.others.is_empty() {
+                if has_history || (is_founder && start.others.is_empty()) {
                     start.note(Stage::Member)?;
+                } else if !is_founder {
+                    start.write(&format!("{CLAIMS}{drawn:016x}"))?;
+                    start.claim = Some(drawn);
                 }
             }
             Err(error) => return Err(format!("cannot read {}: {error}", start.file.display())),
@@ -46,39 +83,51 @@ impl FirstStart {
         Ok(start)
     }
 
-    /// Returns the text of a note.
-    fn text(&self, stage: Stage) -> String {
-        let word = if stage == Stage::Member { "member" } else { "prepared" };
-        format!("{HEADING}\nnodes {}\nstage {word}\n", self.nodes())
-    }
-
-    fn nodes(&self) -> String {
-        let mut nodes: Vec<NodeId> = self.others.keys().copied().chain([self.node]).collect();
-        nodes.sort_unstable();
-        nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
-    }
-
-    fn noted_in(&self, text: &str) -> Result<Stage, String> {
-        let stages = [Stage::Prepared, Stage::Member];
-        if let Some(stage) = stages.into_iter().find(|stage| self.text(*stage) == text) {
-            return Ok(stage);
+    /// Takes over what a note says.
+    fn follow(&mut self, text: &str) -> Result<(), String> {
+        let (file, began) = (self.file.display(), &self.founders);
+        let damaged = || format!("{file} cannot be read: restore it with the data directory that it belongs to");
+        let mut lines = text.strip_prefix(HEADING).ok_or_else(damaged)?.lines().skip(1);
+        let mut after = |name| lines.next().and_then(|line| line.strip_prefix(name)).ok_or_else(damaged);
+        let (nodes, word) = (after("nodes ")?, after("stage ")?);
+        if nodes != began {
+            return Err(format!(
+                "`cluster.nodes` has the nodes {began}, but {file} is of a cluster that began with {nodes}: nodes are added and \
+                 removed by `tribunal cluster add` and `remove`, which need no change of this configuration. If it is to list others, \
+                 set `cluster.founders` to [{}]",
+                nodes.replace(' ', ", ")
+            ));
         }
-        let file = self.file.display();
-        match text.lines().find_map(|line| line.strip_prefix("nodes ")) {
-            Some(nodes) if text.starts_with(HEADING) => Err(format!(
-                "`cluster.nodes` has the nodes {}, but {file} is of a cluster of {nodes}: the members of a cluster cannot be changed \
-                 yet; configure the same ones on all nodes",
-                self.nodes()
-            )),
-            _ => Err(format!("{file} cannot be read: restore it with the data directory that it belongs to")),
+        match word {
+            PREPARED => self.stage = Stage::Prepared,
+            MEMBER => self.stage = Stage::Member,
+            GONE => return Err(REMOVED.into()),
+            _ => {
+                let directory = word.strip_prefix(CLAIMS).and_then(|drawn| u64::from_str_radix(drawn, 16).ok());
+                self.claim = Some(directory.ok_or_else(damaged)?);
+            }
         }
+        Ok(())
     }
 
     fn note(&mut self, stage: Stage) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("cannot write {}: {error}", self.file.display());
-        tribunal_disk::replace(&self.file, self.text(stage).as_bytes()).map_err(failed)?;
+        self.write(if stage == Stage::Member { MEMBER } else { PREPARED })?;
         self.stage = stage;
         Ok(())
+    }
+
+    fn write(&self, word: &str) -> Result<(), String> {
+        let text = format!("{HEADING}\nnodes {}\nstage {word}\n", self.founders);
+        tribunal_disk::replace(&self.file, text.as_bytes())
+            .map_err(|error| format!("cannot write {}: {error}", self.file.display()))
+    }
+
+    /// Notes that the cluster has removed this node: no process is to start with the directory again.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn note_removed(&self) -> Result<(), String> {
+        self.write(GONE)
     }
 
     /// Returns how far this node is; it takes part as a [`Stage::Member`].
@@ -87,7 +136,13 @@ impl FirstStart {
         self.stage
     }
 
-    /// Returns the other nodes.
+    /// Returns what the directory is known by, and whom to ask that the node's number is bound to it, if it is not yet.
+    #[must_use]
+    pub fn claim(&self) -> Option<(u64, &[NodeId])> {
+        self.claim.filter(|_| self.stage == Stage::New).map(|directory| (directory, &*self.asked))
+    }
+
+    /// Returns the other nodes with which the cluster began.
     pub fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.others.keys().copied()
     }
@@ -104,14 +159,13 @@ impl FirstStart {
     /// # Errors
     /// In words: this node must not take part, or cannot write.
     pub fn received(&mut self, from: NodeId, said: Stage) -> Result<(), String> {
-        let Some(known) = self.others.get_mut(&from) else { return Ok(()) };
+        let Some(known) = self.others.get_mut(&from).filter(|_| self.claim.is_none()) else { return Ok(()) };
         *known = Some(said);
         if self.stage == Stage::New && said == Stage::Member {
-            let (node, directory) = (self.node, self.file.parent().unwrap_or(&self.file).display());
+            let (node, directory) = (self.node, self.directory());
             return Err(format!(
                 "the data directory {directory} is empty, but node {from} has been a member of this cluster with node {node}: what \
-                 node {node} has promised to the others was in the directory that is missing. Start it with that one. If it \
-                 is lost, the node must not return under its number: commits that were acknowledged could be lost"
+                 node {node} has promised to the others was in the directory that is missing. Start it with that one. {LOST}"
             ));
         }
         let all_are = |stage: Stage| self.others.values().all(|said| said.is_some_and(|said| said >= stage));
@@ -122,7 +176,33 @@ impl FirstStart {
         }
         Ok(())
     }
+
+    /// Takes note of the directory to which the control log binds this node's number.
+    ///
+    /// # Errors
+    /// In words: this node must not take part, or cannot write.
+    pub fn claimed(&mut self, by: u64) -> Result<(), String> {
+        match self.claim() {
+            Some((directory, _)) if directory == by => self.note(Stage::Member),
+            Some(_) => {
+                let (node, directory) = (self.node, self.directory());
+                Err(format!(
+                    "node {node} has started with another data directory than {directory}: what it has promised to the others is in \
+                     that one. Start it with that one. {LOST}"
+                ))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn directory(&self) -> std::path::Display<'_> {
+        self.file.parent().unwrap_or(&self.file).display()
+    }
 }
+
+/// What to do without the directory.
+const LOST: &str = "If it is lost, the node must not return under its number, or commits that were acknowledged could be lost: \
+                    remove it (`tribunal cluster remove`) and add a new one (`tribunal cluster add`)";
 
 #[cfg(test)]
 mod tests {
@@ -133,8 +213,9 @@ mod tests {
 
     fn membership(node: u16, nodes: u16) -> Membership {
         let identity = ClusterIdentity { id: LogId([1; 16]), incarnation: Incarnation(1), row_secret: [2; 16] };
-        let nodes = (1..=nodes).map(|id| (NodeId(id), String::new())).collect();
-        Membership { name: "test".into(), node: NodeId(node), identity, nodes }
+        let nodes: BTreeMap<_, _> = (1..=nodes).map(|id| (NodeId(id), String::new())).collect();
+        let founders = nodes.keys().copied().collect();
+        Membership { name: "test".into(), node: NodeId(node), identity, nodes, founders }
     }
 
     /// Has everybody tell everybody how far it is, until nothing changes.
@@ -153,7 +234,7 @@ mod tests {
     #[test]
     fn nodes_of_a_new_cluster_begin_once_all_are_there_and_one_without_its_note_never() {
         let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let read = |id: u16| FirstStart::read(dirs[usize::from(id - 1)].path(), &membership(id, 3), false).unwrap();
+        let read = |id: u16| FirstStart::read(dirs[usize::from(id - 1)].path(), &membership(id, 3), false, 7).unwrap();
         let mut nodes: Vec<_> = (1..=2).map(|id| (NodeId(id), read(id))).collect();
         talk(&mut nodes).unwrap();
         assert!(nodes.iter().all(|(_, start)| start.stage() == Stage::New), "one is missing");
@@ -173,7 +254,7 @@ mod tests {
     #[test]
     fn a_node_that_stopped_amid_the_first_start_continues_it() {
         let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let read = |id: u16| FirstStart::read(dirs[usize::from(id - 1)].path(), &membership(id, 3), false).unwrap();
+        let read = |id: u16| FirstStart::read(dirs[usize::from(id - 1)].path(), &membership(id, 3), false, 7).unwrap();
         let (mut one, mut two) = (read(1), read(2));
         for start in [&mut one, &mut two] {
             (1..=3).for_each(|id| start.received(NodeId(id), Stage::New).unwrap());
@@ -189,18 +270,41 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_was_admitted_begins_once_its_number_is_bound_to_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let admitted = Membership { node: NodeId(4), ..membership(1, 3) };
+        let read = |drawn| FirstStart::read(dir.path(), &admitted, false, drawn).unwrap();
+        let others = [1, 2, 3].map(NodeId);
+        assert_eq!(read(7).claim(), Some((7, &others[..])));
+        let mut start = read(8);
+        assert_eq!(start.claim(), Some((7, &others[..])), "it was drawn once");
+        start.received(NodeId(1), Stage::Member).unwrap();
+        assert_eq!(start.stage(), Stage::New, "that others are members says nothing");
+        let refused = start.claimed(8).unwrap_err();
+        assert!(refused.contains("another data directory") && refused.contains("cluster remove"), "{refused}");
+        start.claimed(7).unwrap();
+        assert_eq!((start.stage(), start.claim()), (Stage::Member, None));
+        start.claimed(8).unwrap();
+        let start = read(9);
+        assert_eq!(start.stage(), Stage::Member, "it is noted");
+        assert!(!is_removed(dir.path()));
+        start.note_removed().unwrap();
+        assert!(is_removed(dir.path()));
+        assert_eq!(FirstStart::read(dir.path(), &admitted, true, 9).unwrap_err(), REMOVED);
+    }
+
+    #[test]
     fn a_note_of_other_members_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(FirstStart::read(dir.path(), &membership(1, 1), false).unwrap().stage(), Stage::Member, "alone");
-        let refused = FirstStart::read(dir.path(), &membership(1, 3), false).unwrap_err();
-        assert!(refused.contains("the nodes 1 2 3") && refused.contains("a cluster of 1"), "{refused}");
-        std::fs::write(dir.path().join("member"), "?").unwrap();
-        assert!(FirstStart::read(dir.path(), &membership(1, 1), false).unwrap_err().contains("cannot be read"));
+        let read = |dir: &Path, nodes, has_history| FirstStart::read(dir, &membership(1, nodes), has_history, 7);
+        assert_eq!(read(dir.path(), 1, false).unwrap().stage(), Stage::Member, "alone");
+        let refused = read(dir.path(), 3, false).unwrap_err();
+        assert!(refused.contains("the nodes 1 2 3") && refused.contains("began with 1:"), "{refused}");
+        for damaged in ["?", "", "tribunal member 1\nnodes 1\nstage claims x\n", "tribunal member 1\nnodes 1\n"] {
+            std::fs::write(dir.path().join("member"), damaged).unwrap();
+            assert!(read(dir.path(), 1, false).unwrap_err().contains("cannot be read"), "{damaged}");
+        }
         let other = tempfile::tempdir().unwrap();
-        assert_eq!(
-            FirstStart::read(other.path(), &membership(1, 3), true).unwrap().stage(),
-            Stage::Member,
-            "a history"
-        );
+        assert_eq!(read(other.path(), 3, true).unwrap().stage(), Stage::Member, "a history");
     }
 }

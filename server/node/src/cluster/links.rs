@@ -50,6 +50,10 @@ impl PeerEvents for Incoming {
         self.transfers.unreachable(peer);
         let _ = self.messages.send(Message::Unreachable(peer));
     }
+
+    fn removed(&self, by: NodeId) {
+        let _ = self.messages.send(Message::Removed(by));
+    }
 }
 
 /// Returns how this node is connected with the others.
@@ -59,7 +63,7 @@ pub fn settings(membership: &Membership) -> PeerSettings {
     let peers: BTreeMap<NodeId, String> = others.map(|(node, address)| (*node, address.clone())).collect();
     PeerSettings {
         node: membership.node,
-        cluster: membership.name_with_members(),
+        cluster: membership.name_with_founders(),
         peers,
         frame_bytes_max: FRAME_BYTES_MAX,
         queue_bytes_max: QUEUE_BYTES_MAX,

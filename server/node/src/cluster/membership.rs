@@ -1,6 +1,6 @@
 //! Which cluster a node belongs to: what the configuration says, checked and read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 use tribunal_log::ClusterIdentity;
@@ -27,8 +27,10 @@ pub struct Membership {
     pub node: NodeId,
     /// What the logs of all nodes have in common.
     pub identity: ClusterIdentity,
-    /// Where each node is, this one included: `host:port`.
+    /// Where each node is that the configuration names, this one included: `host:port`.
     pub nodes: BTreeMap<NodeId, String>,
+    /// The nodes with which the cluster began.
+    pub founders: BTreeSet<NodeId>,
 }
 
 impl Membership {
@@ -58,6 +60,13 @@ impl Membership {
         if !nodes.contains_key(&NodeId(config.node)) {
             fault(format!("`cluster.node` is {}, but `cluster.nodes` has no such node", config.node));
         }
+        let mut founders: BTreeSet<NodeId> = config.founders.iter().copied().map(NodeId).collect();
+        if let Some(unusable) = founders.iter().find(|founder| !(1..=NODE_MAX).contains(&founder.0)) {
+            fault(format!("`cluster.founders` has a node {unusable}; numbers are 1 to {NODE_MAX}"));
+        }
+        if founders.is_empty() {
+            founders.extend(nodes.keys());
+        }
         let secret = std::fs::read_to_string(&config.secret_file).unwrap_or_else(|error| {
             fault(format!("`cluster.secret_file`: cannot read {}: {error}", config.secret_file.display()));
             "-".repeat(SECRET_CHARS_MIN)
@@ -73,13 +82,13 @@ impl Membership {
             return Err(faults);
         }
         let identity = identity_of(&config.name, secret);
-        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, nodes })
+        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, nodes, founders })
     }
 
-    /// Returns the name with what else nodes must agree on to talk to each other: who the members are.
+    /// Returns the name with what else nodes must agree on to talk to each other: with whom the cluster began.
     #[must_use]
-    pub fn name_with_members(&self) -> String {
-        let nodes: Vec<String> = self.nodes.keys().map(ToString::to_string).collect();
+    pub fn name_with_founders(&self) -> String {
+        let nodes: Vec<String> = self.founders.iter().map(ToString::to_string).collect();
         let listed = format!("{}.nodes-{}", self.name, nodes.join("-"));
         if listed.len() <= PEER_NAME_BYTES_MAX {
             return listed;
@@ -95,10 +104,16 @@ impl Membership {
         GroupId { node, incarnation: FIRST }
     }
 
+    /// Returns whether the cluster began with this node.
+    #[must_use]
+    pub fn is_founder(&self) -> bool {
+        self.founders.contains(&self.node)
+    }
+
     /// Returns whether this node gives a new cluster its configuration: only one may, or it would depend on who is faster.
     #[must_use]
     pub fn seeds(&self) -> bool {
-        self.nodes.keys().next() == Some(&self.node)
+        self.founders.first() == Some(&self.node)
     }
 }
 
@@ -141,6 +156,7 @@ mod tests {
             key_file: PathBuf::new(),
             authority_file: PathBuf::new(),
             nodes,
+            founders: Vec::new(),
         }
     }
 
@@ -157,7 +173,14 @@ mod tests {
         assert!(identity(&one, "orders") != identity(&two, "orders"));
         assert!(identity(&one, "orders") != identity(&one, "other"));
         let member = Membership::read(&cluster(one)).unwrap();
-        assert!(!member.seeds() && Membership { node: NodeId(1), ..member }.seeds());
+        assert!(!member.seeds() && Membership { node: NodeId(1), ..member.clone() }.seeds());
+        // One that is added later speaks of the same cluster, whatever other nodes it knows.
+        let mut later = cluster(dir.path().join("one"));
+        later.nodes.push(ClusterNode { id: 4, address: "10.1.0.4:7421".into() });
+        (later.node, later.founders) = (4, vec![3, 1, 2]);
+        let later = Membership::read(&later).unwrap();
+        assert_eq!(later.name_with_founders(), member.name_with_founders());
+        assert!(!later.seeds() && later.nodes.len() == 4);
     }
 
     #[test]
@@ -170,10 +193,17 @@ mod tests {
         config.node = 9;
         config.nodes.push(ClusterNode { id: 3, address: "somewhere".into() });
         config.nodes.push(ClusterNode { id: 0, address: ":1".into() });
+        config.founders = vec![1024];
         let faults = Membership::read(&config).unwrap_err().join("\n");
-        for expected in
-            ["`cluster.name`", "no such node", "node 3 twice", "not host:port: somewhere", "a node 0", "less than 32"]
-        {
+        for expected in [
+            "`cluster.name`",
+            "no such node",
+            "node 3 twice",
+            "not host:port: somewhere",
+            "a node 0",
+            "a node 1024",
+            "less than 32",
+        ] {
             assert!(faults.contains(expected), "{expected}: {faults}");
         }
         config.secret_file = dir.path().join("missing");

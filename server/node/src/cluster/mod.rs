@@ -1,14 +1,17 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
 pub mod catch_up;
+pub mod changes;
 pub mod components;
 pub mod first_start;
 pub mod group_logs;
 pub mod links;
+pub mod majority_loss;
 pub mod membership;
 pub mod obstacle;
 pub mod recovery;
 pub mod refused_frames;
+pub mod roster;
 pub mod state_copy;
 pub mod transfers;
 pub mod view;

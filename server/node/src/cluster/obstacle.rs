@@ -1,6 +1,6 @@
 //! Why a member takes no commits, and what to do, for people.
 
-use tribunal_service::{ClusterView, NodeView};
+use tribunal_service::{ClusterView, MemberStage, NodeView};
 
 /// Returns why the node takes no commits, or does not learn what others have acknowledged, as far as it sees.
 #[must_use]
@@ -10,6 +10,16 @@ pub fn obstacle(cluster: &ClusterView) -> String {
     if let Some(problem) = own.and_then(|own| own.problem.as_ref()) {
         return format!("{problem}. Send the request to another node");
     }
+    if let Some(NodeView { stage: stage @ (MemberStage::Joining | MemberStage::Leaving), .. }) = own {
+        return match stage {
+            MemberStage::Joining => "this node is about to become a member, once it has what the others have",
+            _ => "this node is being removed from the cluster",
+        }
+        .to_owned()
+            + ". Send the request to another node";
+    }
+    // The others decide without those that join.
+    let nodes: Vec<&NodeView> = nodes.iter().filter(|other| other.stage != MemberStage::Joining).collect();
     let missing: Vec<String> =
         nodes.iter().filter(|other| !other.connected).map(|other| other.node.to_string()).collect();
     let connected = nodes.len() - missing.len();
@@ -50,6 +60,19 @@ mod tests {
             ..NodeView::default()
         });
         ClusterView { node: NodeId(1), takes_commits, nodes: nodes.collect(), ..ClusterView::default() }
+    }
+
+    #[test]
+    fn who_joins_is_not_missed_and_says_so() {
+        let joining = NodeView { node: NodeId(4), stage: MemberStage::Joining, ..NodeView::default() };
+        let mut cluster = view([true, true, false], None, false);
+        cluster.nodes.push(joining);
+        assert!(obstacle(&cluster).contains("it reaches 2 of 3"), "{}", obstacle(&cluster));
+        cluster.node = NodeId(4);
+        assert!(obstacle(&cluster).contains("about to become a member"));
+        cluster.nodes[0].stage = MemberStage::Leaving;
+        cluster.node = NodeId(1);
+        assert!(obstacle(&cluster).contains("being removed"));
     }
 
     #[test]

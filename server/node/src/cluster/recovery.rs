@@ -93,7 +93,7 @@ pub fn recover_member(
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
     let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
-    let groups: Vec<GroupId> = membership.nodes.keys().map(|node| Membership::group_of(*node)).collect();
+    let groups: Vec<GroupId> = membership.founders.iter().map(|node| Membership::group_of(*node)).collect();
     let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
     let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
     reader.check_cursors(&image).map_err(|error| error.to_string())?;
@@ -155,7 +155,7 @@ pub fn recover_member(
             .into_iter()
             .map(stored)
             .collect(),
-        first_members: Members::first(membership.nodes.keys().copied()),
+        first_members: Members::first(membership.founders.iter().copied()),
     };
     let member = Member::new(start, now).map_err(|error| error.to_string())?;
     let mut replay = Replay { member, log, reader, epochs: 0 };
@@ -175,7 +175,7 @@ pub fn recover_member(
     let activations = activations.into_iter().filter(|wanted| !is_named(wanted)).collect();
     let groups = reader.groups();
     let has_history = groups.into_iter().any(|group| reader.group_state(group).commit > 0);
-    let first_start = FirstStart::read(&config.data, membership, has_history)?;
+    let first_start = FirstStart::read(&config.data, membership, has_history, drawn.run)?;
     Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), image, started, first_start, activations })
 }
 

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::RwLock;
+use tribunal_core::control::members::Members;
 use tribunal_member::OddPeer;
-use tribunal_peer::Peers;
-use tribunal_service::{ClusterView, NodeView};
-use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NodeId};
+use tribunal_peer::{PeerStatus, Peers};
+use tribunal_service::{ClusterView, MemberStage, NodeView};
+use tribunal_types::{ClusterNode, ControlIndex, Digest, Epoch, GroupId, NodeId, NodeStage};
 
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::NodeMember;
 use crate::cluster::refused_frames::RefusedFrames;
+use crate::cluster::roster;
 use crate::cluster::transfers::Transfers;
 
 /// Epochs after which the digest is kept.
@@ -37,6 +39,8 @@ pub struct Roles {
     pub lags: BTreeMap<NodeId, u64>,
     /// Why nothing is decided here: code that decides is missing.
     pub lacks: Option<String>,
+    /// The nodes that there are, and were.
+    pub members: Members,
     /// The nodes that have decided otherwise than this one.
     pub odd: BTreeMap<NodeId, OddPeer>,
 }
@@ -52,6 +56,11 @@ pub struct View {
 }
 
 impl View {
+    /// Notes which nodes there are, before the sequencer runs.
+    pub fn begin(&self, members: &Members) {
+        self.roles.write().members = members.clone();
+    }
+
     /// Notes how far the node has decided. Must be called after every epoch with a transaction.
     pub fn decided(&self, epoch: Epoch, digest: Digest) {
         let mut decided = self.decided.write();
@@ -91,6 +100,7 @@ impl View {
             control: member.control(),
             covered,
             lags: member.lags(),
+            members: member.replica().replicated().members().clone(),
             odd: member.odd_peers().clone(),
         };
         for (node, odd) in &roles.odd {
@@ -135,6 +145,18 @@ fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
     )
 }
 
+fn is_connected(peer: &PeerStatus) -> bool {
+    peer.is_connected() && peer.heartbeat.accepted && peer.bulk.accepted
+}
+
+fn stage_of(node: &ClusterNode) -> MemberStage {
+    match (node.stage, node.joined) {
+        (NodeStage::Present, None) => MemberStage::Joining,
+        (NodeStage::Present, Some(_)) => MemberStage::Member,
+        (NodeStage::Leaving | NodeStage::Left, _) => MemberStage::Leaving,
+    }
+}
+
 /// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
@@ -143,27 +165,35 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, odd, lacks, .. } = view.roles();
+    let Roles { takes_commits, leaders, control, odd, lacks, members, .. } = view.roles();
     let status = peers.status();
-    let nodes = membership.nodes.iter().map(|(node, address)| {
+    let addresses = roster::addresses(membership, &members);
+    let own_address = membership.nodes.get(&membership.node);
+    let nodes = members.nodes().filter(|known| known.stage != NodeStage::Left).map(|known| {
+        let node = &known.id;
         let peer = status.peers.get(node);
         let received_at = peer.and_then(|peer| peer.received_at());
         let silent = received_at.map(|at| Instant::now().saturating_duration_since(at).as_millis());
         NodeView {
             node: *node,
-            address: Some(address.clone()),
-            connected: peer.is_none_or(|peer| peer.is_connected() && peer.heartbeat.accepted && peer.bulk.accepted),
+            address: addresses.get(node).or(own_address.filter(|_| *node == membership.node)).cloned(),
+            stage: stage_of(known),
+            connected: *node == membership.node || peer.is_some_and(is_connected),
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
             problem: match odd.get(node) {
                 _ if *node == membership.node => lacks.clone(),
                 Some(odd) => Some(has_diverged(*node, odd)),
+                None if peer.is_none() => {
+                    Some(format!("node {} has no address of node {node}: add it to `cluster.nodes`", membership.node))
+                }
                 None => peer.and_then(|peer| peer.problem().map(str::to_owned)),
             },
         }
     });
     ClusterView {
         name: Some(membership.name.clone()),
+        founders: membership.founders.iter().copied().collect(),
         node: membership.node,
         takes_commits,
         epoch,

@@ -117,6 +117,62 @@ pub enum ClusterCommand {
     /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
     /// can be asked.
     Status(ClusterStatus),
+    /// Add a node to a cluster that runs: give it a number, and write its certificate and configuration.
+    ///
+    /// Nobody waits for the node: it becomes a member once it has started and has what the others have.
+    Add(ClusterAdd),
+    /// Remove a node from a cluster that runs, for good, and wait until that is complete.
+    ///
+    /// What the node has taken in is decided and answered first; then its process ends. A node that is broken is removed as well,
+    /// while most of the others are there.
+    Remove(ClusterRemove),
+    /// Let one node go on alone, after a majority of the nodes was lost for good. The node must be stopped.
+    ///
+    /// All other nodes are removed. What they have acknowledged and this one has not received is lost.
+    Recover {
+        /// Configuration file of the node.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Accept that acknowledged commits may be lost.
+        #[arg(long)]
+        accept_loss: bool,
+    },
+}
+
+/// Flags of `tribunal cluster add`.
+#[derive(Debug, Default, Args)]
+pub struct ClusterAdd {
+    /// A node of the cluster, or several.
+    #[command(flatten)]
+    pub target: Target,
+    /// Host name or IP address at which the other nodes reach the new one; may be left out on loopback.
+    #[arg(long)]
+    pub host: Option<String>,
+    /// A name for people, unique in the cluster; its address if left out. The same command again is about the same node.
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Directory with the files of the cluster: `--out` of `cluster certificates`, or `--data` of `cluster up`.
+    #[arg(long, default_value = "cluster-files", value_name = "DIR")]
+    pub files: PathBuf,
+    /// Port of its API; that of the other nodes if left out, and a free one on loopback.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Port for the other nodes, likewise.
+    #[arg(long)]
+    pub peer_port: Option<u16>,
+}
+
+/// Flags of `tribunal cluster remove`.
+#[derive(Debug, Args)]
+pub struct ClusterRemove {
+    /// Number of the node.
+    pub node: u16,
+    /// A node of the cluster, or several. Not the one to remove alone, which ends.
+    #[command(flatten)]
+    pub target: Target,
+    /// How long to wait until it is complete, seconds.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    pub timeout_s: u64,
 }
 
 /// Flags of `tribunal cluster status`.
@@ -232,7 +288,7 @@ pub struct Tpcc {
 const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 
 /// The service to call.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Target {
     /// Address of the service; those of several nodes have commas between them.
     #[arg(long, env = "TRIBUNAL_URL", default_value = DEFAULT_URL)]

@@ -17,8 +17,13 @@ use crate::config::{Cluster, ClusterNode, Config};
 
 /// The secret that all nodes share. It is written last: with it, the files are whole.
 pub const SECRET_FILE: &str = "cluster.secret";
-const AUTHORITY_FILE: &str = "authority.pem";
+/// The certificate that signs those of the nodes.
+pub const AUTHORITY_FILE: &str = "authority.pem";
 const AUTHORITY_KEY_FILE: &str = "authority.key";
+/// In the directory of a node: its certificate, its key and its configuration.
+pub const CERTIFICATE_FILE: &str = "node.pem";
+pub const KEY_FILE: &str = "node.key";
+pub const CONFIG_FILE: &str = "tribunal.toml";
 
 /// Only for the owner of the process.
 const PRIVATE: u32 = 0o600;
@@ -51,10 +56,6 @@ pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_k
     let authority = authority_in(root, name)?;
     let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
     for node in nodes {
-        fs::create_dir_all(&node.dir).map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
-        let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
-        write(&node.dir.join("node.pem"), &certificate.certificate_pem, PUBLIC)?;
-        write(&node.dir.join("node.key"), &certificate.key_pem, PRIVATE)?;
         let own = from.join(node.dir.strip_prefix(root).unwrap_or(&node.dir));
         let mut config = Config {
             listen: node.api,
@@ -64,18 +65,48 @@ pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_k
                 node: node.id,
                 listen: node.listen,
                 secret_file: from.join(SECRET_FILE),
-                cert_file: own.join("node.pem"),
-                key_file: own.join("node.key"),
+                cert_file: own.join(CERTIFICATE_FILE),
+                key_file: own.join(KEY_FILE),
                 authority_file: from.join(AUTHORITY_FILE),
+                founders: Vec::new(),
                 nodes: all.clone(),
             }),
             ..Config::default()
         };
         config.auth.required = needs_keys;
-        let text = toml::to_string(&config).map_err(|error| format!("cannot write the configuration: {error}"))?;
-        write(&node.dir.join("tribunal.toml"), &text, PUBLIC)?;
+        write_node(&authority, node, &config)?;
     }
     write(&root.join(SECRET_FILE), &draw_secret()?, PRIVATE)
+}
+
+/// Writes the files of a node that is added to the cluster whose files are in `root`.
+///
+/// # Errors
+/// In words, if something cannot be made or written.
+pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result<(), String> {
+    write_node(&authority_in(root, name)?, node, config)
+}
+
+fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Result<(), String> {
+    fs::create_dir_all(&node.dir).map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
+    let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
+    write(&node.dir.join(CERTIFICATE_FILE), &certificate.certificate_pem, PUBLIC)?;
+    write(&node.dir.join(KEY_FILE), &certificate.key_pem, PRIVATE)?;
+    let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+    // Last: with it, the files of the node are whole.
+    write(&node.dir.join(CONFIG_FILE), &text, PUBLIC)
+}
+
+/// Returns whether the authority of a cluster is in `root`, with its key.
+#[must_use]
+pub fn has_authority(root: &Path) -> bool {
+    root.join(AUTHORITY_FILE).exists() && root.join(AUTHORITY_KEY_FILE).exists()
+}
+
+/// Returns where the other nodes reach a node.
+#[must_use]
+pub fn address_of(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Restores the authority that an earlier attempt wrote, or makes one.
@@ -130,11 +161,7 @@ fn of_machine(at: &NodeAt, flags: &ClusterCertificates) -> NodeFiles {
     let unspecified = std::net::Ipv4Addr::UNSPECIFIED;
     NodeFiles {
         id: at.id,
-        address: if at.host.contains(':') {
-            format!("[{}]:{}", at.host, flags.peer_port)
-        } else {
-            format!("{}:{}", at.host, flags.peer_port)
-        },
+        address: address_of(&at.host, flags.peer_port),
         listen: SocketAddr::from((unspecified, flags.peer_port)),
         host: at.host.clone(),
         api: SocketAddr::from((unspecified, flags.port)),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
-use tribunal_api::{ClusterInfo, ClusterPush};
+use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, NodeStage};
 use tribunal_client::{Client, Epoch, Error};
 
 use crate::commands::cli::ClusterStatus;
@@ -84,10 +84,19 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     control_leader: Option<u16>,
     nodes: Vec<Row>,
+    /// The nodes that are being added or removed.
+    changes: Vec<Change>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
     /// What is not well, for people.
     problems: Vec<String>,
+}
+
+/// A node that is being added or removed.
+#[derive(Serialize)]
+struct Change {
+    node: u16,
+    stage: NodeStage,
 }
 
 /// What is told of a node.
@@ -160,7 +169,10 @@ impl Report {
         }
         problems.extend(strangers(&answers));
         let members = best.iter().flat_map(|info| &info.nodes);
-        let missing = members.filter(|other| answers.iter().all(|info| info.node != other.node));
+        let is_member = |other: &&ClusterNode| other.stage == NodeStage::Member;
+        let changing = members.clone().filter(|other| !is_member(other));
+        let changes = changing.map(|other| Change { node: other.node, stage: other.stage }).collect();
+        let missing = members.filter(is_member).filter(|other| answers.iter().all(|info| info.node != other.node));
         // One of those that do not answer may be it.
         let unasked: Vec<_> = missing.collect();
         if unasked.len() > asked.len() - answers.len() {
@@ -191,6 +203,7 @@ impl Report {
             digests,
             control_leader: best.and_then(|info| info.control_leader),
             nodes,
+            changes,
             pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
             problems,
         }
@@ -223,6 +236,15 @@ impl Report {
         );
         for node in &self.nodes {
             out!("{}", self.line(node));
+        }
+        for Change { node, stage } in &self.changes {
+            match stage {
+                NodeStage::Joining => out!(
+                    "\nnode {node} was added, and becomes a member once it has started and has what the others have"
+                ),
+                NodeStage::Leaving => out!("\nnode {node} is being removed"),
+                NodeStage::Member => {}
+            }
         }
         if !self.pushes.is_empty() {
             out!("\n{:<24} {:<24} pushed by", "store", "namespace");
@@ -282,8 +304,6 @@ fn strangers(answers: &[&ClusterInfo]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_api::ClusterNode;
-
     use super::*;
 
     fn answer(node: u16, epoch: u64, digest: Option<&str>) -> Asked {

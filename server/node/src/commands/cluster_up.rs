@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use tribunal_api::StoreDeclaration;
 use tribunal_client::Client;
 
+use crate::cluster::first_start;
 use crate::commands::cli::{ClusterUp, program};
-use crate::commands::cluster_files::{self, NodeFiles, SECRET_FILE};
+use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 use crate::config::Config;
@@ -29,6 +30,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// How long a node that ended stays away.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
+/// How often it is looked for nodes that were added.
+const ADDED_POLL: Duration = Duration::from_secs(1);
 /// How often the nodes are looked after.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -38,6 +41,7 @@ struct LocalNode {
     dir: PathBuf,
     url: String,
     listen: SocketAddr,
+    data: PathBuf,
     process: Option<Child>,
     /// When it ended, if it is not running.
     ended: Option<Instant>,
@@ -70,13 +74,11 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
     let started = start_all(&mut nodes).and_then(|()| declare_kv(&nodes));
     let ran = started.map(|()| {
         tell(&nodes);
-        watch(&mut nodes, &stop);
+        watch(&mut nodes, &flags.data, &stop);
     });
     stop_all(&mut nodes);
     ran
 }
-
-const CONFIG_FILE: &str = "tribunal.toml";
 
 /// Makes the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
@@ -118,23 +120,27 @@ fn take_port(first: u16, offset: u16) -> Result<TcpListener, String> {
     })
 }
 
-/// Finds the nodes of a cluster that was made before.
+/// Finds the nodes of a cluster that was made before, but for those that were removed from it.
 fn read_nodes(data: &Path) -> Result<Vec<LocalNode>, String> {
-    let mut nodes = BTreeMap::new();
-    for id in 1.. {
-        let dir = data.join(format!("node-{id}"));
+    let mut nodes = BTreeMap::<u16, LocalNode>::new();
+    for entry in fs::read_dir(data).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("node-")).and_then(|id| id.parse().ok());
+        let (Some(id), dir) = (number, data.join(&name)) else { continue };
         let file = dir.join(CONFIG_FILE);
         if !file.exists() {
-            break;
+            continue;
         }
         let config = Config::read(Some(&file))?;
         let url = format!("http://{}", config.listen);
         let listen = config.listen;
-        nodes.insert(id, LocalNode { id, dir, url, listen, process: None, ended: None });
+        if !first_start::is_removed(&config.data) {
+            nodes.insert(id, LocalNode { id, dir, url, listen, data: config.data, process: None, ended: None });
+        }
     }
     if nodes.is_empty() {
         return Err(format!(
-            "{} has no node-1/{CONFIG_FILE}; remove the directory to make a new cluster",
+            "{} has no node-*/{CONFIG_FILE} of a node that is still a member; remove the directory to make a new cluster",
             data.display()
         ));
     }
@@ -157,6 +163,12 @@ impl LocalNode {
         self.process = Some(process);
         self.ended = None;
         Ok(output)
+    }
+
+    /// Returns where it is, for people.
+    fn line(&self) -> String {
+        let pid = self.process.as_ref().map_or(0, Child::id);
+        format!("  node {}  {}  process {pid}, log {}", self.id, self.url, self.log_file().display())
     }
 
     fn log_file(&self) -> PathBuf {
@@ -240,10 +252,7 @@ fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
 
 fn tell(nodes: &[LocalNode]) {
     out!("tribunal runs a cluster of {} nodes, with the embedded store `kv`:\n", nodes.len());
-    for node in nodes {
-        let pid = node.process.as_ref().map_or(0, Child::id);
-        out!("  node {}  {}  process {pid}, log {}", node.id, node.url, node.log_file().display());
-    }
+    nodes.iter().for_each(|node| out!("{}", node.line()));
     let pid = nodes.last().and_then(|node| node.process.as_ref()).map_or(0, Child::id);
     match nodes.len() {
         0..=2 => out!(
@@ -264,16 +273,42 @@ fn tell(nodes: &[LocalNode]) {
 }
 
 /// Restarts nodes that end, until it is told to stop.
-fn watch(nodes: &mut [LocalNode], stop: &std::sync::mpsc::Receiver<()>) {
+fn watch(nodes: &mut Vec<LocalNode>, data: &Path, stop: &std::sync::mpsc::Receiver<()>) {
+    let mut looked = Instant::now();
     while stop.recv_timeout(POLL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        for node in &mut *nodes {
-            if let Some(status) = node.look() {
+        if looked.elapsed() >= ADDED_POLL {
+            looked = Instant::now();
+            start_added(nodes, data);
+        }
+        nodes.retain_mut(|node| {
+            let Some(status) = node.look() else { return true };
+            let removed = first_start::is_removed(&node.data);
+            if removed {
+                out!("node {} was removed from the cluster, and has ended", node.id);
+            } else {
                 out!("node {} ended ({status})", node.id);
             }
+            !removed
+        });
+        for node in &mut *nodes {
             if node.ended.is_some_and(|ended| ended.elapsed() >= RESTART_AFTER) {
                 restart(node);
             }
         }
+    }
+}
+
+/// Starts the nodes that were added to the files of the cluster.
+fn start_added(nodes: &mut Vec<LocalNode>, data: &Path) {
+    // One whose files are not whole is there the next time.
+    let found = read_nodes(data).unwrap_or_default();
+    for mut added in found {
+        if nodes.iter().any(|node| node.id == added.id) {
+            continue;
+        }
+        restart(&mut added);
+        out!("node {} was added:\n\n{}", added.id, added.line());
+        nodes.push(added);
     }
 }
 
@@ -284,7 +319,7 @@ fn restart(node: &mut LocalNode) {
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if line.contains("listens on") {
-                        out!("node {id} is back");
+                        out!("node {id} listens");
                     }
                 }
             });

@@ -102,7 +102,8 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("cluster.cert_file", "PEM file with this node's certificate chain. It has the DNS name node-<number>.tribunal."),
     ("cluster.key_file", "PEM file with its private key."),
     ("cluster.authority_file", "PEM file with the certificate of the authority that signs the nodes' certificates."),
-    ("cluster.nodes", "All nodes, this one included."),
+    ("cluster.founders", "Numbers of the nodes with which the cluster began; all of `nodes` if left out."),
+    ("cluster.nodes", "The nodes, this one included. Those that were added later need not be listed."),
     ("cluster.nodes.id", "Number of the node."),
     ("cluster.nodes.address", "host:port at which the others reach it."),
 ];

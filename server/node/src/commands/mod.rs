@@ -2,6 +2,8 @@
 
 pub mod cli;
 mod cluster_files;
+mod cluster_members;
+mod cluster_recover;
 mod cluster_status;
 mod cluster_up;
 mod config;
@@ -47,6 +49,9 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Dev(flags) => serve::dev(flags),
         Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
         Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
+        Command::Cluster(ClusterCommand::Add(flags)) => cluster_members::add(&flags),
+        Command::Cluster(ClusterCommand::Remove(flags)) => cluster_members::remove(&flags),
+        Command::Cluster(ClusterCommand::Recover { config, accept_loss }) => cluster_recover::run(&config, accept_loss),
         Command::Cluster(ClusterCommand::Status(flags)) => return cluster_status::run(&flags),
         Command::Serve { config } => serve::serve(&config),
         Command::Demo(Demo::Bank(flags)) => demo_bank::run(&flags),

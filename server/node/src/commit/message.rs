@@ -50,6 +50,8 @@ pub enum Message {
     Peer(Received, Box<Frame>),
     /// What was sent to another node may be lost.
     Unreachable(NodeId),
+    /// Another node says that this one was removed.
+    Removed(NodeId),
     /// The log failed: durability is in doubt.
     LogFailed(String),
     /// The push that this control entry started has reports.

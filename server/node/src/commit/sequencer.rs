@@ -240,6 +240,7 @@ impl Sequencer {
             Message::Persisted(number) => self.bring(Input::Persisted(number)),
             Message::Peer(received, frame) => self.peer_frame(received.from, *frame),
             Message::Unreachable(node) => self.bring(Input::Unreachable(node)),
+            Message::Removed(by) => self.removed(by),
             Message::Fresh(reply) => self.read_fresh(reply),
             Message::PushReported(store, generation, reports) => {
                 self.step(Event::Pushed { store, generation, report: reports.take() });

@@ -12,6 +12,7 @@ use tribunal_peer::{LaneStatus, PeersStatus};
 use tribunal_types::{Epoch, GroupId, NodeId};
 
 use crate::cluster::membership::Membership;
+use crate::cluster::roster;
 use crate::cluster::view::{Roles, View};
 
 type Level = Gauge<u64, AtomicU64>;
@@ -131,6 +132,30 @@ impl ClusterMetrics {
             self.peer_lag_entries.get_or_create(&label).set(roles.lags.get(node).copied().unwrap_or_default());
             self.set_lane(*node, "heartbeat", &peer.heartbeat);
             self.set_lane(*node, "bulk", &peer.bulk);
+        }
+        roster::former(&roles.members).into_iter().for_each(|node| self.forget(node));
+    }
+
+    /// A node that was removed is not missing.
+    fn forget(&self, node: NodeId) {
+        let label = PeerLabel { peer: u32::from(node.0) };
+        self.peer_connected.remove(&label);
+        self.peer_silent_seconds.remove(&label);
+        self.peer_refused_frames.remove(&label);
+        self.peer_lag_entries.remove(&label);
+        self.covered_epochs.remove(&LogOfLabel { log_of: u32::from(node.0) });
+        for lane in ["heartbeat", "bulk"] {
+            let label = LaneLabel { peer: u32::from(node.0), lane };
+            self.peer_queued_bytes.remove(&label);
+            for family in [
+                &self.peer_sent_bytes,
+                &self.peer_sent_frames,
+                &self.peer_received_bytes,
+                &self.peer_received_frames,
+                &self.peer_dropped_frames,
+            ] {
+                family.remove(&label);
+            }
         }
     }
 

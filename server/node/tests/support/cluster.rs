@@ -42,7 +42,8 @@ impl Cluster {
         let dir = tempfile::tempdir().expect("a directory");
         let authority = Authority::create("test").expect("an authority");
         std::fs::write(dir.path().join("authority.pem"), authority.certificate_pem()).expect("written");
-        std::fs::write(dir.path().join("secret"), "0123456789abcdef0123456789abcdef").expect("written");
+        std::fs::write(dir.path().join("authority.key"), authority.key_pem()).expect("written");
+        std::fs::write(dir.path().join("cluster.secret"), "0123456789abcdef0123456789abcdef").expect("written");
         let ports: Vec<u16> = (0..count).map(|_| free_port()).collect();
         let mut nodes = String::new();
         for (id, port) in (1..).zip(&ports) {
@@ -57,7 +58,7 @@ impl Cluster {
             let (root, own) = (dir.path().display(), node.display());
             let config = format!(
                 "listen = \"127.0.0.1:0\"\ndata = \"{own}/data\"\n[cluster]\nname = \"test\"\nnode = {id}\nlisten = \"127.0.0.1:{port}\"\n\
-                 secret_file = \"{root}/secret\"\ncert_file = \"{own}/node.pem\"\nkey_file = \"{own}/node.key\"\n\
+                 secret_file = \"{root}/cluster.secret\"\ncert_file = \"{own}/node.pem\"\nkey_file = \"{own}/node.key\"\n\
                  authority_file = \"{root}/authority.pem\"\n{nodes}"
             );
             std::fs::write(node.join("tribunal.toml"), config).expect("written");
@@ -105,6 +106,33 @@ impl Cluster {
         self.nodes[usize::from(id - 1)] = Some(node);
     }
 
+    /// Adds a node by the command line, which writes its files; returns its number. It does not run yet.
+    pub fn add(&mut self) -> u16 {
+        let urls: Vec<&str> = self.running().map(|node| &*node.url).collect();
+        let added = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(["cluster", "add", "--json", "--url", &urls.join(",")])
+            .args(["--peer-port", &free_port().to_string(), "--port", "0", "--files"])
+            .arg(self.dir())
+            .output()
+            .expect("it runs");
+        assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+        let told: Value = serde_json::from_slice(&added.stdout).expect("JSON");
+        let id = told["node"].as_u64().expect("a number") as u16;
+        self.nodes.resize_with(usize::from(id), || None);
+        id
+    }
+
+    /// Removes a node by the command line, asked of the others, and waits until that is complete.
+    pub fn remove(&self, id: u16) {
+        let others = (1..).zip(&self.nodes).filter(|(other, _)| *other != id);
+        let urls: Vec<&str> = others.filter_map(|(_, node)| node.as_ref()).map(|node| &*node.url).collect();
+        let removed = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(["cluster", "remove", &id.to_string(), "--url", &urls.join(",")])
+            .output()
+            .expect("it runs");
+        assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    }
+
     /// Returns the command that runs a node.
     pub fn command(&self, id: u16) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
@@ -126,6 +154,11 @@ impl Cluster {
 
     pub fn node(&self, id: u16) -> &Node {
         self.nodes[usize::from(id - 1)].as_ref().expect("it runs")
+    }
+
+    /// Takes over a node that was started elsewhere.
+    pub fn insert(&mut self, id: u16, node: Node) {
+        self.nodes[usize::from(id - 1)] = Some(node);
     }
 
     /// Takes a node out, to kill or to stop it.

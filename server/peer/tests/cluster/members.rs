@@ -40,6 +40,10 @@ async fn a_node_that_joins_and_leaves_disturbs_nobody() {
     assert!(!one.peers.status().peers.contains_key(&NodeId(3)));
     let refused = || three.lane(1, Lane::Bulk).problem().unwrap_or_default().to_owned();
     wait(|| refused().contains("node 1 does not have node 3 among its peers"), refused).await;
+    assert_eq!(three.events.removed(), [0_u16; 0], "that it is no peer may have other reasons");
+    one.peers.set_former([NodeId(3)].into());
+    wait(|| three.events.removed().contains(&1), refused).await;
+    wait(|| refused().contains("a cluster from which node 3 was removed"), refused).await;
     // The other connections are the same as ever.
     two.send(3, Lane::Bulk, *b"still here");
     assert_eq!(three.events.frames(2, Lane::Bulk, 2)[1], *b"still here");

@@ -31,6 +31,7 @@ pub struct Events {
 struct Noted {
     arrived: Vec<Arrived>,
     unreachable: Vec<u16>,
+    removed: Vec<u16>,
     is_processing: bool,
     unprocessed: Vec<Received>,
 }
@@ -48,6 +49,10 @@ impl PeerEvents for Events {
     fn unreachable(&self, peer: NodeId) {
         self.noted.lock().unreachable.push(peer.0);
         self.changed.notify_all();
+    }
+
+    fn removed(&self, by: NodeId) {
+        self.noted.lock().removed.push(by.0);
     }
 }
 
@@ -85,6 +90,11 @@ impl Events {
 
     pub fn unreachable(&self) -> Vec<u16> {
         self.noted.lock().unreachable.clone()
+    }
+
+    /// Returns the peers that say that the node was removed.
+    pub fn removed(&self) -> Vec<u16> {
+        self.noted.lock().removed.clone()
     }
 
     pub fn arrived_count(&self) -> usize {

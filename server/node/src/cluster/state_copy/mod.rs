@@ -4,6 +4,8 @@
 //! What the member has promised to its groups (votes, entries that it has acknowledged) stays in its log. The image takes the
 //! place of the entries that it includes, and the rows are those after at least the same epochs; the log continues after them.
 
+use std::collections::BTreeMap;
+
 use tribunal_log::EntryId;
 use tribunal_types::{GroupId, NodeId};
 
@@ -21,4 +23,6 @@ pub struct Lag {
     pub leader: NodeId,
     /// The last entry that it has no more: an image has to include it.
     pub at_least: EntryId,
+    /// Where the other nodes are.
+    pub others: BTreeMap<NodeId, String>,
 }

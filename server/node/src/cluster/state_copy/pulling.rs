@@ -45,6 +45,9 @@ impl PeerEvents for TransfersOnly {
     fn unreachable(&self, peer: NodeId) {
         self.0.unreachable(peer);
     }
+
+    /// The node learns it when it takes part again.
+    fn removed(&self, _: NodeId) {}
 }
 
 /// Copies the state of another member into the data directory `data`, of which nothing may be open. Tries until it is done;
@@ -60,12 +63,13 @@ pub async fn copy_state(
     lag: &Lag,
 ) -> Result<(), String> {
     let transfers = Transfers::new(Handle::current());
-    let settings = links::settings(membership);
+    let mut settings = links::settings(membership);
+    settings.peers.clone_from(&lag.others);
     let events = Arc::new(TransfersOnly(Arc::clone(&transfers)));
     let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), events)?);
     transfers.connect(&peers);
-    let others = membership.nodes.keys().filter(|node| ![membership.node, lag.leader].contains(node));
-    let order: Vec<NodeId> = [lag.leader].into_iter().chain(others.copied()).collect();
+    let others = lag.others.keys().copied().filter(|node| *node != lag.leader);
+    let order: Vec<NodeId> = [lag.leader].into_iter().chain(others).collect();
     tracing::warn!(
         group = lag.group.node.0,
         entry = lag.at_least.index,
@@ -150,6 +154,8 @@ fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String>
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use tribunal_log::{EntryId, GroupCursor, GroupCursors};
     use tribunal_types::{Epoch, GroupId};
 
@@ -164,7 +170,7 @@ mod tests {
             tribunal_member::put_groups(&mut image, &GroupCursors::from([(group, cursor)]));
             image
         };
-        let lag = Lag { group, leader: NodeId(1), at_least: at(70) };
+        let lag = Lag { group, leader: NodeId(1), at_least: at(70), others: BTreeMap::new() };
         let listing = |epoch| Listing { epoch: Epoch(epoch), files: Vec::new() };
         assert_eq!(check(&image(70), &listing(9), &lag), Ok(()));
         assert!(check(&image(69), &listing(9), &lag).unwrap_err().contains("entry 70 is needed"));

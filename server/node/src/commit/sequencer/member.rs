@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tribunal_member::{Frame, Input, Output, Stage};
 use tribunal_replica::Event;
-use tribunal_types::{Epoch, NodeId};
+use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
 use super::Sequencer;
+use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::{GroupWrite, Job};
@@ -23,6 +24,8 @@ pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 const PUSHES_TOLD_EVERY: u64 = 16;
 /// Ticks between two lines of the log about nodes that are missing.
 const WAITING_TOLD_EVERY: u32 = 1_000;
+/// Ticks between two claims of a number.
+const CLAIMED_EVERY: u32 = 16;
 /// Ticks before the first of them.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
 
@@ -90,16 +93,68 @@ impl Sequencer {
         let before = first_start.stage();
         if let Frame::Stage(stage) = frame {
             if let Err(reason) = first_start.received(from, stage) {
-                self.refused = true;
-                self.inline.failed.get_or_insert(reason);
+                self.refuse(reason);
             } else if stage != Stage::Member {
                 let own = first_start.stage();
                 (self.state.send)(from, Frame::Stage(own));
+            }
+        } else if let Frame::Claimed(by) = frame {
+            if let Some(Err(reason)) = by.map(|directory| first_start.claimed(directory)) {
+                self.refuse(reason);
+            }
+        } else if let Frame::Claim(directory) = frame {
+            if before == Stage::Member {
+                self.answer_claim(from, directory);
             }
         } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
             self.bring(Input::Frame { from, frame });
+        }
+    }
+
+    /// The node must not take part in its cluster.
+    fn refuse(&mut self, reason: String) {
+        self.refused = true;
+        self.inline.failed.get_or_insert(reason);
+    }
+
+    /// Another node says that this one was removed.
+    pub(super) fn removed(&mut self, by: NodeId) {
+        let takes_part = |first_start: &mut FirstStart| first_start.stage() == Stage::Member;
+        if self.decider.first_start().is_some_and(takes_part) {
+            self.bring(Input::Frame { from: by, frame: Frame::Removed });
+        } else {
+            self.refuse(REMOVED.into());
+        }
+    }
+
+    /// Tells a node that starts for the first time to which directory its number is bound, or has it bound.
+    fn answer_claim(&mut self, from: NodeId, directory: u64) {
+        let known = self.replica().replicated().members().node(from);
+        let admitted = known.filter(|node| node.stage == NodeStage::Present && !node.name.is_empty());
+        let bound = admitted.map(|node| node.directory);
+        if bound == Some(None) {
+            // It asks again until this is applied.
+            self.step(Event::Propose(ControlChange::ClaimNode { node: from, directory }));
+        } else {
+            (self.state.send)(from, Frame::Claimed(bound.flatten()));
+        }
+    }
+
+    /// Asks that this node's number is bound to its directory, now and then.
+    fn claim(&mut self) {
+        let Some(first_start) = self.decider.first_start() else { return };
+        let Some((directory, asked)) = first_start.claim() else { return };
+        if self.waited_ticks.is_multiple_of(CLAIMED_EVERY) {
+            asked.iter().for_each(|node| (self.state.send)(*node, Frame::Claim(directory)));
+        }
+        if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD {
+            let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
+            tracing::info!(
+                asked = names.join(", "),
+                "waiting for a majority of the cluster to let this node in; it must have been admitted (`tribunal cluster add`)"
+            );
         }
     }
 
@@ -109,6 +164,11 @@ impl Sequencer {
         let stage = first_start.stage();
         if stage == Stage::Member {
             return false;
+        }
+        if first_start.claim().is_some() {
+            self.claim();
+            self.waited_ticks += 1;
+            return true;
         }
         for other in first_start.others() {
             (self.state.send)(other, Frame::Stage(stage));
@@ -128,9 +188,10 @@ impl Sequencer {
             return;
         }
         let Some(states) = (self.state.push_states)() else { return };
-        let Some(first_start) = self.decider.first_start() else { return };
-        for other in first_start.others() {
-            (self.state.send)(other, Frame::PushStates(states.clone()));
+        // There is no connection to the node itself.
+        let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
+        for node in nodes {
+            (self.state.send)(node, Frame::PushStates(states.clone()));
         }
     }
 
@@ -180,16 +241,17 @@ impl Sequencer {
                 }
             }
             Output::NeedsImage { group, leader, at_least } => {
-                self.lag.get_or_insert(Lag { group, leader, at_least });
+                self.lag.get_or_insert(Lag { group, leader, at_least, others: BTreeMap::new() });
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
-            Output::Diverged { reason } => {
-                self.refused = true;
-                self.inline.failed.get_or_insert(reason);
-            }
+            Output::Diverged { reason } => self.refuse(reason),
             Output::Removed => {
-                self.refused = true;
-                self.inline.failed.get_or_insert_with(|| REMOVED.into());
+                let noted = self.decider.first_start().map(|first_start| first_start.note_removed());
+                if let Some(Err(reason)) = noted {
+                    // The next start learns it from the others again.
+                    tracing::warn!(reason, "that this node was removed is not noted");
+                }
+                self.refuse(REMOVED.into());
             }
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));

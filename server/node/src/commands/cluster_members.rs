@@ -1,0 +1,284 @@
+//! `tribunal cluster add` and `remove`: change the nodes of a cluster while it runs.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tribunal_api::{ClusterInfo, NodeAdmitted, NodeRequest, NodeStage};
+
+use crate::commands::cli::{ClusterAdd, ClusterRemove, program};
+use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE};
+use crate::commands::output::out;
+use crate::commands::store::block_on;
+use crate::config::{Cluster, ClusterNode, Config};
+
+/// Time between two questions how far a removal is.
+const POLL: Duration = Duration::from_millis(200);
+
+/// The files of a cluster on this machine, and the configuration of one of its nodes.
+struct Template {
+    root: PathBuf,
+    config: Config,
+    cluster: Cluster,
+}
+
+impl Template {
+    fn read(root: &Path) -> Result<Template, String> {
+        let missing = |what: &str| {
+            format!(
+                "{} has no {what}: run this where `tribunal cluster certificates` or `tribunal cluster up` has written the files of \
+                 the cluster, and name that directory with --files. If another authority signs your certificates, admit the node \
+                 with POST /v1/cluster/nodes, and write its configuration yourself",
+                root.display()
+            )
+        };
+        if !root.join(SECRET_FILE).exists() || !cluster_files::has_authority(root) {
+            return Err(missing("authority and secret of a cluster"));
+        }
+        let found = (1..=tribunal_member::NODE_MAX).map(|id| root.join(format!("node-{id}")).join(CONFIG_FILE));
+        let file = found.into_iter().find(|file| file.exists()).ok_or_else(|| missing("configuration of a node"))?;
+        let config = Config::read(Some(&file))?;
+        let cluster = config.cluster.clone().ok_or_else(|| format!("{} has no [cluster]", file.display()))?;
+        let root = fs::canonicalize(root).map_err(|error| format!("{}: {error}", root.display()))?;
+        Ok(Template { root, config, cluster })
+    }
+
+    /// Returns where a new node is to listen for the others and for its clients, and its host as the others call it. On
+    /// loopback its ports are free ones, elsewhere those of the other nodes.
+    fn places(&self, flags: &ClusterAdd) -> Result<(SocketAddr, SocketAddr, String), String> {
+        let (peers, api) = (self.cluster.listen, self.config.listen);
+        let is_local = peers.ip().is_loopback();
+        let host = match &flags.host {
+            Some(host) => host.clone(),
+            None if is_local => peers.ip().to_string(),
+            None => {
+                return Err(
+                    "--host is missing: the name or IP address at which the other nodes reach the new one".into()
+                );
+            }
+        };
+        // Both stay taken until both are known.
+        let free = is_local.then(|| Ok::<_, String>((free_port(peers.ip())?, free_port(api.ip())?))).transpose()?;
+        let (free_peers, free_api) = free.as_ref().map(|(peers, api)| (peers.1, api.1)).unzip();
+        let port = |wanted: Option<u16>, free: Option<u16>, of_others: SocketAddr| {
+            SocketAddr::new(of_others.ip(), wanted.or(free).unwrap_or(of_others.port()))
+        };
+        Ok((port(flags.peer_port, free_peers, peers), port(flags.port, free_api, api), host))
+    }
+
+    /// Returns the configuration of a new node: that of the others, but for what is its own.
+    fn config_of(&self, admitted: &NodeAdmitted, info: &ClusterInfo, listen: SocketAddr, api: SocketAddr) -> Config {
+        let from = self.cluster.secret_file.parent().unwrap_or(Path::new(""));
+        let directory = |id: u16| from.join(format!("node-{id}"));
+        let own = directory(admitted.node);
+        let is_known = |node: &&tribunal_api::ClusterNode| node.stage != NodeStage::Leaving;
+        let known = info.nodes.iter().filter(is_known);
+        let mut nodes: Vec<ClusterNode> =
+            known.filter_map(|node| Some(ClusterNode { id: node.node, address: node.address.clone()? })).collect();
+        if nodes.iter().all(|node| node.id != admitted.node) {
+            nodes.push(ClusterNode { id: admitted.node, address: admitted.address.clone() });
+        }
+        let data = match self.config.data.strip_prefix(directory(self.cluster.node)) {
+            Ok(rest) => own.join(rest),
+            Err(_) => self.config.data.clone(),
+        };
+        let cluster = Cluster {
+            node: admitted.node,
+            listen,
+            cert_file: own.join(cluster_files::CERTIFICATE_FILE),
+            key_file: own.join(cluster_files::KEY_FILE),
+            founders: info.founders.clone(),
+            nodes,
+            ..self.cluster.clone()
+        };
+        Config { listen: api, data, cluster: Some(cluster), ..self.config.clone() }
+    }
+}
+
+/// Returns a free port, which stays taken as long as the listener exists.
+fn free_port(ip: IpAddr) -> Result<(TcpListener, u16), String> {
+    let listener = TcpListener::bind((ip, 0));
+    let taken = listener.and_then(|listener| listener.local_addr().map(|address| (listener, address.port())));
+    taken.map_err(|error| format!("cannot find a free port on {ip}: {error}; choose ports with --port and --peer-port"))
+}
+
+/// Admits a node, and writes its certificate, key and configuration.
+///
+/// # Errors
+/// If the files of the cluster are not there, the node is not admitted, or its files cannot be written. The same command
+/// continues.
+pub fn add(flags: &ClusterAdd) -> Result<(), String> {
+    let template = Template::read(&flags.files)?;
+    let (listen, api, host) = template.places(flags)?;
+    let address = cluster_files::address_of(&host, listen.port());
+    let request = NodeRequest { address, name: flags.name.clone() };
+    let (admitted, info) = block_on(async {
+        let client = flags.target.client()?;
+        let admitted = client.add_node(&request).await?;
+        Ok((admitted, client.cluster().await?))
+    })?;
+    if info.name.as_deref() != Some(&*template.cluster.name) {
+        let (name, files) = (info.name.unwrap_or_default(), flags.files.display());
+        return Err(format!(
+            "node {} was admitted to the cluster {name}, but {files} has the files of {}: remove it again (`{} cluster remove {}`), \
+             and name the directory of {name} with --files",
+            admitted.node,
+            template.cluster.name,
+            program(),
+            admitted.node
+        ));
+    }
+    let dir = template.root.join(format!("node-{}", admitted.node));
+    let node = NodeFiles {
+        id: admitted.node,
+        address: admitted.address.clone(),
+        listen,
+        host,
+        api,
+        data: PathBuf::new(),
+        dir,
+    };
+    let config = template.config_of(&admitted, &info, listen, api);
+    cluster_files::add(&template.root, &template.cluster.name, &node, &config)?;
+    tell_added(flags, &template, &node)
+}
+
+fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles) -> Result<(), String> {
+    let file = node.dir.join(CONFIG_FILE);
+    if flags.target.json {
+        let told = serde_json::json!({ "node": node.id, "address": node.address, "config": file });
+        out!("{}", serde_json::to_string(&told).map_err(|error| error.to_string())?);
+        return Ok(());
+    }
+    out!(
+        "node {} is admitted at {}: it becomes a member once it runs and has what the others have.",
+        node.id,
+        node.address
+    );
+    if template.cluster.secret_file.is_absolute() {
+        out!("A running `cluster up` starts it. Otherwise: {} serve --config {}", program(), file.display());
+    } else {
+        let own = format!("node-{}", node.id);
+        out!(
+            "Review {}. Copy {own}/, {SECRET_FILE} and {AUTHORITY_FILE} from {} into one directory on {}, and start it there: {} \
+             serve --config {own}/{CONFIG_FILE}",
+            file.display(),
+            template.root.display(),
+            node.host,
+            program()
+        );
+    }
+    out!("State: {} cluster status{}", program(), flags.target.as_flags());
+    Ok(())
+}
+
+/// Removes a node, and waits until no group of the cluster has it.
+///
+/// # Errors
+/// If it is not removed, or that takes longer than the flags allow: then it goes on.
+pub fn remove(flags: &ClusterRemove) -> Result<(), String> {
+    let (node, limit) = (flags.node, Duration::from_secs(flags.timeout_s));
+    let complete = block_on(async {
+        let client = flags.target.client()?;
+        client.remove_node(node).await?;
+        let begun = Instant::now();
+        loop {
+            let seen = client.cluster().await;
+            if seen.as_ref().is_ok_and(|info| info.nodes.iter().all(|other| other.node != node)) {
+                return Ok(Ok(()));
+            }
+            if begun.elapsed() >= limit {
+                return Ok(Err(seen.err()));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    })?;
+    if let Err(unanswered) = complete {
+        let why = match unanswered {
+            Some(error) => {
+                format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node")
+            }
+            None => "A log lets a node go while most of its other nodes are there".into(),
+        };
+        return Err(format!(
+            "the removal of node {node} has begun and goes on, but is not known to be complete after {} s. {why}. State: {} cluster \
+             status{}",
+            limit.as_secs(),
+            program(),
+            flags.target.as_flags()
+        ));
+    }
+    if flags.target.json {
+        out!("{}", serde_json::json!({ "node": node, "removed": true }));
+    } else {
+        out!("node {node} was removed. Its process ends by itself; its data directory is of no use any more.");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn template(from: &str, data: &str) -> Template {
+        let file = |name: &str| Path::new(from).join(name);
+        let cluster = Cluster {
+            name: "orders".into(),
+            node: 2,
+            listen: "0.0.0.0:7421".parse().unwrap(),
+            secret_file: file(SECRET_FILE),
+            cert_file: file("node-2/node.pem"),
+            key_file: file("node-2/node.key"),
+            authority_file: file(AUTHORITY_FILE),
+            founders: Vec::new(),
+            nodes: Vec::new(),
+        };
+        let config = Config { data: data.into(), cluster: Some(cluster.clone()), ..Config::default() };
+        Template { root: PathBuf::from("/files"), config, cluster }
+    }
+
+    fn info() -> ClusterInfo {
+        let node = |node: u16, stage| tribunal_api::ClusterNode {
+            node,
+            address: Some(format!("10.1.0.{node}:7421")),
+            stage,
+            ..tribunal_api::ClusterNode::default()
+        };
+        let nodes = vec![node(2, NodeStage::Member), node(3, NodeStage::Leaving), node(4, NodeStage::Joining)];
+        ClusterInfo { founders: vec![1, 2, 3], nodes, ..ClusterInfo::default() }
+    }
+
+    #[test]
+    fn a_new_node_has_the_configuration_of_the_others_but_for_what_is_its_own() {
+        let admitted = NodeAdmitted { node: 4, address: "10.1.0.4:7421".into(), name: "d".into() };
+        let (listen, api) = ("0.0.0.0:7421".parse().unwrap(), "0.0.0.0:7420".parse().unwrap());
+        let config = template("", "tribunal-data").config_of(&admitted, &info(), listen, api);
+        let cluster = config.cluster.unwrap();
+        assert_eq!((cluster.node, &*cluster.founders), (4, &[1, 2, 3][..]));
+        assert_eq!(cluster.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [2, 4], "3 leaves");
+        assert_eq!(cluster.cert_file, Path::new("node-4/node.pem"));
+        assert_eq!(config.data, Path::new("tribunal-data"));
+        let local = template("/files", "/files/node-2/data").config_of(&admitted, &info(), listen, api);
+        assert_eq!(local.data, Path::new("/files/node-4/data"));
+        assert_eq!(local.cluster.unwrap().key_file, Path::new("/files/node-4/node.key"));
+    }
+
+    #[test]
+    fn a_host_must_be_named_unless_all_is_on_loopback() {
+        let flags = |host: Option<&str>, peer_port| ClusterAdd {
+            host: host.map(str::to_owned),
+            peer_port,
+            ..ClusterAdd::default()
+        };
+        let mut template = template("", "data");
+        assert!(template.places(&flags(None, None)).unwrap_err().contains("--host"));
+        let (listen, _, host) = template.places(&flags(Some("d.example"), Some(9))).unwrap();
+        assert_eq!((listen.to_string(), &*host), ("0.0.0.0:9".into(), "d.example"));
+        template.cluster.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7430));
+        let (listen, api, host) = template.places(&flags(None, None)).unwrap();
+        assert!(host == "127.0.0.1" && listen.port() != 7430 && listen != api);
+    }
+}

@@ -1,0 +1,317 @@
+//! Nodes are added to a cluster of real processes and removed from it while clients commit.
+
+mod support;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::cluster::Cluster;
+use support::history::{Told, check, insert, load, noise, oldest, put, until_decided};
+use support::{Node, eventually, new_id};
+
+const REMOVED: &str = "the cluster has removed this node";
+
+/// Runs a node until it ends by itself; returns what it printed to stderr.
+fn until_ended(command: Command) -> String {
+    Node::spawn(command).map_or_else(|stderr| stderr, |node| node.ended().1)
+}
+
+/// Returns the stage of each node, as one of them sees it.
+fn stages(node: &Node) -> Vec<(u64, String)> {
+    let info = node.get("/v1/cluster").body;
+    let nodes = info["nodes"].as_array().expect("nodes");
+    let stage = |node: &Value| (node["node"].as_u64().unwrap(), node["stage"].as_str().unwrap().to_owned());
+    nodes.iter().map(stage).collect()
+}
+
+/// Waits until all nodes that run see these as members, and no other ones.
+fn until_members(cluster: &Cluster, members: &[u64]) {
+    let expected: Vec<(u64, String)> = members.iter().map(|node| (*node, "member".to_owned())).collect();
+    for node in cluster.running() {
+        eventually("the members", || (stages(node) == expected).then_some(()));
+    }
+}
+
+fn row(node: &Node, key: &str) -> Value {
+    node.get(&format!("/v1/stores/kv/rows/{key}")).body["value"].clone()
+}
+
+/// Has all nodes that run take transactions for as long as `act` takes.
+fn under_load<T>(cluster: &Cluster, told: &Told, name: &str, act: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (n, node) in cluster.running().enumerate() {
+            let (stop, name) = (&stop, format!("{name}-{n}"));
+            scope.spawn(move || load(node, &name, told, stop));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let done = act();
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+#[test]
+fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
+    let mut cluster = Cluster::start(3);
+    let told = Told::default();
+    under_load(&cluster, &told, "before", || ());
+    let id = cluster.add();
+    assert_eq!(id, 4);
+    eventually("the node to be shown", || stages(cluster.node(1)).contains(&(4, "joining".into())).then_some(()));
+    let command = cluster.command(4);
+    let added = under_load(&cluster, &told, "joining", || {
+        let added = Node::spawn(command).unwrap_or_else(|stderr| panic!("{stderr}"));
+        eventually("the node to take transactions", || (added.get("/readyz").status == 200).then_some(()));
+        added
+    });
+    cluster.insert(4, added);
+    until_members(&cluster, &[1, 2, 3, 4]);
+    assert_eq!(until_decided(&[cluster.node(4)], &new_id(), &insert("from-4"))["status"], "committed");
+    // One that takes transactions, and leads the changes of configuration maybe.
+    under_load(&cluster, &told, "leaving", || cluster.remove(2));
+    let (status, stderr) = cluster.take(2).ended();
+    assert!(!status.success() && stderr.contains(REMOVED), "{stderr}");
+    let again = Node::spawn(cluster.command(2)).err().expect("it must not start");
+    assert!(again.contains(REMOVED), "{again}");
+    until_members(&cluster, &[1, 3, 4]);
+    let metrics = support::get(&format!("{}/metrics", cluster.node(1).url)).body;
+    let metrics = metrics.as_str().expect("text");
+    assert!(metrics.contains("tribunal_peer_connected{peer=\"4\"} 1"), "{metrics}");
+    assert!(!metrics.contains("peer=\"2\""), "a node that was removed is not missing: {metrics}");
+    // One that is broken. A majority of the three others is what decides from then on.
+    cluster.take(3).kill();
+    under_load(&cluster, &told, "broken", || cluster.remove(3));
+    until_members(&cluster, &[1, 4]);
+    assert!(check(&cluster, &told) > 100);
+    for node in cluster.running() {
+        assert_eq!(row(node, "from-4%2FL"), 1);
+    }
+    // It was away, so it is told by those who have removed it.
+    let late = until_ended(cluster.command(3));
+    assert!(late.contains(REMOVED), "{late}");
+    // All of them stop, and continue as they are.
+    for id in [1, 4] {
+        assert!(cluster.take(id).stop().success());
+    }
+    for id in [1, 4] {
+        cluster.start_node(id);
+    }
+    cluster.ready();
+    put(cluster.node(4), "after", 5);
+    cluster.settled();
+}
+
+#[test]
+fn a_node_is_added_whose_entries_are_gone_and_copies_the_state_of_another() {
+    let mut cluster = Cluster::start_with(3, "[log]\nretention_hours = 0\nimage_every_bytes = 1048576\n");
+    let mut written = 0;
+    eventually("the logs of all nodes to be truncated", || {
+        for _ in 0..25 {
+            written += 1;
+            let (key, value) = (format!("row/{}", written % 100), noise(100_000, written));
+            let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]});
+            let nodes: Vec<&Node> = cluster.running().collect();
+            assert_eq!(until_decided(&nodes, &new_id(), &body)["status"], "committed");
+        }
+        cluster.running().all(|node| oldest(node) > 1).then_some(())
+    });
+    let id = cluster.add();
+    cluster.start_node(id);
+    until_members(&cluster, &[1, 2, 3, 4]);
+    cluster.ready();
+    cluster.settled();
+    assert!(oldest(cluster.node(id)) > 1, "it has not the older records");
+    for number in written - 99..=written {
+        assert_eq!(row(cluster.node(id), &format!("row%2F{}", number % 100)), noise(100_000, number));
+    }
+    // It is as good as the others: with one of them away, they go on.
+    cluster.take(1).kill();
+    put(cluster.node(id), "after", 1);
+    cluster.take(2).kill();
+    cluster.start_node(1);
+    put(cluster.node(id), "after", 2);
+    cluster.settled();
+}
+
+#[test]
+fn a_number_belongs_to_one_directory() {
+    let mut cluster = Cluster::start(3);
+    let id = cluster.add();
+    cluster.start_node(id);
+    until_members(&cluster, &[1, 2, 3, 4]);
+    cluster.take(id).kill();
+    let (data, aside) = (cluster.node_dir(id).join("data"), cluster.dir().join("aside"));
+    std::fs::rename(&data, &aside).unwrap();
+    let wiped = until_ended(cluster.command(id));
+    assert!(wiped.contains("another data directory"), "{wiped}");
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&aside, &data).unwrap();
+    cluster.start_node(id);
+    cluster.ready();
+    put(cluster.node(id), "row", 1);
+}
+
+#[test]
+fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
+    let mut cluster = Cluster::start(3);
+    let four = cluster.add();
+    cluster.start_node(four);
+    until_members(&cluster, &[1, 2, 3, 4]);
+    cluster.take(four).kill();
+    // The files of a node that nobody has admitted: made by another cluster's command, for example.
+    let authority = tribunal_peer::Authority::restore(
+        "test",
+        &tribunal_peer::NodeCertificate {
+            certificate_pem: std::fs::read_to_string(cluster.dir().join("authority.pem")).unwrap(),
+            key_pem: std::fs::read_to_string(cluster.dir().join("authority.key")).unwrap(),
+        },
+    )
+    .unwrap();
+    let certificate = authority.node_certificate(tribunal_types::NodeId(5), &[]).unwrap();
+    let (from, to) = (cluster.node_dir(4), cluster.node_dir(5));
+    std::fs::create_dir(&to).unwrap();
+    std::fs::write(to.join("node.pem"), certificate.certificate_pem).unwrap();
+    std::fs::write(to.join("node.key"), certificate.key_pem).unwrap();
+    let address = support::cluster::free_address();
+    let config = std::fs::read_to_string(from.join("tribunal.toml")).unwrap();
+    let config: String = config.lines().map(|line| of_fifth(line, &address) + "\n").collect();
+    let config = config + &format!("[[cluster.nodes]]\nid = 5\naddress = \"{address}\"\n");
+    let api = support::cluster::free_address();
+    let config = config.replacen("listen = \"127.0.0.1:0\"", &format!("listen = \"{api}\""), 1);
+    std::fs::write(to.join("tribunal.toml"), config).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(to.join("tribunal.toml"));
+    let early = std::thread::spawn(|| Node::spawn(command));
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let mut answer = eventually("the node to answer", || agent.get(format!("http://{api}/readyz")).call().ok());
+    let text = answer.body_mut().read_to_string().unwrap();
+    assert!(answer.status() == 503 && text.contains("tribunal cluster add"), "{text}");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(stages(cluster.node(1)).len(), 4);
+    let admitted = cluster.node(1).post("/v1/cluster/nodes", &json!({"address": address}));
+    assert_eq!((admitted.status, &admitted.body["node"]), (201, &json!(5)), "{}", admitted.body);
+    let early = early.join().unwrap().unwrap_or_else(|stderr| panic!("{stderr}"));
+    eventually("the node to be a member", || (early.get("/readyz").status == 200).then_some(()));
+    // The same again is no other node; another address under this name is.
+    let again = cluster.node(2).post("/v1/cluster/nodes", &json!({"address": address}));
+    assert_eq!((again.status, &again.body["node"]), (201, &json!(5)));
+    let other = cluster.node(2).post("/v1/cluster/nodes", &json!({"address": "127.0.0.1:9", "name": address}));
+    assert_eq!((other.status, &other.body["code"]), (422, &json!("node_name_taken")), "{}", other.body);
+}
+
+/// Returns a line of the configuration of node 4 as it is in that of node 5.
+fn of_fifth(line: &str, address: &str) -> String {
+    if line.starts_with("node = ") {
+        return "node = 5".into();
+    }
+    // The first `listen` is that of the API, on any port.
+    if line.starts_with("listen = ") && !line.ends_with(":0\"") {
+        return format!("listen = \"{address}\"");
+    }
+    line.replace("node-4", "node-5")
+}
+
+#[test]
+fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
+    let cluster = Cluster::start(3);
+    let node = cluster.node(1);
+    for body in [json!({}), json!({"address": "nowhere"}), json!({"address": "a:70000"}), json!({"address": ""})] {
+        let refused = node.post("/v1/cluster/nodes", &body);
+        assert_eq!(refused.status, 400, "{body}: {}", refused.body);
+    }
+    for path in ["9", "x", "70000", ""] {
+        assert_eq!(node.delete(&format!("/v1/cluster/nodes/{path}")).status, 404, "{path}");
+    }
+    let files = tempfile::tempdir().unwrap();
+    let add = |files: &std::path::Path, more: &[&str]| {
+        let run = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(["cluster", "add", "--url", &node.url, "--files"])
+            .arg(files)
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(!run.status.success());
+        String::from_utf8(run.stderr).unwrap()
+    };
+    let nothing = add(files.path(), &[]);
+    assert!(nothing.contains("has no authority and secret") && nothing.contains("--files"), "{nothing}");
+    let alone = Node::start(&files.path().join("data"));
+    let refused = alone.post("/v1/cluster/nodes", &json!({"address": "a:1"}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("runs_alone")), "{}", refused.body);
+    assert_eq!(alone.delete("/v1/cluster/nodes/0").status, 422);
+    assert_eq!(stages(node), [1, 2, 3].map(|id| (id, "member".to_owned())), "nothing has changed");
+}
+
+/// Runs `cluster recover` for a node; returns whether it succeeded, and what it printed.
+fn recover(cluster: &Cluster, id: u16, flags: &[&str]) -> (bool, String) {
+    let run = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["cluster", "recover", "--config"])
+        .arg(cluster.node_dir(id).join("tribunal.toml"))
+        .args(flags)
+        .output()
+        .expect("it runs");
+    (run.status.success(), String::from_utf8_lossy(if run.status.success() { &run.stdout } else { &run.stderr }).into())
+}
+
+#[test]
+fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt() {
+    let mut cluster = Cluster::start(3);
+    let told = Told::default();
+    under_load(&cluster, &told, "before", || ());
+    // All that was acknowledged is everywhere, and then something is taken in of which no majority ever learns.
+    cluster.settled();
+    let (two, three) = (cluster.take(2), cluster.take(3));
+    two.signal("STOP");
+    three.signal("STOP");
+    let id = new_id();
+    let doubted = std::thread::scope(|scope| {
+        let commit = scope.spawn(|| cluster.node(1).try_post(&format!("/v1/txns/{id}/commit"), &insert("doubted")));
+        std::thread::sleep(Duration::from_millis(500));
+        two.kill();
+        three.kill();
+        let (success, running) = recover(&cluster, 1, &["--accept-loss"]);
+        assert!(!success && running.contains("Stop the node first"), "{running}");
+        cluster.node(1).signal("KILL");
+        commit.join().unwrap()
+    });
+    assert!(doubted.map_or(true, |answer| answer.status != 200), "nobody was told that it committed");
+    cluster.take(1);
+    let (success, asked) = recover(&cluster, 1, &[]);
+    assert!(!success && asked.contains("are lost") && asked.contains("--accept-loss"), "{asked}");
+    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    assert!(success && accepted.contains("Removed: node 2, 3"), "{accepted}");
+    let listed = std::fs::read_to_string(cluster.node_dir(1).join("data/in-doubt.txt")).unwrap_or_default();
+    assert!(listed.contains(&id), "{accepted} {listed}");
+    let (success, again) = recover(&cluster, 1, &["--accept-loss"]);
+    assert!(success || again.contains("already"), "{again}");
+    cluster.start_node(1);
+    cluster.ready();
+    until_members(&cluster, &[1]);
+    let verdict = until_decided(&[cluster.node(1)], &id, &insert("doubted"));
+    assert_eq!(verdict["status"], "committed", "it is decided as it was sent");
+    put(cluster.node(1), "alone", 1);
+    // A node that comes back with its old disk ends, and the cluster grows again.
+    let back = until_ended(cluster.command(2));
+    assert!(back.contains(REMOVED), "{back}");
+    for _ in 0..2 {
+        let id = cluster.add();
+        cluster.start_node(id);
+        cluster.ready();
+    }
+    until_members(&cluster, &[1, 4, 5]);
+    cluster.take(1).kill();
+    put(cluster.node(4), "alone", 2);
+    cluster.start_node(1);
+    cluster.ready();
+    cluster.settled();
+    for node in cluster.running() {
+        assert_eq!((row(node, "alone"), row(node, "doubted%2FL")), (json!(2), json!(1)));
+        for (key, (_, verdict)) in told.lock().unwrap().iter().filter(|(_, (_, verdict))| verdict.is_some()) {
+            assert_eq!(row(node, &format!("{key}%2FL")), 1, "{verdict:?}");
+        }
+    }
+}
