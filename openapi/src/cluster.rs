@@ -77,6 +77,8 @@ pub enum NodeStage {
     /// It is a member.
     #[default]
     Member,
+    /// It is a member, and votes, but an operator has drained it: it leads no log, takes no commits and pushes to no storage.
+    Drained,
     /// It is being removed.
     Leaving,
 }
@@ -117,7 +119,8 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "10.1.0.2:7421")]
     pub address: Option<String>,
-    /// `joining` until it has started and has what the others have, then `member`; `leaving` while it is being removed.
+    /// `joining` until it has started and has what the others have, then `member`; `drained` until it is resumed; `leaving` while it
+    /// is being removed.
     #[serde(default)]
     pub stage: NodeStage,
     /// Whether the answering node is connected with it, both ways; true for itself.

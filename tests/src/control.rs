@@ -38,6 +38,8 @@ pub enum Step {
     Claim(u8, u8),
     /// Lets a node's group join, in this incarnation.
     Join(u8, u8),
+    /// Drains a node, or lets it resume.
+    Drain(u8, bool),
     /// An earlier entry arrives again: its proposer has sent it twice.
     Repeat(u8),
     /// Seals so many epochs, of which the last writes to a store.
@@ -92,6 +94,7 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..3_u8).prop_map(Step::Admit),
         1 => (0..4_u8, 0..3_u8).prop_map(|(node, directory)| Step::Claim(node, directory)),
         1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
+        1 => (0..4_u8, any::<bool>()).prop_map(|(node, drained)| Step::Drain(node, drained)),
         3 => any::<u8>().prop_map(Step::Repeat),
         3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
     ];
@@ -170,6 +173,7 @@ impl Follower {
             Step::Claim(node, directory) => {
                 ControlChange::ClaimNode { node: NodeId(node.into()), directory: directory.into() }
             }
+            Step::Drain(node, drained) => ControlChange::DrainNode { node: NodeId(node.into()), drained },
             Step::Join(node, incarnation) => {
                 let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
                 ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })

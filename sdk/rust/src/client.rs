@@ -538,6 +538,16 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
+    /// Begins to drain a node of the cluster, or lets it resume. A drained node votes, but leads nothing and takes no commits.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn drain_node(&self, node: u16, drained: bool) -> Result<(), Error> {
+        let what = if drained { "drain" } else { "resume" };
+        let answer = self.ask(Method::POST, &format!("/v1/cluster/nodes/{node}/{what}"), None::<&()>, 0).await?;
+        if answer.status.is_success() { Ok(()) } else { read(&answer) }
+    }
+
     /// Resumes a store's push, if it stopped or waits.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use tribunal_types::{
     ProposalId, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
+use crate::control_image::take_flag;
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
@@ -98,6 +99,11 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
         ControlChange::RemoveNode { node } => {
             out.push(27);
             put_varint(u64::from(node.0), out);
+        }
+        ControlChange::DrainNode { node, drained } => {
+            out.push(30);
+            put_varint(u64::from(node.0), out);
+            out.push(u8::from(*drained));
         }
         ControlChange::ForgetNode { node } => {
             out.push(28);
@@ -259,6 +265,10 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         29 => {
             let node = NodeId(reader.number("node")?);
             ControlChange::ClaimNode { node, directory: reader.u64_le("directory of a node")? }
+        }
+        30 => {
+            let node = NodeId(reader.number("node")?);
+            ControlChange::DrainNode { node, drained: take_flag(reader)? }
         }
         32 => ControlChange::Lost,
         _ => return Err(reader.malformed("kind of change")),
@@ -438,6 +448,9 @@ mod tests {
         check(&ControlChange::ClaimNode { node: NodeId(1023), directory: 0xfeed_beef_0123_4567 });
         check(&ControlChange::RemoveNode { node: NodeId(1023) });
         check(&ControlChange::ForgetNode { node: NodeId(3) });
+        for drained in [false, true] {
+            check(&ControlChange::DrainNode { node: NodeId(1023), drained });
+        }
         let group = GroupId { node: NodeId(1023), incarnation: Incarnation(u32::MAX) };
         check(&ControlChange::JoinGroup(GroupJoin { group, first: Epoch(1 << 40) }));
         check(&ControlChange::DetachPush(Detachment {

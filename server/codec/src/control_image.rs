@@ -114,7 +114,7 @@ fn take_option<'a, T>(
     if take_flag(reader)? { take(reader).map(Some) } else { Ok(None) }
 }
 
-fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+pub(crate) fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     match reader.u8("flag")? {
         0 => Ok(false),
         1 => Ok(true),
@@ -131,6 +131,7 @@ fn put_node(node: &ClusterNode, out: &mut Vec<u8>) {
     node.first_voters.iter().for_each(|voter| put_varint(u64::from(voter.0), out));
     put_option(node.joined.as_ref(), out, put_join);
     out.push(node.stage as u8);
+    out.push(u8::from(node.drained));
 }
 
 fn take_node(reader: &mut Reader<'_>, version: u8) -> Result<ClusterNode, Malformed> {
@@ -150,7 +151,8 @@ fn take_node(reader: &mut Reader<'_>, version: u8) -> Result<ClusterNode, Malfor
         2 => NodeStage::Left,
         _ => return Err(reader.malformed("stage of a node")),
     };
-    Ok(ClusterNode { id, name, address, directory, first_voters, joined, stage })
+    let drained = version > WITHOUT_DIRECTORIES && take_flag(reader)?;
+    Ok(ClusterNode { id, name, address, directory, first_voters, joined, stage, drained })
 }
 
 /// Earlier versions had a list of names, and one of groups.
@@ -365,6 +367,7 @@ mod tests {
                         first: Epoch(77),
                     }),
                     stage: NodeStage::Left,
+                    drained: true,
                 },
                 ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
             ],
@@ -423,11 +426,11 @@ mod tests {
             first[1] = other;
             assert!(decode_control_image(&first).is_err(), "version {other}");
         }
-        // The fifth version has added an absent directory after the address.
+        // The fifth version has added an absent directory after the address, and at the end that the node is not drained.
         let node = ClusterNode { id: NodeId(1), name: "a".into(), address: "b".into(), ..ClusterNode::default() };
         let mut bytes = Vec::new();
         put_node(&node, &mut bytes);
-        assert_eq!(bytes.remove(5), 0);
+        assert_eq!((bytes.remove(5), bytes.pop()), (0, Some(0)));
         assert_eq!(take_node(&mut Reader::new(&bytes), WITHOUT_DIRECTORIES), Ok(node));
         // The third version has added an absent pusher and an absent fork, before the list of skips.
         let mut store = Vec::new();

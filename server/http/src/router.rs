@@ -109,6 +109,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(cluster::cluster))
         .routes(routes!(cluster::add_node))
         .routes(routes!(cluster::remove_node))
+        .routes(routes!(cluster::drain_node))
+        .routes(routes!(cluster::resume_node))
 }
 
 /// Returns the OpenAPI 3.1 document of the routes as they are.

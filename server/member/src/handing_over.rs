@@ -1,4 +1,5 @@
-//! A node that is about to stop leads nothing: it gives away what it leads, and what it is elected to while it leaves.
+//! A node that is about to stop leads nothing: it gives away what it leads, and what it is elected to while it leaves. So
+//! does one that is drained, for as long as that lasts.
 //!
 //! Each group goes to one node at a time. One whose disk is stuck cannot take the leadership, although its messages
 //! arrive; then it is the next one's turn. The others are told again and again, because a frame may be lost.
@@ -10,7 +11,7 @@ const TURN_TICKS: u64 = 10;
 /// Ticks between two words to the others that this node is about to stop; fewer than these are remembered for.
 const TOLD_EVERY_TICKS: u64 = 3;
 
-/// How long this node has been leaving.
+/// How long this node has been giving away what it leads.
 #[derive(Debug, Default)]
 pub(crate) struct HandingOver {
     /// Ticks since it began; `None` if it stays.
@@ -18,9 +19,14 @@ pub(crate) struct HandingOver {
 }
 
 impl HandingOver {
-    /// The node is about to stop.
+    /// The node gives away what it leads from now on.
     pub(crate) fn begin(&mut self) {
         self.ticks.get_or_insert(0);
+    }
+
+    /// The node leads again.
+    pub(crate) fn end(&mut self) {
+        self.ticks = None;
     }
 
     /// Notes that a tick has passed.
@@ -28,7 +34,7 @@ impl HandingOver {
         self.ticks = self.ticks.map(|ticks| ticks + 1);
     }
 
-    /// Returns whether the node is about to stop.
+    /// Returns whether the node is giving away what it leads.
     pub(crate) fn is_leaving(&self) -> bool {
         self.ticks.is_some()
     }

@@ -84,6 +84,8 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) digests: Digests,
     homecoming: Homecoming,
     pub(crate) handing_over: HandingOver,
+    /// The same while this node is drained.
+    draining: HandingOver,
     fresh: FreshReads,
     pub(crate) own: OwnEntries,
     pub(crate) positions: Positions,
@@ -147,6 +149,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             digests,
             homecoming: Homecoming::default(),
             handing_over: HandingOver::default(),
+            draining: HandingOver::default(),
             fresh: FreshReads::default(),
             own: OwnEntries::default(),
             positions,
@@ -336,11 +339,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.led().next().is_none()
     }
 
-    /// Returns whether this node takes commits: it leads its own group, which is a member, and a majority has followed it
-    /// lately.
+    /// Returns whether this node takes commits: it leads its own group, which is a member, a majority has followed it lately,
+    /// and it is not drained.
     #[must_use]
     pub fn takes_commits(&self) -> bool {
-        self.roles.leads(self.group) && self.serves_fresh_reads()
+        self.roles.leads(self.group) && self.serves_fresh_reads() && !self.is_drained()
     }
 
     /// Returns a fresh read that can be answered, now that the replica has received all that is there.
@@ -387,6 +390,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.controls.tick();
         self.presence.tick();
         self.handing_over.tick();
+        self.drain();
         self.serving.tick();
         self.ask_peers();
         self.assign_pushes();
@@ -404,6 +408,21 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.events.push_back(Event::Tick);
     }
 
+    /// Gives leaderships away while this node is drained. It still votes, and leads what nobody else can lead.
+    fn drain(&mut self) {
+        if !self.is_drained() {
+            self.draining.end();
+            return;
+        }
+        self.draining.begin();
+        self.draining.tick();
+        for group in self.roles.led().collect::<Vec<_>>() {
+            if let Some(to) = self.draining.successor(self.node, group, &self.candidates(group)) {
+                self.tell_raft(RaftInput::TransferLeader { group, to });
+            }
+        }
+    }
+
     /// Gives leaderships away: the node is about to stop.
     fn hand_over(&mut self) {
         if self.handing_over.tells() {
@@ -413,8 +432,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             self.frames.extend(others.into_iter().map(|node| (node, Frame::Leaving)));
         }
         for group in self.roles.led().collect::<Vec<_>>() {
-            let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
-            let candidates: Vec<_> = voters.copied().filter(|node| self.presence.is_here(*node)).collect();
+            let mut candidates = self.candidates(group);
+            if candidates.is_empty() {
+                // Better one that is drained than none.
+                let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
+                candidates.extend(voters.copied().filter(|node| self.presence.is_here(*node)));
+            }
             if let Some(to) = self.handing_over.successor(self.node, group, &candidates) {
                 self.tell_raft(RaftInput::TransferLeader { group, to });
             }

@@ -93,7 +93,20 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Returns whether a group is to be led by its node.
     pub(crate) fn goes_home(&self, group: GroupId) -> bool {
         let is_voter = self.raft.members(group).is_some_and(|members| members.voters.contains(&group.node));
-        is_voter && !self.nodes().leaves(group.node)
+        is_voter && !self.nodes().leaves(group.node) && !self.nodes().is_drained(group.node)
+    }
+
+    /// Returns whether this node is drained: it is to lead nothing, and takes no commits.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.nodes().is_drained(self.node)
+    }
+
+    /// Returns the voters of a group that can take its leadership, ascending: they are there, and are not drained.
+    pub(crate) fn candidates(&self, group: GroupId) -> Vec<NodeId> {
+        let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
+        let can_lead = |node: &NodeId| self.presence.is_here(*node) && !self.nodes().is_drained(*node);
+        voters.copied().filter(can_lead).collect()
     }
 
     /// Begins the groups of nodes that were admitted, unless the log had them.

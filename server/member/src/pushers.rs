@@ -112,7 +112,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
         let own = self.replica().last_complete();
         let others = self.other_voters();
-        let leaves = |node: NodeId| self.replica().replicated().members().leaves(node);
+        let nodes = self.replica().replicated().members();
+        let leaves = |node: NodeId| nodes.leaves(node) || nodes.is_drained(node);
         let is_present = |node: &NodeId| self.presence.is_here(*node) && !self.pushers.is_stuck(*node, own);
         let present = others.iter().copied().filter(is_present).chain([self.node]);
         let present = present.filter(|node| !leaves(*node)).collect();

@@ -123,6 +123,10 @@ impl NodeApi for NodeService {
         Box::pin(self.begin_removal(node))
     }
 
+    fn drain_node(&self, node: NodeId, drained: bool) -> Reply<'_, ()> {
+        Box::pin(self.change_draining(node, drained))
+    }
+
     fn identity(&self) -> VersionInfo {
         VersionInfo {
             version: env!("CARGO_PKG_VERSION").into(),

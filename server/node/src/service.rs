@@ -466,7 +466,7 @@ impl NodeService {
     /// # Errors
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
-        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_commits()) {
+        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
             return Err(self.not_taken());
         }
         let (reply, applied) = oneshot::channel();

@@ -216,6 +216,49 @@ fn of_fifth(line: &str, address: &str) -> String {
 }
 
 #[test]
+fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
+    let mut cluster = Cluster::start(3);
+    let told = Told::default();
+    under_load(&cluster, &told, "drained", || cluster.change(2, "drain"));
+    let stage_of_2 = |node: &Node| stages(node)[1].1.clone();
+    assert_eq!(stage_of_2(cluster.node(1)), "drained");
+    let refused = cluster.node(2).post(&format!("/v1/txns/{}/commit", new_id()), &insert("at-2"));
+    let detail = refused.body["detail"].as_str().unwrap_or_default();
+    assert!(refused.status == 503 && detail.contains("is drained"), "{}", refused.body);
+    // It has what the others have, and tells it.
+    put(cluster.node(1), "row", 1);
+    let fresh = "/v1/stores/kv/rows/row?consistency=fresh";
+    eventually("a fresh read", || {
+        let read = cluster.node(2).get(fresh);
+        (read.status == 200).then(|| assert_eq!(read.body["value"], 1))
+    });
+    // It stays drained when it restarts, and it votes: the others lack nothing while one of them is away.
+    assert!(cluster.take(2).stop().success());
+    cluster.start_node(2);
+    cluster.take(3).kill();
+    put(cluster.node(1), "row", 2);
+    assert_eq!(stage_of_2(cluster.node(2)), "drained");
+    // The last one that takes commits is not drained, and not removed.
+    cluster.start_node(3);
+    cluster.change(3, "drain");
+    for (method, path) in [("POST", "/v1/cluster/nodes/1/drain"), ("DELETE", "/v1/cluster/nodes/1")] {
+        let node = cluster.node(1);
+        let refused = if method == "POST" { node.post(path, &json!({})) } else { node.delete(path) };
+        assert_eq!((refused.status, &refused.body["code"]), (422, &json!("last_serving")), "{}", refused.body);
+    }
+    // A node that is drained passes changes on, also that about itself.
+    assert_eq!(cluster.node(2).post("/v1/cluster/nodes/2/resume", &json!({})).status, 202);
+    cluster.change(3, "resume");
+    cluster.ready();
+    until_members(&cluster, &[1, 2, 3]);
+    under_load(&cluster, &told, "resumed", || ());
+    for id in 1..=3 {
+        put(cluster.node(id), "row", 3);
+    }
+    assert!(check(&cluster, &told) > 50);
+}
+
+#[test]
 fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
     let cluster = Cluster::start(3);
     let node = cluster.node(1);
@@ -225,6 +268,7 @@ fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
     }
     for path in ["9", "x", "70000", ""] {
         assert_eq!(node.delete(&format!("/v1/cluster/nodes/{path}")).status, 404, "{path}");
+        assert_eq!(node.post(&format!("/v1/cluster/nodes/{path}/drain"), &json!({})).status, 404, "{path}");
     }
     let files = tempfile::tempdir().unwrap();
     let add = |files: &std::path::Path, more: &[&str]| {

@@ -82,6 +82,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             // Its group closes at the next tick, wherever that is led.
             ControlEffect::NodeLeaves(_) => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
+            // What it leads goes to others at its next ticks.
+            ControlEffect::NodeDrained(_) | ControlEffect::NodeResumed(_) => {}
             ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }

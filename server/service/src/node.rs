@@ -41,6 +41,12 @@ pub trait NodeApi: Send + Sync {
     /// [`ServiceError`](crate::ServiceError), if it is not removed.
     fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()>;
 
+    /// Drains a node of the cluster, or lets it resume: one that is drained leads nothing and takes no commits.
+    ///
+    /// # Errors
+    /// [`ServiceError`](crate::ServiceError), if nothing is changed.
+    fn drain_node(&self, node: NodeId, drained: bool) -> ServiceFuture<'_, ()>;
+
     /// Returns the digest of all outcomes up to an epoch, if the node has decided it lately.
     fn digest_at(&self, epoch: Epoch) -> Option<Digest>;
 
@@ -98,6 +104,8 @@ pub enum MemberStage {
     /// It is a member.
     #[default]
     Member,
+    /// It is a member that leads nothing and takes no commits.
+    Drained,
     /// It is being removed.
     Leaving,
 }
@@ -109,6 +117,7 @@ impl MemberStage {
         match self {
             MemberStage::Joining => "joining",
             MemberStage::Member => "member",
+            MemberStage::Drained => "drained",
             MemberStage::Leaving => "leaving",
         }
     }

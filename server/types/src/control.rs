@@ -271,6 +271,14 @@ pub enum ControlChange {
         /// The node.
         node: NodeId,
     },
+    /// Drains a node, or lets it resume: one that is drained stays a member and a voter, but leads no group, takes no commits and
+    /// pushes to no storage.
+    DrainNode {
+        /// The node.
+        node: NodeId,
+        /// Whether it is to be drained.
+        drained: bool,
+    },
     /// The removal of a node is complete: no group has it.
     ForgetNode {
         /// The node.

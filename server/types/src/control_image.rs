@@ -54,6 +54,8 @@ pub struct ClusterNode {
     pub joined: Option<GroupJoin>,
     /// Whether it is being removed.
     pub stage: NodeStage,
+    /// Whether it is drained.
+    pub drained: bool,
 }
 
 /// How far the removal of a node is.

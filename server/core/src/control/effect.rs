@@ -73,6 +73,10 @@ pub enum Effect {
     GroupJoined(GroupJoin),
     /// A node is being removed: its group is to close.
     NodeLeaves(NodeId),
+    /// A node is drained from now on.
+    NodeDrained(NodeId),
+    /// A node is not drained any more.
+    NodeResumed(NodeId),
     /// No group has the node any more.
     NodeLeft(NodeId),
     /// An entry is missing that may have changed anything.
@@ -122,6 +126,10 @@ pub enum Refusal {
     NodeUnknown,
     /// Together with the removals that are not complete, too many would leave at once, or nobody would be left.
     LastMajority,
+    /// No other member would take commits.
+    LastServing,
+    /// The node is no member yet, or is being removed.
+    NodeNotMember,
     /// The node of this group was not admitted.
     NodeNotAdmitted,
     /// The node has another data directory.
@@ -180,6 +188,10 @@ impl fmt::Display for Refusal {
                 "with the nodes whose removal is not complete, more than half would leave at once, or nobody would be \
                  left; wait until no removal is under way, or admit another node first",
             ),
+            Refusal::LastServing => f.write_str(
+                "all other members are drained or are being removed, so no node would take commits; resume another one first",
+            ),
+            Refusal::NodeNotMember => f.write_str("the node is no member of the cluster yet, or is being removed"),
             Refusal::NodeNotAdmitted => {
                 f.write_str("the node was not admitted to the cluster, or was removed; admit a node first")
             }

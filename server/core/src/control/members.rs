@@ -109,9 +109,33 @@ impl Members {
             if present == 1 || 2 * (present - 1) < present + leaving {
                 return Err(Refusal::LastMajority);
             }
+            if !known.drained && self.serving().all(|other| other == node) {
+                return Err(Refusal::LastServing);
+            }
         }
         self.insert(ClusterNode { stage: NodeStage::Leaving, ..known.clone() });
         Ok(Effect::NodeLeaves(node))
+    }
+
+    /// Drains a node, or lets it resume. Somebody must go on taking commits.
+    pub(super) fn drain(&mut self, node: NodeId, drained: bool) -> Applied {
+        let Some(known) = self.nodes.get(&node) else { return Err(Refusal::NodeUnknown) };
+        if known.stage != NodeStage::Present || known.joined.is_none() {
+            return Err(Refusal::NodeNotMember);
+        }
+        if known.drained == drained {
+            return Ok(Effect::Unchanged);
+        }
+        if drained && self.serving().all(|other| other == node) {
+            return Err(Refusal::LastServing);
+        }
+        self.insert(ClusterNode { drained, ..known.clone() });
+        Ok(if drained { Effect::NodeDrained(node) } else { Effect::NodeResumed(node) })
+    }
+
+    /// Returns the members that take commits.
+    fn serving(&self) -> impl Iterator<Item = NodeId> {
+        self.present().filter(|node| node.joined.is_some() && !node.drained).map(|node| node.id)
     }
 
     /// Notes that no group has a node that was removed.
@@ -143,6 +167,12 @@ impl Members {
     #[must_use]
     pub fn leaves(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.stage != NodeStage::Present)
+    }
+
+    /// Returns whether a node is drained.
+    #[must_use]
+    pub fn is_drained(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.drained)
     }
 
     /// Returns the groups that joined, ascending node, each with the first epoch that waits for it. Some may have closed.
@@ -246,6 +276,29 @@ mod tests {
         assert_eq!(first(&members, 4), [NodeId(1), NodeId(2), NodeId(3)]);
         assert_eq!(first(&members, 5), [NodeId(1), NodeId(3)], "2 leaves, and the group of 4 has not joined");
         assert_eq!(Members::restore(members.image()), members);
+    }
+
+    #[test]
+    fn somebody_is_left_that_takes_commits() {
+        let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
+        let mut members = founded(3);
+        members.admit("d", "d:1").unwrap();
+        assert_eq!(members.drain(NodeId(4), true), Err(Refusal::NodeNotMember), "it has not joined");
+        assert_eq!(members.drain(NodeId(9), true), Err(Refusal::NodeUnknown));
+        assert_eq!(members.drain(one, false), Ok(Effect::Unchanged));
+        assert_eq!(members.drain(one, true), Ok(Effect::NodeDrained(one)));
+        assert_eq!(members.drain(one, true), Ok(Effect::Unchanged), "proposed twice");
+        assert!(members.is_drained(one) && !members.is_drained(two));
+        assert_eq!(members.drain(two, true), Ok(Effect::NodeDrained(two)));
+        assert_eq!(members.drain(three, true), Err(Refusal::LastServing), "4 takes none yet");
+        assert_eq!(members.remove(three), Err(Refusal::LastServing));
+        assert_eq!(Members::restore(members.image()), members);
+        assert_eq!(members.drain(two, false), Ok(Effect::NodeResumed(two)));
+        assert_eq!(members.remove(three), Ok(Effect::NodeLeaves(three)));
+        assert_eq!(members.drain(three, true), Err(Refusal::NodeNotMember));
+        assert_eq!(members.drain(two, true), Err(Refusal::LastServing));
+        members.forget(three);
+        assert_eq!(members.remove(one), Ok(Effect::NodeLeaves(one)), "it takes none anyway");
     }
 
     #[test]

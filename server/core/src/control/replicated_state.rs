@@ -109,6 +109,7 @@ impl ReplicatedState {
             ControlChange::ClaimNode { node, directory } => self.members.claim(*node, *directory),
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::RemoveNode { node } => self.members.remove(*node),
+            ControlChange::DrainNode { node, drained } => self.members.drain(*node, *drained),
             ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }

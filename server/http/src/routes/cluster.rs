@@ -1,4 +1,4 @@
-//! `/v1/cluster`: the nodes, as this one sees them; adding and removing nodes.
+//! `/v1/cluster`: the nodes, as this one sees them; adding, draining and removing nodes.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -40,6 +40,7 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         node: node.node.0,
         address: node.address,
         stage: match node.stage {
+            MemberStage::Drained => NodeStage::Drained,
             MemberStage::Joining => NodeStage::Joining,
             MemberStage::Member => NodeStage::Member,
             MemberStage::Leaving => NodeStage::Leaving,
@@ -110,15 +111,61 @@ pub async fn add_node(State(app): State<App>, request: Request) -> Result<Respon
     )
 )]
 pub async fn remove_node(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
-    let node = segment(request.uri().path(), 3);
-    let catalog = app.service.stores.catalog();
+    let node = named_node(&app, request.uri().path())?;
+    app.service.node.remove_node(node).await.map_err(refuse(&app.service.stores.catalog()))?;
+    Ok(accepted())
+}
+
+/// Drains a node: it stays a member and votes, but leads no log, takes no commits and pushes to no storage, so it can be
+/// maintained, or be slow, while nobody waits for it. This begins the draining; it is complete when `GET /v1/cluster` shows no log that is
+/// `led_by` the node, and no push by it. A drained node stays so when it restarts.
+#[utoipa::path(
+    post, path = "/v1/cluster/nodes/{node}/drain", operation_id = "drainNode", tag = "service",
+    params(("node" = u16, Path, description = "Number of the node")),
+    responses(
+        (status = 202, description = "The node is being drained, or was drained before"),
+        (status = 404, description = "No node ever had this number", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "No other node would take commits, the node is no member, or this node runs alone", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The node is not drained", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn drain_node(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    change_draining(&app, request.uri().path(), true).await
+}
+
+/// Lets a drained node resume: within seconds it leads its own log and takes commits again.
+#[utoipa::path(
+    post, path = "/v1/cluster/nodes/{node}/resume", operation_id = "resumeNode", tag = "service",
+    params(("node" = u16, Path, description = "Number of the node")),
+    responses(
+        (status = 202, description = "The node resumes, or was not drained"),
+        (status = 404, description = "No node ever had this number", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The node is no member, or this node runs alone", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The node does not resume", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn resume_node(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    change_draining(&app, request.uri().path(), false).await
+}
+
+async fn change_draining(app: &App, path: &str, drained: bool) -> Result<Response, ProblemResponse> {
+    let node = named_node(app, path)?;
+    app.service.node.drain_node(node, drained).await.map_err(refuse(&app.service.stores.catalog()))?;
+    Ok(accepted())
+}
+
+/// Returns the node that a path names.
+fn named_node(app: &App, path: &str) -> Result<NodeId, ProblemResponse> {
+    let node = segment(path, 3);
     let number = std::str::from_utf8(&node).ok().and_then(|node| node.parse().ok());
-    let unknown = || refuse(&catalog)(ServiceError::NotFound { what: "node of this number".into() });
-    let node = number.map(NodeId).ok_or_else(unknown)?;
-    app.service.node.remove_node(node).await.map_err(refuse(&catalog))?;
+    let unknown = || ServiceError::NotFound { what: "node of this number".into() };
+    number.map(NodeId).ok_or_else(|| refuse(&app.service.stores.catalog())(unknown()))
+}
+
+fn accepted() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::ACCEPTED;
-    Ok(response)
+    response
 }
 
 fn read(text: &str) -> Result<NodeRequest, ProblemResponse> {

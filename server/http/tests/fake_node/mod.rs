@@ -584,6 +584,10 @@ impl NodeApi for FakeNode {
         Box::pin(async move { if node == NodeId(7) { Ok(()) } else { Err(unknown) } })
     }
 
+    fn drain_node(&self, node: NodeId, _: bool) -> ServiceFuture<'_, ()> {
+        self.remove_node(node)
+    }
+
     fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
         (epoch == Epoch(7)).then_some(Digest(0xabc))
     }

@@ -58,7 +58,8 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
         let reason = format!(
             "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
              that back. The cluster continues without it as long as a majority of its nodes runs: remove the node \
-             (`tribunal cluster remove`) and add a new one. If the majority is lost for good, see `tribunal cluster recover`",
+             (`tribunal cluster remove`) and add a new one. Keep the directory until then: if the majority is lost for good, \
+             `tribunal cluster recover` needs one that can be read",
             dir.display()
         );
         return Err(LogError::Io { reason });

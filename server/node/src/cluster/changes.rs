@@ -1,4 +1,4 @@
-//! An operator adds and removes nodes.
+//! An operator adds, drains and removes nodes.
 
 use tribunal_core::control::Effect;
 use tribunal_service::ServiceError;
@@ -23,6 +23,12 @@ impl NodeService {
         self.control(ControlChange::RemoveNode { node }).await?.map_err(refused).map(drop)
     }
 
+    /// Drains a node, or lets it resume.
+    pub(crate) async fn change_draining(&self, node: NodeId, drained: bool) -> Result<(), ServiceError> {
+        self.must_be_member()?;
+        self.control(ControlChange::DrainNode { node, drained }).await?.map_err(refused).map(drop)
+    }
+
     fn must_be_member(&self) -> Result<(), ServiceError> {
         if self.joined.is_some() {
             return Ok(());
@@ -30,7 +36,7 @@ impl NodeService {
         Err(ServiceError::ClientMistake {
             code: "runs_alone",
             pointer: String::new(),
-            detail: "this node runs alone: nodes can be added only to a cluster, and a node that runs alone does not become one. \
+            detail: "this node runs alone: it has no other nodes, and does not become a cluster. \
                      Make a cluster (`tribunal cluster certificates`, or `tribunal cluster up` on one machine)"
                 .into(),
         })

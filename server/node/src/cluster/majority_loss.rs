@@ -136,13 +136,14 @@ impl StoppedNode<'_> {
         Ok(())
     }
 
-    /// Returns the entries of the control log that remove nodes, one after the other: no log has them any more.
+    /// Returns the entries of the control log that remove nodes, one after the other: no log has them any more. The one that
+    /// stays may have been drained.
     fn removals(&self, nodes: &[NodeId]) -> impl Iterator<Item = Bytes> {
         let run = self.run;
-        let changes = nodes
-            .to_vec()
-            .into_iter()
-            .flat_map(|node| [ControlChange::RemoveNode { node }, ControlChange::ForgetNode { node }]);
+        let removals =
+            nodes.iter().flat_map(|&node| [ControlChange::RemoveNode { node }, ControlChange::ForgetNode { node }]);
+        let resumed = ControlChange::DrainNode { node: self.membership.node, drained: false };
+        let changes: Vec<ControlChange> = [resumed].into_iter().chain(removals).collect();
         (1..).zip(changes).map(move |(number, change)| {
             let mut content = encode_control(&ControlEntry { proposal: ProposalId { run, number }, change });
             content.push(PROPOSED);

@@ -2,6 +2,9 @@
 
 use tribunal_service::{ClusterView, MemberStage, NodeView};
 
+/// Said by a node that is drained, which is no fault.
+pub const DRAINED: &str = "this node is drained, and takes commits again once `tribunal cluster resume` is called";
+
 /// Returns why the node takes no commits, or does not learn what others have acknowledged, as far as it sees.
 #[must_use]
 pub fn obstacle(cluster: &ClusterView) -> String {
@@ -10,9 +13,10 @@ pub fn obstacle(cluster: &ClusterView) -> String {
     if let Some(problem) = own.and_then(|own| own.problem.as_ref()) {
         return format!("{problem}. Send the request to another node");
     }
-    if let Some(NodeView { stage: stage @ (MemberStage::Joining | MemberStage::Leaving), .. }) = own {
+    if let Some(NodeView { stage, .. }) = own.filter(|own| own.stage != MemberStage::Member) {
         return match stage {
             MemberStage::Joining => "this node is about to become a member, once it has what the others have",
+            MemberStage::Drained => DRAINED,
             _ => "this node is being removed from the cluster",
         }
         .to_owned()
@@ -70,9 +74,11 @@ mod tests {
         assert!(obstacle(&cluster).contains("it reaches 2 of 3"), "{}", obstacle(&cluster));
         cluster.node = NodeId(4);
         assert!(obstacle(&cluster).contains("about to become a member"));
-        cluster.nodes[0].stage = MemberStage::Leaving;
         cluster.node = NodeId(1);
-        assert!(obstacle(&cluster).contains("being removed"));
+        for (stage, expected) in [(MemberStage::Leaving, "being removed"), (MemberStage::Drained, "cluster resume")] {
+            cluster.nodes[0].stage = stage;
+            assert!(obstacle(&cluster).contains(expected), "{}", obstacle(&cluster));
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub fn follow(peers: &Peers, membership: &Membership, members: &Members, effect:
             connect(peers, membership, members);
         }
         Effect::GroupJoined(join) => tracing::info!(added = join.group.node.0, "a node has become a member"),
+        Effect::NodeDrained(node) => tracing::info!(drained = node.0, "a node is drained"),
+        Effect::NodeResumed(node) => tracing::info!(resumed = node.0, "a node is no longer drained"),
         Effect::NodeLeaves(node) => tracing::info!(leaves = node.0, "a node is being removed"),
         Effect::NodeLeft(node) => {
             tracing::info!(removed = node.0, "a node was removed");

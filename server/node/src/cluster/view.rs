@@ -25,6 +25,8 @@ const DIGESTS_KEPT: usize = 1024;
 pub struct Roles {
     /// The node takes transactions.
     pub takes_commits: bool,
+    /// The node passes changes of configuration on: also one that is drained does, while it knows to whom.
+    pub takes_changes: bool,
     /// Leader of each group that has one.
     pub leaders: BTreeMap<GroupId, NodeId>,
     /// Groups that the node leads in a term that has begun, that of changes of configuration included.
@@ -91,8 +93,10 @@ impl View {
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
         let lacks = member.replica().policies().lacking();
+        let takes_commits = member.takes_commits() && lacks.is_none();
         let roles = Roles {
-            takes_commits: member.takes_commits() && lacks.is_none(),
+            takes_commits,
+            takes_changes: takes_commits || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
             lacks,
             leaders,
             led: member.led().count(),
@@ -124,6 +128,12 @@ impl View {
     pub fn takes_commits(&self) -> bool {
         self.roles.read().takes_commits
     }
+
+    /// Returns whether a member passes changes of configuration on.
+    #[must_use]
+    pub fn takes_changes(&self) -> bool {
+        self.roles.read().takes_changes
+    }
 }
 
 /// The cluster of a node that is a member of one.
@@ -152,6 +162,7 @@ fn is_connected(peer: &PeerStatus) -> bool {
 fn stage_of(node: &ClusterNode) -> MemberStage {
     match (node.stage, node.joined) {
         (NodeStage::Present, None) => MemberStage::Joining,
+        (NodeStage::Present, Some(_)) if node.drained => MemberStage::Drained,
         (NodeStage::Present, Some(_)) => MemberStage::Member,
         (NodeStage::Leaving | NodeStage::Left, _) => MemberStage::Leaving,
     }

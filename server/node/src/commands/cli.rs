@@ -125,7 +125,14 @@ pub enum ClusterCommand {
     ///
     /// What the node has taken in is decided and answered first; then its process ends. A node that is broken is removed as well,
     /// while most of the others are there.
-    Remove(ClusterRemove),
+    Remove(ClusterChange),
+    /// Drain a node: it stays a member and votes, but leads nothing, takes no commits and pushes to no storage. Waits until that is so.
+    ///
+    /// For a node that is to be maintained, or that is slow: nobody waits for it then. It stays drained when it restarts, until
+    /// `tribunal cluster resume`.
+    Drain(ClusterChange),
+    /// Let a drained node resume, and wait until it takes commits again.
+    Resume(ClusterChange),
     /// Let one node go on alone, after a majority of the nodes was lost for good. The node must be stopped.
     ///
     /// All other nodes are removed. What they have acknowledged and this one has not received is lost.
@@ -162,12 +169,12 @@ pub struct ClusterAdd {
     pub peer_port: Option<u16>,
 }
 
-/// Flags of `tribunal cluster remove`.
+/// Flags of `tribunal cluster remove`, `drain` and `resume`.
 #[derive(Debug, Args)]
-pub struct ClusterRemove {
+pub struct ClusterChange {
     /// Number of the node.
     pub node: u16,
-    /// A node of the cluster, or several. Not the one to remove alone, which ends.
+    /// A node of the cluster, or several. To remove a node, ask another one: it ends itself.
     #[command(flatten)]
     pub target: Target,
     /// How long to wait until it is complete, seconds.

@@ -1,4 +1,4 @@
-//! `tribunal cluster add` and `remove`: change the nodes of a cluster while it runs.
+//! `tribunal cluster add`, `remove`, `drain` and `resume`: change the nodes of a cluster while it runs.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tribunal_api::{ClusterInfo, NodeAdmitted, NodeRequest, NodeStage};
+use tribunal_client::Client;
 
-use crate::commands::cli::{ClusterAdd, ClusterRemove, program};
+use crate::commands::cli::{ClusterAdd, ClusterChange, program};
 use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 use crate::config::{Cluster, ClusterNode, Config};
 
-/// Time between two questions how far a removal is.
+/// Time between two questions how far a change is.
 const POLL: Duration = Duration::from_millis(200);
 
 /// The files of a cluster on this machine, and the configuration of one of its nodes.
@@ -177,44 +178,132 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles) -> Resu
 ///
 /// # Errors
 /// If it is not removed, or that takes longer than the flags allow: then it goes on.
-pub fn remove(flags: &ClusterRemove) -> Result<(), String> {
-    let (node, limit) = (flags.node, Duration::from_secs(flags.timeout_s));
-    let complete = block_on(async {
-        let client = flags.target.client()?;
-        client.remove_node(node).await?;
-        let begun = Instant::now();
-        loop {
-            let seen = client.cluster().await;
-            if seen.as_ref().is_ok_and(|info| info.nodes.iter().all(|other| other.node != node)) {
-                return Ok(Ok(()));
+pub fn remove(flags: &ClusterChange) -> Result<(), String> {
+    let node = flags.node;
+    let removed = Awaited {
+        change: "removal",
+        is_complete: |info, node| info.nodes.iter().all(|other| other.node != node),
+        waits_for: "A log lets a node go while most of its other nodes are there",
+    };
+    removed.carry_out(flags, async |client| client.remove_node(node).await)?;
+    flags.tell(
+        "removed",
+        &format!("node {node} was removed. Its process ends by itself; its data directory is of no use any more."),
+    );
+    Ok(())
+}
+
+/// Drains a node, and waits until it leads nothing and pushes to no storage.
+///
+/// # Errors
+/// If it is not drained, or that takes longer than the flags allow: then it goes on.
+pub fn drain(flags: &ClusterChange) -> Result<(), String> {
+    let node = flags.node;
+    let drained = Awaited {
+        change: "draining",
+        is_complete: |info, node| {
+            let is_drained = |other: &tribunal_api::ClusterNode| other.node == node && other.stage == NodeStage::Drained;
+            let leads = |other: &tribunal_api::ClusterNode| other.led_by == Some(node);
+            info.nodes.iter().any(is_drained)
+                && !info.nodes.iter().any(leads)
+                && info.control_leader != Some(node)
+                && info.pushes.iter().all(|push| push.node != Some(node))
+        },
+        waits_for: "A log goes to another node that is there, has its entries and is not drained",
+    };
+    drained.carry_out(flags, async |client| client.drain_node(node, true).await)?;
+    flags.tell(
+        "drained",
+        &format!(
+            "node {node} is drained: it votes, but leads nothing, takes no commits and pushes to no storage. It takes part again with {} \
+             cluster resume {node}",
+            program()
+        ),
+    );
+    Ok(())
+}
+
+/// Lets a drained node resume, and waits until it leads its own log.
+///
+/// # Errors
+/// If it does not resume, or that takes longer than the flags allow: then it goes on.
+pub fn resume(flags: &ClusterChange) -> Result<(), String> {
+    let node = flags.node;
+    let resumed = Awaited {
+        change: "resumption",
+        is_complete: |info, node| {
+            let leads_its_own = |other: &tribunal_api::ClusterNode| {
+                other.node == node && other.stage == NodeStage::Member && other.led_by == Some(node)
+            };
+            info.nodes.iter().any(leads_its_own)
+        },
+        waits_for: "A node leads its own log once it runs and has what the others have",
+    };
+    resumed.carry_out(flags, async |client| client.drain_node(node, false).await)?;
+    flags.tell("resumed", &format!("node {node} has resumed: it leads its own log, and takes commits."));
+    Ok(())
+}
+
+/// A change of a node that takes a while after it was accepted.
+struct Awaited {
+    /// What it is called.
+    change: &'static str,
+    /// Tells whether a cluster shows that it is complete for a node.
+    is_complete: fn(&ClusterInfo, u16) -> bool,
+    /// What it may wait for.
+    waits_for: &'static str,
+}
+
+impl Awaited {
+    /// Begins the change, and waits until it is complete.
+    fn carry_out(
+        &self,
+        flags: &ClusterChange,
+        begin: impl AsyncFn(&Client) -> Result<(), tribunal_client::Error>,
+    ) -> Result<(), String> {
+        let (node, limit) = (flags.node, Duration::from_secs(flags.timeout_s));
+        let complete = block_on(async {
+            let client = flags.target.client()?;
+            begin(&client).await?;
+            let begun = Instant::now();
+            loop {
+                let seen = client.cluster().await;
+                if seen.as_ref().is_ok_and(|info| (self.is_complete)(info, node)) {
+                    return Ok(Ok(()));
+                }
+                if begun.elapsed() >= limit {
+                    return Ok(Err(seen.err()));
+                }
+                tokio::time::sleep(POLL).await;
             }
-            if begun.elapsed() >= limit {
-                return Ok(Err(seen.err()));
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    })?;
-    if let Err(unanswered) = complete {
+        })?;
+        let Err(unanswered) = complete else { return Ok(()) };
         let why = match unanswered {
             Some(error) => {
                 format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node")
             }
-            None => "A log lets a node go while most of its other nodes are there".into(),
+            None => self.waits_for.into(),
         };
-        return Err(format!(
-            "the removal of node {node} has begun and goes on, but is not known to be complete after {} s. {why}. State: {} cluster \
+        Err(format!(
+            "the {} of node {node} has begun and goes on, but is not known to be complete after {} s. {why}. State: {} cluster \
              status{}",
+            self.change,
             limit.as_secs(),
             program(),
             flags.target.as_flags()
-        ));
+        ))
     }
-    if flags.target.json {
-        out!("{}", serde_json::json!({ "node": node, "removed": true }));
-    } else {
-        out!("node {node} was removed. Its process ends by itself; its data directory is of no use any more.");
+}
+
+impl ClusterChange {
+    /// Tells that the change is complete.
+    fn tell(&self, what: &str, text: &str) {
+        if self.target.json {
+            out!("{}", serde_json::json!({ "node": self.node, what: true }));
+        } else {
+            out!("{text}");
+        }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, NodeStage};
 use tribunal_client::{Client, Epoch, Error};
 
+use crate::cluster::obstacle::DRAINED;
 use crate::commands::cli::ClusterStatus;
 use crate::commands::output::out;
 use crate::commands::store::{block_on, refusal};
@@ -84,7 +85,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     control_leader: Option<u16>,
     nodes: Vec<Row>,
-    /// The nodes that are being added or removed.
+    /// The nodes that are being added or removed, or are drained.
     changes: Vec<Change>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
@@ -92,7 +93,7 @@ struct Report {
     problems: Vec<String>,
 }
 
-/// A node that is being added or removed.
+/// A node that is being added or removed, or is drained.
 #[derive(Serialize)]
 struct Change {
     node: u16,
@@ -162,15 +163,17 @@ impl Report {
             .collect();
         nodes.sort_by_key(|row| (row.node.is_none(), row.node));
         for info in &answers {
-            problems.extend(info.reasons.iter().map(|reason| format!("node {}: {reason}", info.node)));
+            // That a drained node takes none is no problem.
+            let reasons = info.reasons.iter().filter(|reason| !reason.contains(DRAINED));
+            problems.extend(reasons.map(|reason| format!("node {}: {reason}", info.node)));
             if !info.takes_commits && info.reasons.is_empty() {
                 problems.push(format!("node {} takes no transactions", info.node));
             }
         }
         problems.extend(strangers(&answers));
         let members = best.iter().flat_map(|info| &info.nodes);
-        let is_member = |other: &&ClusterNode| other.stage == NodeStage::Member;
-        let changing = members.clone().filter(|other| !is_member(other));
+        let is_member = |other: &&ClusterNode| matches!(other.stage, NodeStage::Member | NodeStage::Drained);
+        let changing = members.clone().filter(|other| other.stage != NodeStage::Member);
         let changes = changing.map(|other| Change { node: other.node, stage: other.stage }).collect();
         let missing = members.filter(is_member).filter(|other| answers.iter().all(|info| info.node != other.node));
         // One of those that do not answer may be it.
@@ -242,6 +245,9 @@ impl Report {
                 NodeStage::Joining => out!(
                     "\nnode {node} was added, and becomes a member once it has started and has what the others have"
                 ),
+                NodeStage::Drained => {
+                    out!("\nnode {node} is drained, until {} cluster resume {node}", crate::commands::cli::program());
+                }
                 NodeStage::Leaving => out!("\nnode {node} is being removed"),
                 NodeStage::Member => {}
             }

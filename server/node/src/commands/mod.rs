@@ -51,6 +51,8 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
         Command::Cluster(ClusterCommand::Add(flags)) => cluster_members::add(&flags),
         Command::Cluster(ClusterCommand::Remove(flags)) => cluster_members::remove(&flags),
+        Command::Cluster(ClusterCommand::Drain(flags)) => cluster_members::drain(&flags),
+        Command::Cluster(ClusterCommand::Resume(flags)) => cluster_members::resume(&flags),
         Command::Cluster(ClusterCommand::Recover { config, accept_loss }) => cluster_recover::run(&config, accept_loss),
         Command::Cluster(ClusterCommand::Status(flags)) => return cluster_status::run(&flags),
         Command::Serve { config } => serve::serve(&config),

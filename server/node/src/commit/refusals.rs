@@ -15,6 +15,8 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::TooManyPlugins => ("too_many_plugins", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
         Refusal::LastMajority => ("last_majority", ""),
+        Refusal::LastServing => ("last_serving", ""),
+        Refusal::NodeNotMember => ("not_a_member", ""),
         Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
         Refusal::TooManyNodes => ("too_many_nodes", ""),

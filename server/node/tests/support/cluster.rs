@@ -124,13 +124,18 @@ impl Cluster {
 
     /// Removes a node by the command line, asked of the others, and waits until that is complete.
     pub fn remove(&self, id: u16) {
+        self.change(id, "remove");
+    }
+
+    /// Drains, resumes or removes a node by the command line, asked of the others, and waits until that is complete.
+    pub fn change(&self, id: u16, what: &str) {
         let others = (1..).zip(&self.nodes).filter(|(other, _)| *other != id);
         let urls: Vec<&str> = others.filter_map(|(_, node)| node.as_ref()).map(|node| &*node.url).collect();
-        let removed = Command::new(env!("CARGO_BIN_EXE_tribunal"))
-            .args(["cluster", "remove", &id.to_string(), "--url", &urls.join(",")])
+        let changed = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(["cluster", what, &id.to_string(), "--url", &urls.join(",")])
             .output()
             .expect("it runs");
-        assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+        assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
     }
 
     /// Returns the command that runs a node.
