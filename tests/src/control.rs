@@ -40,6 +40,8 @@ pub enum Step {
     Join(u8, u8),
     /// Drains a node, or lets it resume.
     Drain(u8, bool),
+    /// Leaves a node alone.
+    LeaveAlone(u8),
     /// An earlier entry arrives again: its proposer has sent it twice.
     Repeat(u8),
     /// Seals so many epochs, of which the last writes to a store.
@@ -95,6 +97,7 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..4_u8, 0..3_u8).prop_map(|(node, directory)| Step::Claim(node, directory)),
         1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
         1 => (0..4_u8, any::<bool>()).prop_map(|(node, drained)| Step::Drain(node, drained)),
+        1 => (1..8_u8).prop_map(Step::LeaveAlone),
         3 => any::<u8>().prop_map(Step::Repeat),
         3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
     ];
@@ -174,6 +177,7 @@ impl Follower {
                 ControlChange::ClaimNode { node: NodeId(node.into()), directory: directory.into() }
             }
             Step::Drain(node, drained) => ControlChange::DrainNode { node: NodeId(node.into()), drained },
+            Step::LeaveAlone(node) => ControlChange::SoleNode { node: NodeId(node.into()) },
             Step::Join(node, incarnation) => {
                 let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
                 ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })
@@ -234,8 +238,9 @@ impl Numbers {
                 self.note("tenant", key.namespace_name.clone(), key.namespace.0.into())
             }
             Effect::NodeAdmitted(node) => {
-                let name = &state.members().node(*node).ok_or("a node is missing")?.name;
-                self.note("node", name.clone(), node.0.into())
+                // The name of one that was removed is free again.
+                state.members().node(*node).ok_or("a node is missing")?;
+                self.note("node", format!("node {}", node.0), node.0.into())
             }
             Effect::NodeClaimed(node) => {
                 let known = state.members().node(*node).ok_or("a node is missing")?;

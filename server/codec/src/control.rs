@@ -105,6 +105,10 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             put_varint(u64::from(node.0), out);
             out.push(u8::from(*drained));
         }
+        ControlChange::SoleNode { node } => {
+            out.push(31);
+            put_varint(u64::from(node.0), out);
+        }
         ControlChange::ForgetNode { node } => {
             out.push(28);
             put_varint(u64::from(node.0), out);
@@ -270,6 +274,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
             let node = NodeId(reader.number("node")?);
             ControlChange::DrainNode { node, drained: take_flag(reader)? }
         }
+        31 => ControlChange::SoleNode { node: NodeId(reader.number("node")?) },
         32 => ControlChange::Lost,
         _ => return Err(reader.malformed("kind of change")),
     })
@@ -448,6 +453,7 @@ mod tests {
         check(&ControlChange::ClaimNode { node: NodeId(1023), directory: 0xfeed_beef_0123_4567 });
         check(&ControlChange::RemoveNode { node: NodeId(1023) });
         check(&ControlChange::ForgetNode { node: NodeId(3) });
+        check(&ControlChange::SoleNode { node: NodeId(1023) });
         for drained in [false, true] {
             check(&ControlChange::DrainNode { node: NodeId(1023), drained });
         }

@@ -228,18 +228,25 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     /// Proposes that the own group joins, once this node leads it and is a voter of all groups: before that, epochs would
-    /// wait for a group that nobody leads, or others would lack a voter that counts.
+    /// wait for a group that nobody leads, or others would lack a voter that counts. Groups that never join need none: that of a
+    /// node that was admitted before a majority was lost has no leader ever.
     fn propose_join(&mut self) {
         let is_new = self.nodes().node(self.node).is_some_and(|node| node.joined.is_none());
         let is_voter = |group| self.raft.members(group).is_some_and(|members| members.voters.contains(&self.node));
-        let is_ready =
-            self.roles.leads(self.group) && self.raft.ids().all(is_voter) || planted(Bug::JoinsWithoutLeader);
+        let is_ready = self.roles.leads(self.group)
+            && self.raft.ids().filter(|group| !self.never_joins(*group)).all(is_voter)
+            || planted(Bug::JoinsWithoutLeader);
         if !is_new || !is_ready || !Membership::is_due(self.membership.joins, self.membership.now) {
             return;
         }
         self.membership.joins = Some(self.membership.now);
         let join = GroupJoin { group: self.group, first: self.replica().joining_epoch() };
         self.events.push_back(Event::Propose(ControlChange::JoinGroup(join)));
+    }
+
+    /// Returns whether a group is that of a node that was removed before it joined.
+    fn never_joins(&self, group: GroupId) -> bool {
+        self.nodes().leaves(group.node) && self.nodes().node(group.node).is_some_and(|node| node.joined.is_none())
     }
 
     /// Proposes that removals are complete which no group shows any more.

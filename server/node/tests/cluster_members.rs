@@ -38,6 +38,11 @@ fn row(node: &Node, key: &str) -> Value {
     node.get(&format!("/v1/stores/kv/rows/{key}")).body["value"].clone()
 }
 
+/// Commits through one node.
+fn commit(node: &Node, key: &str) {
+    assert_eq!(until_decided(&[node], &new_id(), &insert(key))["status"], "committed");
+}
+
 /// Has all nodes that run take transactions for as long as `act` takes.
 fn under_load<T>(cluster: &Cluster, told: &Told, name: &str, act: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
@@ -226,8 +231,8 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     let detail = refused.body["detail"].as_str().unwrap_or_default();
     assert!(refused.status == 503 && detail.contains("is drained"), "{}", refused.body);
     // It has what the others have, and tells it.
-    put(cluster.node(1), "row", 1);
-    let fresh = "/v1/stores/kv/rows/row?consistency=fresh";
+    commit(cluster.node(1), "row");
+    let fresh = "/v1/stores/kv/rows/row%2FL?consistency=fresh";
     eventually("a fresh read", || {
         let read = cluster.node(2).get(fresh);
         (read.status == 200).then(|| assert_eq!(read.body["value"], 1))
@@ -236,7 +241,7 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     assert!(cluster.take(2).stop().success());
     cluster.start_node(2);
     cluster.take(3).kill();
-    put(cluster.node(1), "row", 2);
+    commit(cluster.node(1), "one-is-away");
     assert_eq!(stage_of_2(cluster.node(2)), "drained");
     // The last one that takes commits is not drained, and not removed.
     cluster.start_node(3);
@@ -253,7 +258,7 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     until_members(&cluster, &[1, 2, 3]);
     under_load(&cluster, &told, "resumed", || ());
     for id in 1..=3 {
-        put(cluster.node(id), "row", 3);
+        commit(cluster.node(id), &format!("resumed-{id}"));
     }
     assert!(check(&cluster, &told) > 50);
 }
@@ -281,6 +286,9 @@ fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
         assert!(!run.status.success());
         String::from_utf8(run.stderr).unwrap()
     };
+    let taken = cluster.node(2).get("/v1/cluster").body["nodes"][0]["address"].clone();
+    let refused = node.post("/v1/cluster/nodes", &json!({"address": taken}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("node_address_taken")), "{}", refused.body);
     let nothing = add(files.path(), &[]);
     assert!(nothing.contains("has no authority and secret") && nothing.contains("--files"), "{nothing}");
     let alone = Node::start(&files.path().join("data"));
@@ -306,6 +314,12 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     let mut cluster = Cluster::start(3);
     let told = Told::default();
     under_load(&cluster, &told, "before", || ());
+    // While a majority lives, nothing is to be recovered.
+    assert!(cluster.take(3).stop().success());
+    let (success, living) = recover(&cluster, 3, &["--accept-loss"]);
+    assert!(!success && living.contains("recover nothing") && living.contains("answers at"), "{living}");
+    cluster.start_node(3);
+    cluster.ready();
     // All that was acknowledged is everywhere, and then something is taken in of which no majority ever learns.
     cluster.settled();
     let (two, three) = (cluster.take(2), cluster.take(3));

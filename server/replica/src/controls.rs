@@ -84,7 +84,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
             // What it leads goes to others at its next ticks.
             ControlEffect::NodeDrained(_) | ControlEffect::NodeResumed(_) => {}
-            ControlEffect::NodeLeft(_) | ControlEffect::EntryLost => {}
+            ControlEffect::NodeLeft(_) | ControlEffect::OthersLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }

@@ -284,6 +284,12 @@ pub enum ControlChange {
         /// The node.
         node: NodeId,
     },
+    /// Makes a node the only one: all others are removed for good, without any of what a removal waits for. Written into the log of
+    /// a node that has stopped, after a majority of the others was lost.
+    SoleNode {
+        /// The node.
+        node: NodeId,
+    },
     /// Keeps the place of an entry that a salvage could not read. What that one changed is not known.
     Lost,
 }

@@ -79,6 +79,8 @@ pub enum Effect {
     NodeResumed(NodeId),
     /// No group has the node any more.
     NodeLeft(NodeId),
+    /// This node is the only one; all others have left.
+    OthersLeft(NodeId),
     /// An entry is missing that may have changed anything.
     EntryLost,
     /// Nothing: the same proposal was applied before, and its proposer was answered then.

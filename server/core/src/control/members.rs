@@ -138,6 +138,20 @@ impl Members {
         self.present().filter(|node| node.joined.is_some() && !node.drained).map(|node| node.id)
     }
 
+    /// Removes all nodes but one, whatever is under way.
+    pub(super) fn leave_alone(&mut self, node: NodeId) -> Applied {
+        let Some(known) = self.nodes.get(&node).filter(|known| known.joined.is_some()) else {
+            return Err(Refusal::NodeNotMember);
+        };
+        let stays = ClusterNode { stage: NodeStage::Present, drained: false, ..known.clone() };
+        let before = self.clone();
+        for known in Arc::make_mut(&mut self.nodes).values_mut() {
+            known.stage = NodeStage::Left;
+        }
+        self.insert(stays);
+        Ok(if *self == before { Effect::Unchanged } else { Effect::OthersLeft(node) })
+    }
+
     /// Notes that no group has a node that was removed.
     pub(super) fn forget(&mut self, node: NodeId) -> Effect {
         let Some(known) = self.nodes.get(&node).filter(|known| known.stage == NodeStage::Leaving) else {
@@ -299,6 +313,21 @@ mod tests {
         assert_eq!(members.drain(two, true), Err(Refusal::LastServing));
         members.forget(three);
         assert_eq!(members.remove(one), Ok(Effect::NodeLeaves(one)), "it takes none anyway");
+    }
+
+    #[test]
+    fn one_node_is_left_alone_whatever_is_under_way() {
+        let mut members = founded(3);
+        assert_eq!(members.leave_alone(NodeId(4)), Err(Refusal::NodeNotMember));
+        members.remove(NodeId(3)).unwrap();
+        members.admit("d", "d:1").unwrap();
+        members.drain(NodeId(1), true).unwrap();
+        assert_eq!(members.leave_alone(NodeId(4)), Err(Refusal::NodeNotMember), "it has not joined");
+        assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::OthersLeft(NodeId(1))));
+        assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::Unchanged));
+        assert_eq!(members.present().map(|node| (node.id, node.drained)).collect::<Vec<_>>(), [(NodeId(1), false)]);
+        assert_eq!(members.nodes().filter(|node| node.stage == NodeStage::Left).count(), 3);
+        assert_eq!(members.admit("d", "d:1"), Ok(Effect::NodeAdmitted(NodeId(5))));
     }
 
     #[test]

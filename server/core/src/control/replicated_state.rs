@@ -111,6 +111,7 @@ impl ReplicatedState {
             ControlChange::RemoveNode { node } => self.members.remove(*node),
             ControlChange::DrainNode { node, drained } => self.members.drain(*node, *drained),
             ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),
+            ControlChange::SoleNode { node } => self.members.leave_alone(*node),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
     }

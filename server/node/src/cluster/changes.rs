@@ -1,7 +1,7 @@
 //! An operator adds, drains and removes nodes.
 
 use tribunal_core::control::Effect;
-use tribunal_service::ServiceError;
+use tribunal_service::{NodeApi, ServiceError};
 use tribunal_types::{ControlChange, NodeId};
 
 use crate::commit::refusals::refused;
@@ -11,6 +11,7 @@ impl NodeService {
     /// Admits a node, and returns its number. Its process is to be started with that.
     pub(crate) async fn admit_node(&self, name: String, address: String) -> Result<NodeId, ServiceError> {
         self.must_be_member()?;
+        self.must_be_free(&name, &address)?;
         match self.control(ControlChange::AdmitNode { name, address }).await?.map_err(refused)? {
             Effect::NodeAdmitted(node) => Ok(node),
             effect => unreachable!("a node was to be admitted, and the effect is {effect:?}"),
@@ -27,6 +28,22 @@ impl NodeService {
     pub(crate) async fn change_draining(&self, node: NodeId, drained: bool) -> Result<(), ServiceError> {
         self.must_be_member()?;
         self.control(ControlChange::DrainNode { node, drained }).await?.map_err(refused).map(drop)
+    }
+
+    /// Checks that no other node has an address. Two that are admitted at the same time may get the same one nevertheless; then one
+    /// of them never connects.
+    fn must_be_free(&self, name: &str, address: &str) -> Result<(), ServiceError> {
+        let members = self.shared.view.roles().members;
+        let taken = self.cluster().nodes.into_iter().find(|node| {
+            let is_same = || members.node(node.node).is_some_and(|known| known.name == name);
+            node.address.as_deref() == Some(address) && !is_same()
+        });
+        let Some(taken) = taken else { return Ok(()) };
+        Err(ServiceError::ClientMistake {
+            code: "node_address_taken",
+            pointer: "/address".into(),
+            detail: format!("node {} has the address {address}; the new node needs one of its own", taken.node),
+        })
     }
 
     fn must_be_member(&self) -> Result<(), ServiceError> {

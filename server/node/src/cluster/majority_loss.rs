@@ -20,6 +20,10 @@ use crate::cluster::recovery::NodeMember;
 /// Bytes of entries that are read at a time.
 const READ_BYTES: usize = 16 << 20;
 
+/// How far the terms of the new entries are ahead of all that this node knows: others may have gone on without it, and what
+/// they have written in terms of theirs must not be taken for the same.
+const TERMS_AHEAD: u64 = 1 << 20;
+
 /// What was given up, and what was not known.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
@@ -48,11 +52,12 @@ pub struct StoppedNode<'a> {
 }
 
 impl StoppedNode<'_> {
-    /// Makes the node the only one of its cluster.
+    /// Makes the node the only one of its cluster. `note` keeps what is accepted, before anything changes.
     ///
     /// # Errors
     /// In words. Nothing has changed then, unless the disk failed; the same can be done again.
-    pub fn go_on_alone(mut self) -> Result<Accepted, String> {
+    pub fn go_on_alone(mut self, note: impl FnOnce(&Accepted) -> Result<(), String>) -> Result<Accepted, String> {
+        self.must_be_member()?;
         let others = self.others();
         if others.is_empty() {
             return Err("this node is the only one of its cluster already".into());
@@ -70,9 +75,23 @@ impl StoppedNode<'_> {
             .into_iter()
             .filter_map(|group| self.plan(group, &mut accepted).transpose())
             .collect::<Result<_, _>>()?;
+        note(&accepted)?;
         plans.into_iter().try_for_each(|plan| self.carry_out(plan))?;
         self.log.sync().map_err(|error| error.to_string())?;
         Ok(accepted)
+    }
+
+    /// Checks that the node is a member: another one would be left alone with a log that nobody can lead.
+    fn must_be_member(&self) -> Result<(), String> {
+        let known = self.member.replica().replicated().members().node(self.membership.node);
+        if known.is_some_and(|node| node.stage == NodeStage::Present && node.joined.is_some()) {
+            return Ok(());
+        }
+        Err(format!(
+            "node {} is no member of its cluster: it was about to join or to be removed. Use another node that is left, the one that \
+             has decided most",
+            self.membership.node
+        ))
     }
 
     /// Returns the other nodes that were not removed yet.
@@ -101,9 +120,9 @@ impl StoppedNode<'_> {
         let alone = sole_member(self.membership.node, agreed, rest, last.index).map_err(of_group)?;
         let mut contents = alone.contents;
         if group == GroupId::CONTROL {
-            contents.extend(self.removals(&accepted.removed));
+            contents.push(self.removal());
         }
-        state.term = state.term.max(last.term) + 1;
+        state.term = state.term.max(last.term) + TERMS_AHEAD;
         state.vote = 0;
         state.members = alone.members.encode();
         Ok(Some(Plan { group, image_ahead, last, contents, state }))
@@ -136,19 +155,13 @@ impl StoppedNode<'_> {
         Ok(())
     }
 
-    /// Returns the entries of the control log that remove nodes, one after the other: no log has them any more. The one that
-    /// stays may have been drained.
-    fn removals(&self, nodes: &[NodeId]) -> impl Iterator<Item = Bytes> {
-        let run = self.run;
-        let removals =
-            nodes.iter().flat_map(|&node| [ControlChange::RemoveNode { node }, ControlChange::ForgetNode { node }]);
-        let resumed = ControlChange::DrainNode { node: self.membership.node, drained: false };
-        let changes: Vec<ControlChange> = [resumed].into_iter().chain(removals).collect();
-        (1..).zip(changes).map(move |(number, change)| {
-            let mut content = encode_control(&ControlEntry { proposal: ProposalId { run, number }, change });
-            content.push(PROPOSED);
-            content.into()
-        })
+    /// Returns the entry of the control log that removes all others, also those of which this node has not learned yet.
+    fn removal(&self) -> Bytes {
+        let proposal = ProposalId { run: self.run, number: 1 };
+        let change = ControlChange::SoleNode { node: self.membership.node };
+        let mut content = encode_control(&ControlEntry { proposal, change });
+        content.push(PROPOSED);
+        content.into()
     }
 
     fn carry_out(&mut self, plan: Plan) -> Result<(), String> {

@@ -53,6 +53,13 @@ pub fn follow(peers: &Peers, membership: &Membership, members: &Members, effect:
             tracing::info!(removed = node.0, "a node was removed");
             connect(peers, membership, members);
         }
+        Effect::OthersLeft(node) => {
+            tracing::warn!(
+                left = node.0,
+                "this is the only node now: all others were removed by `tribunal cluster recover`"
+            );
+            connect(peers, membership, members);
+        }
         _ => {}
     }
 }

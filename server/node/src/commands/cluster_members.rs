@@ -202,7 +202,8 @@ pub fn drain(flags: &ClusterChange) -> Result<(), String> {
     let drained = Awaited {
         change: "draining",
         is_complete: |info, node| {
-            let is_drained = |other: &tribunal_api::ClusterNode| other.node == node && other.stage == NodeStage::Drained;
+            let is_drained =
+                |other: &tribunal_api::ClusterNode| other.node == node && other.stage == NodeStage::Drained;
             let leads = |other: &tribunal_api::ClusterNode| other.led_by == Some(node);
             info.nodes.iter().any(is_drained)
                 && !info.nodes.iter().any(leads)

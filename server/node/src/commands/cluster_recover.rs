@@ -1,12 +1,17 @@
 //! `tribunal cluster recover`: one node goes on alone, after a majority was lost for good.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tribunal_member::Stage;
 
 use crate::cluster::majority_loss::{Accepted, StoppedNode};
+use crate::cluster::membership::Membership;
 use crate::commands::cli::program;
 use crate::commands::output::out;
 use crate::commit::recovery::log_dir;
@@ -14,6 +19,9 @@ use crate::config::Config;
 use crate::configured::Configured;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::{Deciding, Ready, draw};
+
+/// How long another node has to answer before it counts as lost.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Lists the transactions that were in doubt, in the data directory.
 const IN_DOUBT_FILE: &str = "in-doubt.txt";
@@ -45,6 +53,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
             program()
         ));
     }
+    must_be_the_last(membership)?;
     let loader = Arc::new(PluginLoader::open(&config, configured.signers)?);
     let mut ready = Ready::member(&config, membership, loader)?;
     let Deciding::Member(member, first_start) = &ready.deciding else {
@@ -62,33 +71,60 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
         member,
         run: draw()?,
     };
-    let accepted = stopped.go_on_alone()?;
-    tell(&config.data, file, &accepted)
+    let list = config.data.join(IN_DOUBT_FILE);
+    let accepted = stopped.go_on_alone(|accepted| keep(&list, accepted))?;
+    tell(&list, file, &accepted);
+    Ok(())
 }
 
-fn tell(data: &Path, file: &Path, accepted: &Accepted) -> Result<(), String> {
+/// Refuses while another node listens: its acknowledged commits would be given up although it is there.
+fn must_be_the_last(membership: &Membership) -> Result<(), String> {
+    let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
+    for (node, address) in others {
+        let places = address.to_socket_addrs().into_iter().flatten();
+        if places.into_iter().any(|place| TcpStream::connect_timeout(&place, ANSWERS_WITHIN).is_ok()) {
+            return Err(format!(
+                "node {node} answers at {address}. While a majority of the cluster lives, recover nothing: remove the nodes that are \
+                 lost (`{} cluster remove`). If the majority is lost for good, stop all nodes that are left first",
+                program()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Writes the list of what was in doubt. An earlier one stays if there is nothing new: the command may be repeated.
+fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
+    if accepted.in_doubt.is_empty() {
+        return Ok(());
+    }
+    let mut text = String::new();
+    for (namespace, id) in &accepted.in_doubt {
+        let _ = writeln!(text, "{id} namespace {}", namespace.0);
+    }
+    let write = || {
+        let mut file = File::create(list)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| format!("cannot write {}, so nothing was changed: {error}", list.display()))
+}
+
+fn tell(list: &Path, file: &Path, accepted: &Accepted) {
     let removed: Vec<String> = accepted.removed.iter().map(ToString::to_string).collect();
     out!("This node goes on alone. Removed: node {}.", removed.join(", "));
-    let list = data.join(IN_DOUBT_FILE);
     match accepted.in_doubt.len() {
+        0 if list.exists() => out!("{} lists what was in doubt when this was done before.", list.display()),
         0 => out!("No transaction of its log was in doubt."),
-        count => {
-            let mut text = String::new();
-            for (namespace, id) in &accepted.in_doubt {
-                let _ = writeln!(text, "{id} namespace {}", namespace.0);
-            }
-            std::fs::write(&list, text).map_err(|error| format!("cannot write {}: {error}", list.display()))?;
-            out!(
-                "{count} transactions of its log were in doubt, and are decided at its start; {} lists them. A client that asks for an \
-                 id learns its verdict.",
-                list.display()
-            );
-        }
+        count => out!(
+            "{count} transactions of its log were in doubt, and are decided at its start; {} lists them. A client that asks for an id \
+             learns its verdict.",
+            list.display()
+        ),
     }
     out!(
         "What other nodes have acknowledged and this one had not received is lost; its clients' ids are unknown here."
     );
     let program = program();
     out!("Start it: {program} serve --config {}. Then add nodes: {program} cluster add", file.display());
-    Ok(())
 }

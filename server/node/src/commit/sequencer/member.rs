@@ -125,8 +125,18 @@ impl Sequencer {
         if self.decider.first_start().is_some_and(takes_part) {
             self.bring(Input::Frame { from: by, frame: Frame::Removed });
         } else {
-            self.refuse(REMOVED.into());
+            self.refuse_removed();
         }
+    }
+
+    /// The node was removed: no process is to start with its directory again.
+    fn refuse_removed(&mut self) {
+        let noted = self.decider.first_start().map(|first_start| first_start.note_removed());
+        if let Some(Err(reason)) = noted {
+            // The next start learns it from the others again.
+            tracing::warn!(reason, "that this node was removed is not noted");
+        }
+        self.refuse(REMOVED.into());
     }
 
     /// Tells a node that starts for the first time to which directory its number is bound, or has it bound.
@@ -245,14 +255,7 @@ impl Sequencer {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
             Output::Diverged { reason } => self.refuse(reason),
-            Output::Removed => {
-                let noted = self.decider.first_start().map(|first_start| first_start.note_removed());
-                if let Some(Err(reason)) = noted {
-                    // The next start learns it from the others again.
-                    tracing::warn!(reason, "that this node was removed is not noted");
-                }
-                self.refuse(REMOVED.into());
-            }
+            Output::Removed => self.refuse_removed(),
             Output::Failed { group, reason } => {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
             }
