@@ -16,6 +16,8 @@ use super::effect::{Applied, Effect, Refusal};
 
 /// Largest node id: a [`Csn`] carries it.
 const NODE_MAX: u16 = (1 << Csn::NODE_BITS) - 1;
+/// Numbers that are left out after a majority was lost: the others may have given them to nodes of which nothing is known.
+const UNKNOWN_NODES: u16 = 16;
 
 /// All members. A copy shares everything until one of the two is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,18 +140,27 @@ impl Members {
         self.present().filter(|node| node.joined.is_some() && !node.drained).map(|node| node.id)
     }
 
-    /// Removes all nodes but one, whatever is under way.
+    /// Removes all nodes but one, whatever is under way, those included that others may have admitted.
     pub(super) fn leave_alone(&mut self, node: NodeId) -> Applied {
         let Some(known) = self.nodes.get(&node).filter(|known| known.joined.is_some()) else {
             return Err(Refusal::NodeNotMember);
         };
         let stays = ClusterNode { stage: NodeStage::Present, drained: false, ..known.clone() };
-        let before = self.clone();
-        for known in Arc::make_mut(&mut self.nodes).values_mut() {
+        if self.nodes.values().all(|other| other.id == node || other.stage == NodeStage::Left) {
+            return Ok(Effect::Unchanged);
+        }
+        let last = self.nodes.last_key_value().map_or(0, |(node, _)| node.0);
+        let unknown = NodeId(last.saturating_add(UNKNOWN_NODES).min(NODE_MAX));
+        for known in self.nodes_mut().values_mut() {
             known.stage = NodeStage::Left;
         }
         self.insert(stays);
-        Ok(if *self == before { Effect::Unchanged } else { Effect::OthersLeft(node) })
+        self.nodes_mut().entry(unknown).or_insert(ClusterNode {
+            id: unknown,
+            stage: NodeStage::Left,
+            ..ClusterNode::default()
+        });
+        Ok(Effect::OthersLeft(node))
     }
 
     /// Notes that no group has a node that was removed.
@@ -195,7 +206,11 @@ impl Members {
     }
 
     fn insert(&mut self, node: ClusterNode) {
-        Arc::make_mut(&mut self.nodes).insert(node.id, node);
+        self.nodes_mut().insert(node.id, node);
+    }
+
+    fn nodes_mut(&mut self) -> &mut BTreeMap<NodeId, ClusterNode> {
+        Arc::make_mut(&mut self.nodes)
     }
 
     pub(super) fn image(&self) -> Vec<ClusterNode> {
@@ -326,8 +341,15 @@ mod tests {
         assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::OthersLeft(NodeId(1))));
         assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::Unchanged));
         assert_eq!(members.present().map(|node| (node.id, node.drained)).collect::<Vec<_>>(), [(NodeId(1), false)]);
-        assert_eq!(members.nodes().filter(|node| node.stage == NodeStage::Left).count(), 3);
-        assert_eq!(members.admit("d", "d:1"), Ok(Effect::NodeAdmitted(NodeId(5))));
+        assert_eq!(members.nodes().filter(|node| node.stage == NodeStage::Left).count(), 4);
+        assert_eq!(
+            members.admit("d", "d:1"),
+            Ok(Effect::NodeAdmitted(NodeId(21))),
+            "others may have admitted up to 16"
+        );
+        members.insert(ClusterNode { id: NodeId(NODE_MAX), ..ClusterNode::default() });
+        assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::OthersLeft(NodeId(1))));
+        assert_eq!(members.node(NodeId(NODE_MAX)).map(|node| node.stage), Some(NodeStage::Left));
     }
 
     #[test]

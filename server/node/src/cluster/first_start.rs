@@ -8,7 +8,7 @@
 //! * or, if the cluster exists and has admitted the node: the control log binds its number to the first data directory that
 //!   claims it. A directory draws what it is known by when it is made, so a new one in its place is another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use tribunal_member::Stage;
@@ -31,6 +31,23 @@ const GONE: &str = "removed";
 pub fn is_removed(data: &Path) -> bool {
     let note = std::fs::read_to_string(data.join(FILE)).unwrap_or_default();
     note.lines().any(|line| line.strip_prefix("stage ") == Some(GONE))
+}
+
+/// Notes in a data directory that the cluster has removed its node.
+///
+/// # Errors
+/// In words.
+pub fn note_removed(data: &Path, membership: &Membership) -> Result<(), String> {
+    write_note(&data.join(FILE), &listed(&membership.founders), GONE)
+}
+
+fn listed(founders: &BTreeSet<NodeId>) -> String {
+    founders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn write_note(file: &Path, founders: &str, word: &str) -> Result<(), String> {
+    let text = format!("{HEADING}\nnodes {founders}\nstage {word}\n");
+    tribunal_disk::replace(file, text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 /// How far a node's first start is.
@@ -63,7 +80,7 @@ impl FirstStart {
             file: data.join(FILE),
             node: *node,
             stage: Stage::New,
-            founders: founders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            founders: listed(founders),
             others: founders.iter().filter(|other| *other != node).map(|other| (*other, None)).collect(),
             claim: None,
             asked: nodes.keys().filter(|other| *other != node).copied().collect(),
@@ -117,9 +134,7 @@ impl FirstStart {
     }
 
     fn write(&self, word: &str) -> Result<(), String> {
-        let text = format!("{HEADING}\nnodes {}\nstage {word}\n", self.founders);
-        tribunal_disk::replace(&self.file, text.as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", self.file.display()))
+        write_note(&self.file, &self.founders, word)
     }
 
     /// Notes that the cluster has removed this node: no process is to start with the directory again.

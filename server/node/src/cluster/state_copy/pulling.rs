@@ -6,6 +6,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -14,12 +15,13 @@ use tribunal_member::{Frame, groups_in};
 use tribunal_peer::{Identity, PeerEvents, Peers, Received};
 use tribunal_types::{NodeId, StateImage};
 
-use crate::cluster::links;
 use crate::cluster::membership::Membership;
+use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::Lag;
 use crate::cluster::state_copy::incoming::Incoming;
 use crate::cluster::state_copy::listing::{Listing, MADE};
 use crate::cluster::transfers::{InMemory, Transfers};
+use crate::cluster::{first_start, links};
 
 /// How long a member may take to write what it has in memory, before it offers a copy.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -33,28 +35,32 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 const LISTING_BYTES_MAX: usize = 64 << 20;
 
 /// Hands what belongs to transfers on, and drops the rest.
-struct TransfersOnly(Arc<Transfers>);
+struct TransfersOnly {
+    transfers: Arc<Transfers>,
+    removed: AtomicBool,
+}
 
 impl PeerEvents for TransfersOnly {
     fn received(&self, received: Received) {
         if let Ok(frame) = Frame::decode(&received.frame) {
-            let _ = self.0.take(received.from, frame);
+            let _ = self.transfers.take(received.from, frame);
         }
     }
 
     fn unreachable(&self, peer: NodeId) {
-        self.0.unreachable(peer);
+        self.transfers.unreachable(peer);
     }
 
-    /// The node learns it when it takes part again.
-    fn removed(&self, _: NodeId) {}
+    fn removed(&self, _: NodeId) {
+        self.removed.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Copies the state of another member into the data directory `data`, of which nothing may be open. Tries until it is done;
 /// dropping the future ends it.
 ///
 /// # Errors
-/// In words, if this node cannot listen for the others.
+/// In words, if this node cannot listen for the others, or was removed from the cluster.
 pub async fn copy_state(
     data: &Path,
     listener: TcpListener,
@@ -65,8 +71,9 @@ pub async fn copy_state(
     let transfers = Transfers::new(Handle::current());
     let mut settings = links::settings(membership);
     settings.peers.clone_from(&lag.others);
-    let events = Arc::new(TransfersOnly(Arc::clone(&transfers)));
-    let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), events)?);
+    let events = Arc::new(TransfersOnly { transfers: Arc::clone(&transfers), removed: AtomicBool::new(false) });
+    let handler = Arc::clone(&events);
+    let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), handler)?);
     transfers.connect(&peers);
     let others = lag.others.keys().copied().filter(|node| *node != lag.leader);
     let order: Vec<NodeId> = [lag.leader].into_iter().chain(others).collect();
@@ -78,6 +85,10 @@ pub async fn copy_state(
     for from in order.iter().cycle() {
         match copy_from(&transfers, *from, data, lag).await {
             Ok(()) => break,
+            Err(_) if events.removed.load(Ordering::Relaxed) => {
+                first_start::note_removed(data, membership)?;
+                return Err(REMOVED.into());
+            }
             Err(reason) => tracing::warn!(reason, "the state was not copied; it is tried again"),
         }
         tokio::time::sleep(RETRY_AFTER).await;
