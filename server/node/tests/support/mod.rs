@@ -2,8 +2,10 @@
 #![expect(dead_code, reason = "every test target uses another part of this support")]
 
 pub mod cluster;
+pub mod faulty_proxy;
 pub mod history;
 pub mod keyed;
+pub mod list_append;
 pub mod redis;
 
 use std::io::{BufRead, BufReader};
@@ -211,6 +213,21 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq
     let text = response.body_mut().read_to_string()?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
     Ok(Response { status, body })
+}
+
+/// Posts to any node, within a time of its own.
+pub struct Caller(ureq::Agent);
+
+impl Caller {
+    pub fn new(timeout: Duration) -> Caller {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        Caller(config.timeout_global(Some(timeout)).build().new_agent())
+    }
+
+    /// Posts to a full address.
+    pub fn post(&self, url: &str, body: &Value) -> Result<Response, ureq::Error> {
+        read(self.0.post(url).header("content-type", "application/json").send(body.to_string())?)
+    }
 }
 
 /// Posts to a full address, from any thread.
