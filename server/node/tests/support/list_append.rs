@@ -33,7 +33,7 @@ pub struct Txn {
 /// What is wrong with a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An element that nobody appended, or one that is there twice.
+    /// An element that nobody appended, or one that occurs several times.
     Garbage,
     /// A list that is no beginning of the final one: two orders of versions.
     TwoOrders,
