@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::faulty_proxy::{Fault, Links};
 use support::list_append::{Ending, Kind, Txn, check};
-use support::{Caller, eventually, new_id};
+use support::{Caller, eventually, eventually_within, new_id};
 
 const NODES: u16 = 3;
 const ACCOUNTS: u64 = 8;
@@ -94,6 +94,12 @@ struct Posted {
     list: Option<Txn>,
 }
 
+/// The longest time without a commit since the last fault began.
+struct Pause {
+    last: Instant,
+    longest: Duration,
+}
+
 /// What the clients share.
 struct Clients {
     urls: Mutex<Vec<String>>,
@@ -103,6 +109,7 @@ struct Clients {
     transfers: AtomicU64,
     appends: AtomicU64,
     stop: AtomicBool,
+    pause: Mutex<Pause>,
     posted: Mutex<Vec<Posted>>,
 }
 
@@ -110,6 +117,14 @@ impl Clients {
     fn url(&self, node: usize) -> String {
         let urls = self.urls.lock().unwrap();
         urls[node % urls.len()].clone()
+    }
+
+    /// Counts a commit.
+    fn committed(&self, of: &AtomicU64) {
+        of.fetch_add(1, Ordering::Relaxed);
+        let (mut pause, now) = (self.pause.lock().unwrap(), Instant::now());
+        pause.longest = pause.longest.max(now - pause.last);
+        pause.last = now;
     }
 
     fn now(&self) -> u64 {
@@ -170,7 +185,7 @@ impl Clients {
                 "writes": [moved(from, -amount), moved(to, amount), done]});
             let verdict = self.commit(&caller, node + usize::from(dice.below(8) == 0), &id, &body);
             if verdict.as_ref().is_some_and(|verdict| verdict["status"] == "committed") {
-                self.transfers.fetch_add(1, Ordering::Relaxed);
+                self.committed(&self.transfers);
             }
             self.posted.lock().unwrap().push(Posted { id, verdict, list: None });
         }
@@ -198,7 +213,7 @@ impl Clients {
                 txn.begun = fresh.then_some(asked);
             }
             if posted.verdict.as_ref().is_some_and(|verdict| verdict["status"] == "committed") {
-                self.appends.fetch_add(1, Ordering::Relaxed);
+                self.committed(&self.appends);
             }
             self.posted.lock().unwrap().push(posted);
         }
@@ -255,17 +270,16 @@ fn elements(value: &Value) -> Vec<u64> {
 fn start(level: &'static str) -> (Cluster, Links, Clients) {
     let (cluster, links) = Cluster::start_linked(NODES);
     let urls = cluster.running().map(|node| node.url.clone()).collect();
-    let (posted, zero) = (Mutex::new(Vec::new()), AtomicU64::new(0));
-    let (transfers, appends, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let clients = Clients {
         urls: Mutex::new(urls),
         level,
         begun: Instant::now(),
-        elements: zero,
-        transfers,
-        appends,
-        stop,
-        posted,
+        elements: AtomicU64::new(0),
+        transfers: AtomicU64::new(0),
+        appends: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        pause: Mutex::new(Pause { last: Instant::now(), longest: Duration::ZERO }),
+        posted: Mutex::new(Vec::new()),
     };
     let accounts = (0..ACCOUNTS).map(|n| json!({"op": "put", "store": "kv", "key": account(n), "value": DEPOSIT}));
     let lists = (0..LISTS).map(|n| json!({"op": "put", "store": "kv", "key": list(n), "value": []}));
@@ -282,13 +296,15 @@ fn start(level: &'static str) -> (Cluster, Links, Clients) {
 fn progress(clients: &Clients, during: &str) {
     for counter in [&clients.transfers, &clients.appends] {
         let goal = counter.load(Ordering::Relaxed) + VERDICTS;
-        eventually(&format!("commits {during}"), || (counter.load(Ordering::Relaxed) >= goal).then_some(()));
+        let reached = || (counter.load(Ordering::Relaxed) >= goal).then_some(());
+        eventually_within(Duration::from_secs(120), &format!("commits {during}"), reached);
     }
 }
 
 /// Lets something go wrong until the clients have got on, and repairs it.
 fn suffer(cluster: &mut Cluster, links: &Links, clients: &Clients, trouble: Trouble) {
     let (begun, connections) = (Instant::now(), links.connections());
+    clients.pause.lock().unwrap().longest = Duration::ZERO;
     match trouble {
         Trouble::Isolated(node) => links.set_node(node, Fault::Cut),
         Trouble::Silenced(node) => links.set_node(node, Fault::Silent),
@@ -325,11 +341,13 @@ fn suffer(cluster: &mut Cluster, links: &Links, clients: &Clients, trouble: Trou
     let ready = begun.elapsed();
     progress(clients, &format!("after {trouble:?}"));
     println!(
-        "{trouble:?}: {} commits each after {} ms, all nodes ready after {} ms, as many commits again after {} ms, {} new connections",
+        "{trouble:?}: {} commits each after {} ms, all nodes ready after {} ms, as many commits again after {} ms; \
+         longest pause {} ms, {} new connections",
         VERDICTS,
         suffered.as_millis(),
         ready.as_millis(),
         begun.elapsed().as_millis(),
+        clients.pause.lock().unwrap().longest.as_millis(),
         links.connections() - connections
     );
 }

@@ -285,8 +285,13 @@ pub fn new_id() -> String {
 }
 
 /// Waits until `check` gives something; says what was awaited if it never does.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    eventually_within(Duration::from_secs(30), what, check)
+}
+
+/// As [`eventually`], for what may take longer than usual.
+pub fn eventually_within<T>(timeout: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = check() {
             return found;
