@@ -28,6 +28,12 @@ pub enum Name {
     Postgres,
     /// etcd 3.6, JSON gateway.
     Etcd,
+    /// Three nodes of Tribunal, rows in the engine, clients at all nodes.
+    TribunalThree,
+    /// The same nodes, all clients at one.
+    TribunalThreeAtOne,
+    /// Three nodes of etcd, clients at all nodes.
+    EtcdThree,
     /// Tribunal, batches into a log-only store.
     TribunalBatch,
     /// Omid 1.1.3, status oracle in memory.
@@ -48,6 +54,9 @@ impl Name {
             Name::Redis => "Redis WATCH/MULTI, AOF always",
             Name::Postgres => "PostgreSQL 15 SERIALIZABLE",
             Name::Etcd => "etcd 3.6 JSON gateway",
+            Name::TribunalThree => "Tribunal, three nodes, clients at all",
+            Name::TribunalThreeAtOne => "Tribunal, three nodes, clients at one",
+            Name::EtcdThree => "etcd 3.6 JSON gateway, three nodes, clients at all",
             Name::TribunalBatch => "Tribunal, batches, log-only store",
             Name::Omid => "Omid 1.1.3 in memory",
         }
@@ -57,7 +66,11 @@ impl Name {
     #[must_use]
     pub fn kind(self) -> Option<Kind> {
         match self {
-            Name::Tribunal | Name::TribunalSdk | Name::TribunalStream => Some(Kind::OwnRows),
+            Name::Tribunal
+            | Name::TribunalSdk
+            | Name::TribunalStream
+            | Name::TribunalThree
+            | Name::TribunalThreeAtOne => Some(Kind::OwnRows),
             Name::TribunalGathered => Some(Kind::Gathered),
             Name::TribunalReads | Name::TribunalSdkReads => Some(Kind::HttpReads),
             Name::TribunalBatch => Some(Kind::Batches),
@@ -84,6 +97,12 @@ impl Name {
             }
             _ => None,
         }
+    }
+
+    /// Says whether it is a cluster.
+    #[must_use]
+    pub fn is_cluster(self) -> bool {
+        matches!(self, Name::TribunalThree | Name::TribunalThreeAtOne | Name::EtcdThree)
     }
 
     /// Says whether it is in the comparison of status oracles, with many transactions in flight.

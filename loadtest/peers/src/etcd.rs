@@ -4,7 +4,7 @@
 //! Reads of one request are atomic, so a transaction that only reads ends with them. A counter is read and written. Of a
 //! scan, no row of the range that was read may have a newer revision than the scan.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 
 use base64::Engine as _;
@@ -43,18 +43,24 @@ pub fn start(binary: &Path, parent: &Path) -> Result<Process, BenchError> {
     server.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
     server.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
     server.args(["--initial-cluster", &format!("one={peers}")]);
-    server.args(["--max-txn-ops", &LOAD_ROWS.to_string(), "--quota-backend-bytes", "8589934592"]);
+    server.args(limits());
     Process::start("etcd", server, Signal::TERM, place)
+}
+
+/// Returns the flags that its rows need.
+#[must_use]
+pub fn limits() -> [String; 4] {
+    ["--max-txn-ops", &LOAD_ROWS.to_string(), "--quota-backend-bytes", "8589934592"].map(str::to_owned)
 }
 
 /// Writes every row and one counter for each hot row.
 ///
 /// # Errors
 /// If the server does not take them.
-pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
-    let mut talk = Talk::connect(process.addr())?;
+pub fn load(addr: SocketAddr, shape: &Shape) -> Result<(), BenchError> {
+    let mut talk = Talk::connect(addr)?;
     let mut rng = SmallRng::seed_from_u64(shape.seed ^ 1);
-    let host = process.addr().to_string();
+    let host = addr.to_string();
     let rows = u32::try_from(shape.rows).expect("rows were checked");
     let hot = u32::try_from(shape.hot_rows).expect("rows were checked");
     let mut value = Vec::new();
@@ -82,10 +88,10 @@ pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
 ///
 /// # Errors
 /// If nobody listens.
-pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
-    let stream = TcpStream::connect(process.addr()).map_err(BenchError::io("connect to etcd"))?;
+pub fn client(addr: SocketAddr, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
+    let stream = TcpStream::connect(addr).map_err(BenchError::io("connect to etcd"))?;
     let session = EtcdSession {
-        host: process.addr().to_string(),
+        host: addr.to_string(),
         value_bytes: shape.value_bytes,
         rng: SmallRng::seed_from_u64(seed),
         plan: Plan::default(),

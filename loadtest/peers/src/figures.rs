@@ -17,6 +17,9 @@ pub struct Document {
     machine: String,
     pace: Pace,
     rows: usize,
+    /// Round-trip time between the nodes of a cluster, milliseconds.
+    #[serde(default)]
+    rtt_ms: f64,
     loads: Vec<Measured>,
 }
 
@@ -34,8 +37,8 @@ struct Measured {
 impl Document {
     /// Makes a document without turns.
     #[must_use]
-    pub fn new(machine: &Machine, pace: Pace, rows: usize) -> Document {
-        Document { machine: machine.line(), pace, rows, loads: Vec::new() }
+    pub fn new(machine: &Machine, pace: Pace, rows: usize, rtt_ms: f64) -> Document {
+        Document { machine: machine.line(), pace, rows, rtt_ms, loads: Vec::new() }
     }
 
     /// Takes in the turns of one workload.
@@ -103,6 +106,9 @@ impl Document {
              (inserted rows: 15) and values of 100 bytes. Figures are medians; in brackets the smallest and the largest turn.\n",
             self.machine, self.rows
         );
+        if self.rtt_ms > 0.0 {
+            let _ = writeln!(out, "Between nodes of a cluster, a round trip takes {} ms.\n", self.rtt_ms);
+        }
         for load in &self.loads {
             let in_flight = if load.name.starts_with("oracle-") {
                 format!("{in_flight} transactions in flight on {oracle_connections} connections")
@@ -210,6 +216,18 @@ impl Measured {
                 round(median(|turn| turn.server_cpu_us)),
                 round(median(|turn| turn.client_cpu_us))
             );
+        }
+        for peer in self.peers() {
+            if let Some(bytes) =
+                Spread::of(self.turns.iter().filter(|it| it.peer == peer).filter_map(|it| it.wire_bytes).collect())
+            {
+                let _ = writeln!(
+                    out,
+                    "\nBytes between nodes for an ended transaction, {}: {}.",
+                    peer.label(),
+                    bytes.text()
+                );
+            }
         }
         let lag = self.turns.iter().filter_map(|turn| turn.lag_ms).max();
         if let Some(lag) = lag {

@@ -7,6 +7,9 @@ mod contender;
 mod engine;
 mod etcd;
 mod etcd_replies;
+#[path = "../../../server/node/tests/support/faulty_proxy.rs"]
+#[expect(dead_code, reason = "links are only slow here")]
+mod faulty_proxy;
 mod figures;
 mod key;
 mod omid;
@@ -17,12 +20,14 @@ mod resp;
 mod sdk;
 mod session;
 mod talk;
+mod three_nodes;
 mod tribunal;
 mod tribunal_sessions;
 mod turns;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tribunal_bench::error::BenchError;
@@ -74,11 +79,14 @@ struct Run {
     /// Folder of Omid's jars.
     #[arg(long, default_value = "omid")]
     omid: PathBuf,
+    /// Round-trip time between the nodes of a cluster, milliseconds, by a proxy in front of each.
+    #[arg(long, default_value_t = 0.0)]
+    rtt_ms: f64,
     /// Where peers may put their folders.
     #[arg(long, default_value = ".")]
     data_dir: PathBuf,
     /// Who is measured.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = ALL.into_iter().filter(|name| !name.is_cluster()))]
     peers: Vec<Name>,
     /// On which workloads, in this order; those with inserts (ycsb-d, ycsb-e) leave more rows to the ones after them.
     #[arg(long, value_delimiter = ',', default_value = LOADS)]
@@ -111,7 +119,7 @@ struct Run {
 
 const LOADS: &str = "zipf,uniform,ycsb-a,ycsb-b,ycsb-c,ycsb-f,hot,ycsb-d,ycsb-e,oracle-uniform,oracle-zipf";
 
-const ALL: [Name; 11] = [
+const ALL: [Name; 14] = [
     Name::Tribunal,
     Name::TribunalGathered,
     Name::TribunalReads,
@@ -121,6 +129,9 @@ const ALL: [Name; 11] = [
     Name::Redis,
     Name::Postgres,
     Name::Etcd,
+    Name::TribunalThree,
+    Name::TribunalThreeAtOne,
+    Name::EtcdThree,
     Name::TribunalBatch,
     Name::Omid,
 ];
@@ -169,10 +180,14 @@ fn run(flags: &Run) -> Result<(), BenchError> {
         etcd: flags.etcd.clone(),
         omid: flags.omid.clone(),
         data: flags.data_dir.clone(),
+        rtt: Duration::from_secs_f64(flags.rtt_ms / 1000.0),
     };
+    if !(0.0..=10_000.0).contains(&flags.rtt_ms) {
+        return Err(BenchError::Usage("--rtt-ms must be 0 to 10000".to_owned()));
+    }
     let machine = Machine::look();
     let mut arena = Arena::open(&installed, &names, pace, &shape)?;
-    let mut document = Document::new(&machine, pace, flags.rows);
+    let mut document = Document::new(&machine, pace, flags.rows, flags.rtt_ms);
     for load in &loads {
         document.take(load, arena.run(load)?, &arena.left_out(load));
         // What is measured is kept, whatever becomes of the rest.

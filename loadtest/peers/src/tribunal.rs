@@ -9,7 +9,7 @@
 //! `Batches`: as `OwnRows`, many transactions a request, into a store that has a log and no storage.
 
 use std::cell::RefCell;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ use tribunal_bench::wire::write_put;
 
 use crate::process::{Place, Process, command};
 use crate::session::{Client, Session};
+use crate::three_nodes::ThreeNodes;
 use crate::tribunal_sessions::{Batches, Post, Single};
 
 /// Store with the embedded storage, which the push keeps up to date.
@@ -52,9 +53,15 @@ pub enum Kind {
 
 /// A running service, and what engines know of its rows.
 pub struct Tribunal {
-    process: Process,
+    server: Server,
     pushed: Rc<RefCell<RowModel>>,
     log_only: Rc<RefCell<RowModel>>,
+}
+
+/// The process, or the processes.
+enum Server {
+    One(Process),
+    Three(Box<ThreeNodes>),
 }
 
 #[derive(Parser)]
@@ -80,13 +87,10 @@ impl Tribunal {
         server.args(["dev", "--listen", &place.addr.to_string(), "--data"]).arg(place.path("data")).args(args);
         server.env("TRIBUNAL_LOG", "warn");
         let process = Process::start("tribunal", server, Signal::TERM, place)?;
-        let empty = || Rc::new(RefCell::new(RowModel::new(0, 0)));
-        let mut tribunal = Tribunal { process, pushed: empty(), log_only: empty() };
+        let mut tribunal = Tribunal::of(Server::One(process));
         tribunal.wait_ready()?;
         if stores.contains(&PUSHED) {
-            let rows = tribunal.load(PUSHED, shape)?;
-            tribunal.load(PUSHED, &Shape { workload: Workload::Hot, ..shape.clone() })?;
-            tribunal.pushed = Rc::new(RefCell::new(rows));
+            tribunal.load_pushed(shape)?;
         }
         if stores.contains(&LOG_ONLY) {
             tribunal.declare(LOG_ONLY)?;
@@ -96,18 +100,59 @@ impl Tribunal {
         Ok(tribunal)
     }
 
-    /// Returns the process.
-    #[must_use]
-    pub fn process(&self) -> &Process {
-        &self.process
+    /// Starts three nodes and writes all rows.
+    ///
+    /// # Errors
+    /// If they do not start or do not take the rows.
+    pub fn start_three(binary: &Path, parent: &Path, rtt: Duration, shape: &Shape) -> Result<Tribunal, BenchError> {
+        let mut tribunal = Tribunal::of(Server::Three(Box::new(ThreeNodes::tribunal(binary, parent, rtt)?)));
+        tribunal.load_pushed(shape)?;
+        Ok(tribunal)
     }
 
-    /// Connects one client of so many slots.
+    fn of(server: Server) -> Tribunal {
+        let empty = || Rc::new(RefCell::new(RowModel::new(0, 0)));
+        Tribunal { server, pushed: empty(), log_only: empty() }
+    }
+
+    fn load_pushed(&mut self, shape: &Shape) -> Result<(), BenchError> {
+        let rows = self.load(PUSHED, shape)?;
+        self.load(PUSHED, &Shape { workload: Workload::Hot, ..shape.clone() })?;
+        self.pushed = Rc::new(RefCell::new(rows));
+        Ok(())
+    }
+
+    /// Returns the process, or the one that started the others.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        match &self.server {
+            Server::One(process) => process,
+            Server::Three(nodes) => nodes.process(),
+        }
+    }
+
+    /// Returns the nodes, if there are several.
+    #[must_use]
+    pub fn nodes(&self) -> Option<&ThreeNodes> {
+        match &self.server {
+            Server::One(_) => None,
+            Server::Three(nodes) => Some(nodes),
+        }
+    }
+
+    /// Connects one client of so many slots with a node.
     ///
     /// # Errors
     /// If nobody listens.
-    pub fn client(&self, kind: Kind, shape: &Shape, slots: usize, seed: u64) -> Result<Client, BenchError> {
-        let stream = TcpStream::connect(self.process.addr()).map_err(BenchError::io("connect to tribunal"))?;
+    pub fn client(
+        &self,
+        addr: SocketAddr,
+        kind: Kind,
+        shape: &Shape,
+        slots: usize,
+        seed: u64,
+    ) -> Result<Client, BenchError> {
+        let stream = TcpStream::connect(addr).map_err(BenchError::io("connect to tribunal"))?;
         let (store, rows) = match kind {
             Kind::OwnRows | Kind::Gathered | Kind::HttpReads => (PUSHED, &self.pushed),
             Kind::Batches => (LOG_ONLY, &self.log_only),
@@ -116,7 +161,7 @@ impl Tribunal {
         let quoted = Shape { value_bytes: shape.value_bytes + 2, ..shape.clone() };
         let bodies = BodyWriter::new(&quoted, store);
         let rng = SmallRng::seed_from_u64(seed);
-        let post = Post::new(self.process.addr().to_string(), bodies, Rc::clone(rows), rng);
+        let post = Post::new(addr.to_string(), bodies, Rc::clone(rows), rng);
         let session: Box<dyn Session> = match kind {
             Kind::OwnRows | Kind::HttpReads => Box::new(Single::new(post, kind == Kind::HttpReads)),
             Kind::Batches | Kind::Gathered => Box::new(Batches::new(post, slots)),
@@ -135,7 +180,7 @@ impl Tribunal {
     /// # Errors
     /// If the service does not answer.
     pub fn catch_up(&self) -> Result<(), BenchError> {
-        let applied = lag::applied(self.process.addr(), PUSHED)?;
+        let applied = lag::applied(self.process().addr(), PUSHED)?;
         self.pushed.borrow_mut().reached(applied);
         Ok(())
     }
@@ -148,11 +193,11 @@ impl Tribunal {
         if kind == Kind::Batches {
             return Ok(None);
         }
-        lag::measure(self.process.addr(), PUSHED).map(Some)
+        lag::measure(self.process().addr(), PUSHED).map(Some)
     }
 
     fn wait_ready(&self) -> Result<(), BenchError> {
-        let mut rpc = Rpc::connect(self.process.addr())?;
+        let mut rpc = Rpc::connect(self.process().addr())?;
         for _ in 0..600 {
             if rpc.get("/readyz")?.0 == 200 && rpc.get("/v1/snapshot?store=kv")?.0 == 200 {
                 return Ok(());
@@ -163,7 +208,7 @@ impl Tribunal {
     }
 
     fn declare(&self, store: &str) -> Result<(), BenchError> {
-        let host = self.process.addr();
+        let host = self.process().addr();
         let mut put = Vec::new();
         write_put(&mut put, &host.to_string(), &format!("/v1/stores/{store}"), b"{}");
         let mut rpc = Rpc::connect(host)?;
@@ -177,9 +222,9 @@ impl Tribunal {
 
     fn load(&self, store: &str, shape: &Shape) -> Result<RowModel, BenchError> {
         let mut common = Flags::parse_from(["", "--store", store]).common;
-        common.addr = self.process.addr();
+        common.addr = self.process().addr();
         common.shape = Shape { value_bytes: shape.value_bytes + 2, ..shape.clone() };
-        let mut traffic = TxnTraffic::new(&common, &self.process.addr().to_string());
+        let mut traffic = TxnTraffic::new(&common, &self.process().addr().to_string());
         let long = Duration::from_secs(600);
         engine::run(&mut Preload::new(&mut traffic, &common), common.addr, 4, Pacing::Closed, long)?;
         let counts = traffic.take_counts();

@@ -1,6 +1,7 @@
 //! Turns of all contenders on one workload after the other, interleaved: a round gives each contender one turn, and
 //! each round begins with another one. A contender without a turn is stopped.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::engine::{self, Window};
 use crate::process::Process;
 use crate::sdk::{self, Sessions};
 use crate::session::Client;
+use crate::three_nodes::ThreeNodes;
 use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
 use crate::{etcd, omid, postgres, redis};
 
@@ -46,6 +48,8 @@ pub struct Installed {
     pub omid: PathBuf,
     /// Where peers may put their folders.
     pub data: PathBuf,
+    /// Round-trip time between the nodes of a cluster.
+    pub rtt: Duration,
 }
 
 /// How hard and how long.
@@ -90,6 +94,9 @@ pub struct Turn {
     pub client_cpu_us: f64,
     /// Time that the storage took after the turn to apply everything, milliseconds.
     pub lag_ms: Option<u64>,
+    /// Bytes that the nodes of a cluster sent to each other for an ended transaction.
+    #[serde(default)]
+    pub wire_bytes: Option<f64>,
 }
 
 /// A peer that runs.
@@ -99,6 +106,7 @@ enum Peer {
     Postgres(Process),
     Etcd(Process),
     Omid(Process),
+    EtcdThree(Box<ThreeNodes>),
 }
 
 impl Peer {
@@ -106,6 +114,22 @@ impl Peer {
         match self {
             Peer::Tribunal(tribunal) => tribunal.process(),
             Peer::Redis(process) | Peer::Postgres(process) | Peer::Etcd(process) | Peer::Omid(process) => process,
+            Peer::EtcdThree(nodes) => nodes.process(),
+        }
+    }
+
+    /// Returns the nodes, if it is a cluster.
+    fn nodes(&self) -> Option<&ThreeNodes> {
+        match self {
+            Peer::Tribunal(tribunal) => tribunal.nodes(),
+            Peer::EtcdThree(nodes) => Some(nodes),
+            _ => None,
+        }
+    }
+
+    fn freeze(&self) {
+        if self.nodes().is_none() {
+            self.process().freeze();
         }
     }
 }
@@ -136,7 +160,8 @@ impl Arena {
         let data = &installed.data;
         let has = |name: Name| names.contains(&name);
         let mut stores = Vec::new();
-        if names.iter().any(|name| name.kind().is_some_and(|kind| kind != Kind::Batches)) {
+        let single = |name: &&Name| !name.is_cluster();
+        if names.iter().filter(single).any(|name| name.kind().is_some_and(|kind| kind != Kind::Batches)) {
             stores.push(PUSHED);
         }
         if has(Name::TribunalBatch) {
@@ -155,7 +180,16 @@ impl Arena {
         }
         if has(Name::Etcd) {
             let start = || etcd::start(&installed.etcd, data);
-            arena.add(|| start().and_then(|it| etcd::load(&it, shape).map(|()| Peer::Etcd(it))))?;
+            arena.add(|| start().and_then(|it| etcd::load(it.addr(), shape).map(|()| Peer::Etcd(it))))?;
+        }
+        if has(Name::TribunalThree) || has(Name::TribunalThreeAtOne) {
+            let start = || Tribunal::start_three(&installed.tribunal, data, installed.rtt, shape);
+            arena.add(|| Ok(Peer::Tribunal(Box::new(start()?))))?;
+        }
+        if has(Name::EtcdThree) {
+            let start = || ThreeNodes::etcd(&installed.etcd, data, installed.rtt, &etcd::limits());
+            let load = |it: ThreeNodes| etcd::load(it.addrs()[0], shape).map(|()| Peer::EtcdThree(Box::new(it)));
+            arena.add(|| start().and_then(load))?;
         }
         if has(Name::Omid) {
             arena.add(|| omid::start(&installed.omid, data).map(Peer::Omid))?;
@@ -166,7 +200,7 @@ impl Arena {
     fn add(&mut self, start: impl FnOnce() -> Result<Peer, BenchError>) -> Result<(), BenchError> {
         let peer = start()?;
         eprintln!("{} is up, with its rows", peer.process().name());
-        peer.process().freeze();
+        peer.freeze();
         self.running.push(Running { peer, inserted: 0 });
         Ok(())
     }
@@ -229,7 +263,8 @@ impl Arena {
 
     fn index(&self, name: Name) -> usize {
         let found = self.running.iter().position(|running| match running.peer {
-            Peer::Tribunal(_) => name.kind().is_some(),
+            Peer::Tribunal(ref it) => name.kind().is_some() && it.nodes().is_some() == name.is_cluster(),
+            Peer::EtcdThree(_) => name == Name::EtcdThree,
             Peer::Redis(_) => name == Name::Redis,
             Peer::Postgres(_) => name == Name::Postgres,
             Peer::Etcd(_) => name == Name::Etcd,
@@ -257,7 +292,12 @@ impl Arena {
             tribunal.catch_up()?;
         }
         let mut planner = Planner::after(&shape, *inserted);
-        let cpu = || process.cpu();
+        // The engine asks at the beginning and at the end of what is measured.
+        let sent = RefCell::new(Vec::new());
+        let cpu = || {
+            sent.borrow_mut().extend(peer.nodes().map(ThreeNodes::sent_bytes));
+            process.cpu()
+        };
         let ran = match (peer, name.sdk_reads()) {
             (Peer::Tribunal(tribunal), Some(reads)) => {
                 let (count, seed) = (self.pace.clients, self.seed(0));
@@ -272,7 +312,8 @@ impl Arena {
             (Peer::Tribunal(tribunal), Some(kind)) => tribunal.lag(kind)?,
             _ => None,
         };
-        process.freeze();
+        peer.freeze();
+        let sent: Vec<f64> = sent.into_inner().into_iter().collect::<Result<_, _>>()?;
         let inserted = planner.inserted();
         if inserted > Inserts::limit(Row::try_from(shape.rows).expect("rows were checked")) {
             return Err(BenchError::Usage(format!(
@@ -297,6 +338,7 @@ impl Arena {
             server_cpu_us: ran.server_cpu.as_secs_f64() * 1e6 / (ran.committed as f64).max(1.0),
             client_cpu_us: ran.client_cpu.as_secs_f64() * 1e6 / ended.max(1.0),
             lag_ms: lag.map(|lag| lag.caught_up_ms),
+            wire_bytes: sent.last().zip(sent.first()).map(|(after, before)| (after - before) / ended.max(1.0)),
         })
     }
 
@@ -313,14 +355,16 @@ impl Arena {
             }
             _ => (self.pace.clients, 1),
         };
+        let spread = peer.nodes().filter(|_| name != Name::TribunalThreeAtOne).map(ThreeNodes::addrs);
+        let at = |index: usize| spread.map_or(peer.process().addr(), |addrs| addrs[index % addrs.len()]);
         let connect = |index| match peer {
             Peer::Tribunal(tribunal) => {
                 let kind = name.kind().expect("a name of Tribunal's");
-                tribunal.client(kind, shape, slots, self.seed(index))
+                tribunal.client(at(index), kind, shape, slots, self.seed(index))
             }
             Peer::Redis(process) => redis::client(process, shape, self.seed(index)),
             Peer::Postgres(process) => postgres::client(process, shape, self.seed(index)),
-            Peer::Etcd(process) => etcd::client(process, shape, self.seed(index)),
+            Peer::Etcd(_) | Peer::EtcdThree(_) => etcd::client(at(index), shape, self.seed(index)),
             Peer::Omid(process) => omid::client(process, slots),
         };
         (0..count).map(connect).collect()

@@ -129,6 +129,19 @@ fn etcd_commits_all_of_ycsb() {
 }
 
 #[test]
+fn clusters_of_three_commit() {
+    if missing(&[("the server's binary", &tribunal())]) {
+        return;
+    }
+    let peers = if etcd().is_some() { "tribunal-three,tribunal-three-at-one,etcd-three" } else { "tribunal-three" };
+    let turns = run(peers, "uniform");
+    assert_eq!(turns.len(), peers.split(',').count());
+    for (peer, _, committed, _) in turns {
+        assert!(committed > 0.0, "{peer} commits nothing");
+    }
+}
+
+#[test]
 fn postgres_commits_and_serializes() {
     let server = Path::new("/usr/lib/postgresql/15/bin/postgres");
     if missing(&[("the server's binary", &tribunal()), ("PostgreSQL 15", server)]) {

@@ -1,5 +1,6 @@
 //! Real processes that are the nodes of one cluster on loopback.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 use tribunal_peer::Authority;
 use tribunal_types::NodeId;
 
+use super::faulty_proxy::{Link, Links};
 use super::{Node, eventually};
 
 /// A cluster. Its nodes are killed when it is dropped.
@@ -79,13 +81,40 @@ impl Cluster {
             let config = std::fs::read_to_string(&file).expect("written") + more;
             std::fs::write(&file, config).expect("written");
         }
-        cluster.start_all();
+        cluster.found();
+        cluster
+    }
+
+    /// Starts them so that each reaches each other one through a link of its own.
+    pub fn start_linked(count: u16) -> (Cluster, Links) {
+        let mut cluster = Cluster::prepare(count);
+        let mut links = BTreeMap::new();
+        for from in cluster.ids() {
+            let file = cluster.node_dir(from).join("tribunal.toml");
+            let config = std::fs::read_to_string(&file).expect("written");
+            let (own, nodes) = config.split_once("[[cluster.nodes]]").expect("it has nodes");
+            let mut linked = own.to_owned();
+            for (to, node) in (1..).zip(nodes.split("[[cluster.nodes]]")) {
+                let address = node.split('"').nth(1).expect("an address");
+                let target = address.parse().expect("an address");
+                let link = (to != from).then(|| links.entry((from, to)).or_insert_with(|| Link::to(target)).address());
+                let address = link.unwrap_or(target);
+                let _ = write!(linked, "[[cluster.nodes]]\nid = {to}\naddress = \"{address}\"\n");
+            }
+            std::fs::write(&file, linked).expect("written");
+        }
+        cluster.found();
+        (cluster, Links::new(links))
+    }
+
+    /// Starts all nodes of a new cluster, and declares the store.
+    fn found(&mut self) {
+        self.start_all();
         eventually("the store to be declared", || {
-            let declared = cluster.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+            let declared = self.node(1).put("/v1/stores/kv", &json!({"adaptor": "kv"}));
             (declared.status < 300).then_some(())
         });
-        cluster.ready();
-        cluster
+        self.ready();
     }
 
     /// Starts all nodes that do not run. Those of a new cluster wait for each other.

@@ -2,8 +2,10 @@
 #![expect(dead_code, reason = "every test target uses another part of this support")]
 
 pub mod cluster;
+pub mod faulty_proxy;
 pub mod history;
 pub mod keyed;
+pub mod list_append;
 pub mod redis;
 
 use std::io::{BufRead, BufReader};
@@ -213,6 +215,21 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq
     Ok(Response { status, body })
 }
 
+/// Posts to any node, within a time of its own.
+pub struct Caller(ureq::Agent);
+
+impl Caller {
+    pub fn new(timeout: Duration) -> Caller {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        Caller(config.timeout_global(Some(timeout)).build().new_agent())
+    }
+
+    /// Posts to a full address.
+    pub fn post(&self, url: &str, body: &Value) -> Result<Response, ureq::Error> {
+        read(self.0.post(url).header("content-type", "application/json").send(body.to_string())?)
+    }
+}
+
 /// Posts to a full address, from any thread.
 pub fn post(url: &str, body: &Value) -> Response {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
@@ -268,8 +285,13 @@ pub fn new_id() -> String {
 }
 
 /// Waits until `check` gives something; says what was awaited if it never does.
-pub fn eventually<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
+    eventually_within(Duration::from_secs(30), what, check)
+}
+
+/// As [`eventually`], for what may take longer than usual.
+pub fn eventually_within<T>(timeout: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = check() {
             return found;
