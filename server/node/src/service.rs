@@ -278,6 +278,14 @@ impl NodeService {
         verdicts.into_iter().next().ok_or_else(stopping)
     }
 
+    /// Decides transactions that only read. A node that is cut off from the others decides nothing: its state may be old.
+    async fn decide_reads(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
+        if self.joined.is_some() && !self.shared.view.takes_commits() {
+            return Err(self.not_taken());
+        }
+        self.judge_all(txns).await
+    }
+
     /// Judges one transaction, or several that only read, on the state of one moment. Does not wait for an epoch.
     async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
         self.admit(txns.iter().map(TxnRequest::memory_bytes).sum())?;
@@ -306,7 +314,8 @@ impl NodeService {
     async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
         let reported = ReportedTxn::of(&txn);
         if txn.is_read_only() {
-            let decided = self.judge(txn).await.map(judged)?;
+            let verdicts = self.decide_reads(vec![txn]).await?;
+            let decided = verdicts.into_iter().next().map(judged).ok_or_else(stopping)?;
             self.report(reported, &decided);
             return Ok(decided);
         }
@@ -375,7 +384,7 @@ impl NodeService {
         }
         if !reads.is_empty() {
             let (places, txns): (Vec<usize>, Vec<TxnRequest>) = reads.into_iter().unzip();
-            match self.judge_all(txns).await {
+            match self.decide_reads(txns).await {
                 Ok(verdicts) => {
                     for (place, verdict) in places.into_iter().zip(verdicts) {
                         results[place] = Some(Ok(judged(verdict)));

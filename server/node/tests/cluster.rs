@@ -107,6 +107,12 @@ fn a_minority_decides_nothing_and_says_so() {
     let refused = left.commit(&insert("alone"));
     assert_eq!(refused.status, 503, "{}", refused.body);
     assert!(refused.body["detail"].as_str().unwrap().contains("majority"), "{}", refused.body);
+    // What only reads is not decided either: others may have overwritten it. Asking what would become of it is no decision.
+    let read = json!({"reads": [{"store": "kv", "key": "before"}]});
+    let refused = left.commit(&read);
+    assert!(refused.status == 503 && refused.body["detail"].to_string().contains("majority"), "{}", refused.body);
+    let batch = left.post_lines("/v1/txns/batch-commit", &[json!({"txn_id": new_id(), "reads": read["reads"]})]);
+    assert!(batch.body.to_string().contains("majority"), "{}", batch.body);
     let fresh = left.post("/v1/txns", &json!({"stores": ["kv"], "consistency": "fresh", "wait_ms": 300}));
     assert_eq!(fresh.status, 503, "{}", fresh.body);
     assert_eq!(left.get("/v1/stores/kv/rows/before").body["value"], 1, "its storage stays readable");
