@@ -3,13 +3,14 @@
 mod support;
 
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::history::{Told, check, insert, load, noise, oldest, put, until_decided};
-use support::{Node, eventually, new_id};
+use support::{Caller, Node, eventually, new_id};
 
 const REMOVED: &str = "the cluster has removed this node";
 
@@ -373,4 +374,70 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
             assert_eq!(row(node, &format!("{key}%2FL")), 1, "{verdict:?}");
         }
     }
+}
+
+/// Returns the longest time between two verdicts of clients at nodes 1 and 3 while something is done.
+fn longest_pause<T>(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster) -> T) -> (Duration, T) {
+    let (stop, decided) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let urls = [1, 3].map(|id| cluster.node(id).url.clone());
+    let (begun, done) = std::thread::scope(|scope| {
+        for url in urls.iter().flat_map(|url| [url; 4]) {
+            let (stop, decided) = (&stop, &decided);
+            scope.spawn(move || {
+                let caller = Caller::new(Duration::from_secs(5));
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = caller.post(&format!("{url}/v1/txns/{}/commit", new_id()), &insert(&new_id()));
+                    if answer.is_ok_and(|answer| answer.status == 200) {
+                        decided.lock().unwrap().push(Instant::now());
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let begun = Instant::now();
+        let done = act(cluster);
+        std::thread::sleep(Duration::from_millis(500));
+        stop.store(true, Ordering::Relaxed);
+        (begun, done)
+    });
+    let mut decided = decided.into_inner().unwrap();
+    decided.retain(|at| *at >= begun);
+    decided.sort_unstable();
+    (decided.windows(2).map(|pair| pair[1] - pair[0]).max().expect("commits go on"), done)
+}
+
+/// How long nobody gets a verdict when nodes are added, drained, resumed and removed under load: `cargo test --release -p tribunal
+/// --test cluster_members -- --ignored --nocapture`. `TRIBUNAL_CHANGES` sets how often.
+#[test]
+#[ignore = "a measurement of some minutes"]
+fn how_long_commits_pause_when_members_change() {
+    let rounds = std::env::var("TRIBUNAL_CHANGES").ok().and_then(|n| n.parse().ok()).unwrap_or(30_u16);
+    let mut cluster = Cluster::start(3);
+    let mut pauses = [("added", Vec::new()), ("drained", Vec::new()), ("resumed", Vec::new()), ("removed", Vec::new())];
+    for _ in 0..rounds {
+        let (added, id) = longest_pause(&mut cluster, |cluster| {
+            let id = cluster.add();
+            cluster.start_node(id);
+            cluster.ready();
+            id
+        });
+        let (drained, ()) = longest_pause(&mut cluster, |cluster| cluster.change(2, "drain"));
+        let (resumed, ()) = longest_pause(&mut cluster, |cluster| cluster.change(2, "resume"));
+        let (removed, ()) = longest_pause(&mut cluster, |cluster| cluster.remove(id));
+        cluster.take(id).ended();
+        for ((_, times), pause) in pauses.iter_mut().zip([added, drained, resumed, removed]) {
+            times.push(pause.as_millis());
+        }
+    }
+    for (name, times) in &mut pauses {
+        times.sort_unstable();
+        let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)];
+        println!(
+            "pause while a node is {name}, {rounds} times: p50 {} ms, p99 {} ms, max {} ms",
+            at(50),
+            at(99),
+            at(100)
+        );
+    }
+    cluster.settled();
 }
