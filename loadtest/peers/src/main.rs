@@ -53,7 +53,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measures, and writes the figures of every turn as JSON.
-    Run(Run),
+    Run(Box<Run>),
     /// Prints the figures of a run as Markdown and draws its charts.
     Report {
         /// What `run` has written.
