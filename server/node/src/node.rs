@@ -17,11 +17,10 @@ use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
-use tribunal_member::Frame;
 use tribunal_peer::{Identity, Peers};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, NodeId, PluginActivation, PluginSlot,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot,
     Skip, StoreId, StoreSpec, WriteKinds,
 };
 
@@ -29,7 +28,7 @@ use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
-use crate::cluster::links;
+use crate::cluster::links::{self, Outgoing};
 use crate::cluster::membership::Membership;
 use crate::cluster::roster;
 use crate::cluster::state_copy::Lag;
@@ -153,6 +152,8 @@ pub struct Node {
     telemetry: Option<Telemetry>,
     /// The connections to the other nodes, if there are others.
     peers: Option<Arc<Peers>>,
+    /// They run on it.
+    peer_runtime: Option<Runtime>,
 }
 
 impl Node {
@@ -275,8 +276,10 @@ impl Node {
         let offered = Arc::clone(&offers);
         let transfers = Transfers::new(runtime.handle().clone());
         transfers.serve(offers);
+        let peer_runtime = cluster.is_some().then(links::runtime).transpose().map_err(NodeError::Start)?;
         let joined = cluster
-            .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
+            .zip(peer_runtime.as_ref())
+            .map(|(cluster, runtime)| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
             .transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
         if let Some(Joined { membership, peers, .. }) = &joined {
@@ -300,10 +303,7 @@ impl Node {
         let cluster_plugins = joined
             .is_some()
             .then(|| ClusterPlugins { announced: Arc::clone(&announced), view: Arc::clone(&shared.view) });
-        let send = match &peers {
-            None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
-            Some(peers) => links::sender(Arc::clone(peers)),
-        };
+        let outgoing = peers.as_ref().map_or_else(Outgoing::default, |peers| Outgoing::over(Arc::clone(peers)));
         let (on_push_frame, push_states) = links::of_pushes(&pushes);
         let state = SequencerState {
             on_push_frame,
@@ -330,7 +330,7 @@ impl Node {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |store| pushes.status(store).last_error)
             },
-            send,
+            outgoing,
             // A queue of a few: a slot that finds no place comes again.
             on_faults: Box::new(move |slot, entry| drop(slots_failing.try_send((slot, entry)))),
             on_slot: {
@@ -445,6 +445,7 @@ impl Node {
             http_done: None,
             telemetry: None,
             peers,
+            peer_runtime,
         };
         node.telemetry = Some(node.send_figures(telemetry)?);
         let found = Found { waits, activations, bounds, declared };
@@ -666,6 +667,7 @@ impl Node {
             }
             Err(error) => {
                 self.runtime.shutdown_background();
+                self.peer_runtime.into_iter().for_each(Runtime::shutdown_background);
                 Err(error)
             }
         }
@@ -696,6 +698,7 @@ impl Node {
         if let Some(peers) = self.peers.take() {
             self.runtime.block_on(peers.stop());
         }
+        drop(self.peer_runtime.take());
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
         self.service.access.write_uses();

@@ -161,6 +161,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let own = decided.map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
         let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at, .. })| {
             self.forget_in_flight(&batch);
+            self.pace.decided(self.now.monotonic.saturating_sub(sealed_at));
             OwnBatch { items, places, sealed_at, durable_at: durable_at.unwrap_or(self.now.monotonic) }
         });
         let watches = self.watches_of(&input);

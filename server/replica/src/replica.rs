@@ -28,6 +28,7 @@ use crate::idle_seal::IdleSeal;
 use crate::image::ImageCapture;
 use crate::items::PendingItems;
 use crate::leading::Leading;
+use crate::pace::Pace;
 use crate::policy_runner::PolicyRunner;
 use crate::stall::Stalls;
 use crate::store_watch::StoreWatches;
@@ -45,6 +46,8 @@ pub struct Settings {
     /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries
     /// all that came meanwhile.
     pub in_flight_max: usize,
+    /// Time between two own batches with items while the former is not decided, at least. Zero where only the disk is waited for.
+    pub pause_min: Duration,
     /// Bytes of a batch, unless it is a single item. Long ones would delay what follows them to other nodes.
     pub batch_bytes_max: usize,
     /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it. Then
@@ -132,6 +135,7 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) writing: usize,
     /// When a batch with items was last sealed.
     pub(crate) items_at: Duration,
+    pub(crate) pace: Pace,
     /// When everybody was last asked for a clock.
     pub(crate) renewed_at: Duration,
     /// Last epoch that a counted entry gives items to.
@@ -199,6 +203,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             opened_at: None,
             writing: 0,
             items_at: now.monotonic,
+            pace: Pace::default(),
             renewed_at: now.monotonic,
             counted_to: Epoch(0),
             leading: Leading::new(start.leads),
@@ -220,7 +225,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event.
+    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event; at least what
+    /// [`Replica::poll_ready`] returns.
     pub fn step(&mut self, event: Event<W>, now: Now) {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
@@ -231,6 +237,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         };
         taken.into_iter().for_each(|event| self.handle(event));
         self.watch_stalls();
+    }
+
+    /// Returns the next effect that is there without an epoch being resolved; `None` if only [`Replica::poll`] has more. So a
+    /// caller may bring several events, and what others wait for leaves first.
+    pub fn poll_ready(&mut self) -> Option<Effect<W>> {
+        self.effects.pop_front()
     }
 
     /// Returns the next effect; `None` until there is another event. Epochs are resolved here, one at a time.
@@ -294,19 +306,29 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        match (self.settings.epoch_length, self.opened_at) {
-            _ if self.image.is_some() => Some(Duration::ZERO),
-            (Some(length), Some(opened)) if self.writing < self.settings.in_flight_max && self.may_propose() => {
-                Some((opened + length).saturating_sub(now.monotonic))
-            }
-            _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
+        if self.image.is_some() {
+            return Some(Duration::ZERO);
         }
+        let opened = self.opened_at.filter(|_| self.writing < self.settings.in_flight_max && self.may_propose());
+        let due = match (self.settings.epoch_length, opened) {
+            (Some(length), Some(opened)) => Some(opened + length),
+            (None, Some(_)) => self.paused_until(),
+            (_, None) => None,
+        };
+        let due = due.map(|due| due.saturating_sub(now.monotonic));
+        due.or_else(|| self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)))
     }
 
     /// Returns whether what comes now is sealed later, with what follows it: the log is busy, or a fixed length has begun.
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.writing > 0 || self.opened_at.is_some()
+    }
+
+    /// Returns whether an epoch may be complete that is not decided: [`Replica::poll`] finds out.
+    #[must_use]
+    pub fn may_decide(&self) -> bool {
+        self.folded
     }
 
     /// Returns whether an image is being taken: [`Event::CopyImage`] goes on with it.

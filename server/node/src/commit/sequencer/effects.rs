@@ -21,6 +21,8 @@ impl Sequencer {
             Output::Effect(effect) => self.effect(effect),
             Output::Decided { decided, entries } => self.decided(*decided, entries),
             Output::Image { image, groups, applied, last } => {
+                // First the outcomes of the epochs that it includes.
+                self.write_outcomes();
                 self.log.send(Job::Image { image, groups, applied, last });
             }
             output => self.member_output(output),
@@ -86,12 +88,12 @@ impl Sequencer {
             self.state.dispatch.answer(answers);
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
-        if self.inline.allowed == Allowed::Outcome {
-            self.inline.outcomes.push(epoch);
+        if self.round.have_copies() {
+            self.write_round();
+        }
+        if self.inline.allowed == Allowed::Outcome || self.decider.member().is_some() {
+            self.inline.outcomes.push((epoch, entries));
         } else {
-            if self.round.have_copies() {
-                self.write_round();
-            }
             self.log.send(Job::Outcome(epoch, entries));
         }
         self.shared.progress.wake();

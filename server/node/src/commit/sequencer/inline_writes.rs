@@ -6,7 +6,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use tribunal_log::LogError;
 use tribunal_replica::Event;
-use tribunal_types::Batch;
+use tribunal_types::{Batch, GroupId};
 
 use super::Sequencer;
 use crate::commit::epoch_cache::ResolvedEpoch;
@@ -33,7 +33,8 @@ pub(super) enum Allowed {
 pub(super) struct InlineWrites {
     pub(super) allowed: Allowed,
     pub(super) batch: Option<Arc<Batch>>,
-    pub(super) outcomes: Vec<Arc<ResolvedEpoch>>,
+    /// With the entries that each was decided from, if there are several groups.
+    pub(super) outcomes: Vec<(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>)>,
     /// Why durability is in doubt, after a write that failed.
     pub(super) failed: Option<String>,
 }
@@ -41,8 +42,7 @@ pub(super) struct InlineWrites {
 impl Sequencer {
     /// Lets the replica seal what is due, and writes the batch here if nothing else is there to do.
     pub(super) fn tick(&mut self, messages: &Receiver<Message>) {
-        let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
-        let busy = asked || !messages.is_empty();
+        let busy = self.was_asked() || !messages.is_empty();
         self.inline.allowed = if busy { Allowed::Nothing } else { Allowed::Batch };
         self.step(Event::Tick);
         if let Some(batch) = self.inline.batch.take() {
@@ -50,6 +50,11 @@ impl Sequencer {
             self.write_batch(batch);
         }
         self.inline.allowed = Allowed::Nothing;
+    }
+
+    /// Returns whether a client has asked something lately.
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN)
     }
 
     /// Writes a batch, unless a job waits for the log or the disk is slow: then the log thread does.
@@ -74,17 +79,17 @@ impl Sequencer {
 
     /// Notes what epochs decided, after everybody was told: here, or on the log thread if a job waits.
     pub(super) fn write_outcomes(&mut self) {
-        for epoch in std::mem::take(&mut self.inline.outcomes) {
-            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &[]));
+        for (epoch, entries) in std::mem::take(&mut self.inline.outcomes) {
+            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &entries));
             match written {
-                None => self.log.send(Job::Outcome(epoch, Vec::new())),
+                None => self.log.send(Job::Outcome(epoch, entries)),
                 Some(Ok(())) => {}
                 Some(Err(error)) => self.write_failed(&error),
             }
         }
     }
 
-    fn write_failed(&mut self, error: &LogError) {
+    pub(super) fn write_failed(&mut self, error: &LogError) {
         self.inline.failed.get_or_insert_with(|| error.to_string());
         // It ends when it finds that the log has failed.
         self.log.send(Job::MarkIsDue);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use tokio::sync::oneshot;
 use tribunal_member::{Frame, Input, Output, Stage};
 use tribunal_replica::Event;
@@ -13,6 +14,7 @@ use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
 
 /// How long a member that stops waits for another node to take its groups over.
@@ -96,7 +98,7 @@ impl Sequencer {
                 self.refuse(reason);
             } else if stage != Stage::Member {
                 let own = first_start.stage();
-                (self.state.send)(from, Frame::Stage(own));
+                self.state.outgoing.add(from, &Frame::Stage(own));
             }
         } else if let Frame::Claimed(by) = frame {
             if let Some(Err(reason)) = by.map(|directory| first_start.claimed(directory)) {
@@ -148,7 +150,7 @@ impl Sequencer {
             // It asks again until this is applied.
             self.step(Event::Propose(ControlChange::ClaimNode { node: from, directory }));
         } else {
-            (self.state.send)(from, Frame::Claimed(bound.flatten()));
+            self.state.outgoing.add(from, &Frame::Claimed(bound.flatten()));
         }
     }
 
@@ -157,7 +159,7 @@ impl Sequencer {
         let Some(first_start) = self.decider.first_start() else { return };
         let Some((directory, asked)) = first_start.claim() else { return };
         if self.waited_ticks.is_multiple_of(CLAIMED_EVERY) {
-            asked.iter().for_each(|node| (self.state.send)(*node, Frame::Claim(directory)));
+            asked.iter().for_each(|node| self.state.outgoing.add(*node, &Frame::Claim(directory)));
         }
         if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD {
             let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
@@ -181,7 +183,7 @@ impl Sequencer {
             return true;
         }
         for other in first_start.others() {
-            (self.state.send)(other, Frame::Stage(stage));
+            self.state.outgoing.add(other, &Frame::Stage(stage));
         }
         self.waited_ticks += 1;
         let missing = first_start.missing();
@@ -201,7 +203,7 @@ impl Sequencer {
         // There is no connection to the node itself.
         let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
         for node in nodes {
-            (self.state.send)(node, Frame::PushStates(states.clone()));
+            self.state.outgoing.add(node, &Frame::PushStates(states.clone()));
         }
     }
 
@@ -243,7 +245,7 @@ impl Sequencer {
             Output::Sync { number, urgent: true } => self.round.sync = Some(number),
             // The next one carries it.
             Output::Sync { urgent: false, .. } => {}
-            Output::Send { to, frame } => (self.state.send)(to, frame),
+            Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
             Output::Fresh { read, epoch } => {
                 let reply = self.reads.waiting.remove(&read);
                 if let Some(reply) = reply {
@@ -261,6 +263,45 @@ impl Sequencer {
             }
             Output::Effect(_) | Output::Decided { .. } | Output::Image { .. } => unreachable!("not the member's own"),
         }
+    }
+
+    /// Does what the inputs of a member since the last call have led to and what could not wait has not: other nodes and the log
+    /// get what is for them, in one piece each; then the epochs that are complete are decided.
+    pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
+        if self.decider.member().is_none() {
+            return;
+        }
+        self.state.outgoing.flush();
+        let is_idle = messages.is_empty() && !self.was_asked() && !self.replica().may_decide();
+        if !(is_idle && self.write_round_here()) {
+            self.write_round();
+        }
+        self.state.outgoing.flush();
+        while let Some(output) = self.decider.poll() {
+            self.carry_out(output);
+        }
+        self.write_outcomes();
+        self.write_round();
+        self.state.outgoing.flush();
+    }
+
+    /// Writes and syncs what the groups write on this thread, if no job waits for the log and its disk is fast: other nodes wait
+    /// for this, and changing threads twice takes them as long as the sync (decision 77). Returns whether it did.
+    fn write_round_here(&mut self) -> bool {
+        let Some(number) = self.round.sync else { return false };
+        let Some(mut writer) = self.log.try_writer().filter(|writer| writer.syncs_fast()) else { return false };
+        let mark_was_due = writer.mark_due_since.is_some();
+        let round = std::mem::take(&mut self.round);
+        let written = writer.append_records(round.records).and_then(|()| writer.sync());
+        drop(writer);
+        match written {
+            Ok(()) => self.bring(Input::Persisted(number)),
+            Err(error) => self.write_failed(&error),
+        }
+        if !mark_was_due {
+            self.log.send(Job::MarkIsDue);
+        }
+        true
     }
 
     /// Hands the log thread what the groups write, in one piece.
