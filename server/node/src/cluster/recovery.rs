@@ -36,7 +36,7 @@ const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 /// Own batches on their way to a majority at a time.
 const IN_FLIGHT_MAX: usize = 4;
 /// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
 const IMAGE_EVERY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Bytes of a batch, unless it is a single transaction.
