@@ -93,8 +93,7 @@ impl Sequencer {
         let written = self.log.try_writer().filter(|writer| allowed && writer.syncs_fast()).map(|mut writer| {
             let mark_was_due = writer.mark_due_since.is_some();
             let records = std::mem::take(&mut round.records);
-            let written =
-                writer.append_records(records).and_then(|()| round.sync.map_or(Ok(()), |_| writer.sync()));
+            let written = writer.append_records(records).and_then(|()| round.sync.map_or(Ok(()), |_| writer.sync()));
             written.map(|()| writer.mark_due_since.is_some() && !mark_was_due)
         });
         match written {
