@@ -89,7 +89,8 @@ impl Sequencer {
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
         if self.round.have_copies() {
-            self.write_round();
+            // It may be decided from them.
+            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
         }
         if self.inline.allowed == Allowed::Outcome || self.decider.member().is_some() {
             self.inline.outcomes.push((epoch, entries));

@@ -10,10 +10,11 @@ use tribunal_replica::Event;
 use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
 use super::Sequencer;
+use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
-use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::log_thread::GroupWrite;
 use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
 
@@ -30,6 +31,9 @@ const WAITING_TOLD_EVERY: u32 = 1_000;
 const CLAIMED_EVERY: u32 = 16;
 /// Ticks before the first of them.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
+
+/// Rounds of the groups that are written on the sequencer's thread before it looks at its messages again.
+const ROUNDS_HERE_MAX: u32 = 2;
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,49 +269,31 @@ impl Sequencer {
         }
     }
 
-    /// Does what the inputs of a member since the last call have led to and what could not wait has not: other nodes and the log
-    /// get what is for them, in one piece each; then the epochs that are complete are decided.
+    /// Does what inputs of a member have led to since the last call, beyond what was due at once: other nodes and the log get what is
+    /// for them, in one piece each; then the epochs that are complete are decided.
     pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
         if self.decider.member().is_none() {
             return;
         }
-        self.state.outgoing.flush();
-        let is_idle = messages.is_empty() && !self.was_asked() && !self.replica().may_decide();
-        if !(is_idle && self.write_round_here()) {
-            self.write_round();
+        for round in 1.. {
+            self.state.outgoing.flush();
+            // If an epoch may be complete, clients wait for that; and what has come meanwhile has its turn.
+            let writes_here = round <= ROUNDS_HERE_MAX && self.is_free(messages) && !self.replica().may_decide();
+            self.inline.allowed = if writes_here { Allowed::Rounds } else { Allowed::Nothing };
+            if let Some(number) = self.write_round() {
+                self.persisted_here(number);
+                self.follow();
+                self.state.outgoing.flush();
+            }
+            while let Some(output) = self.decider.poll() {
+                self.carry_out(output);
+            }
+            self.write_outcomes();
+            if self.round.is_empty() {
+                break;
+            }
         }
         self.state.outgoing.flush();
-        while let Some(output) = self.decider.poll() {
-            self.carry_out(output);
-        }
-        self.write_outcomes();
-        self.write_round();
-        self.state.outgoing.flush();
-    }
-
-    /// Writes and syncs what the groups write on this thread, if no job waits for the log and its disk is fast: other nodes wait
-    /// for this, and changing threads twice takes them as long as the sync (decision 77). Returns whether it did.
-    fn write_round_here(&mut self) -> bool {
-        let Some(number) = self.round.sync else { return false };
-        let Some(mut writer) = self.log.try_writer().filter(|writer| writer.syncs_fast()) else { return false };
-        let mark_was_due = writer.mark_due_since.is_some();
-        let round = std::mem::take(&mut self.round);
-        let written = writer.append_records(round.records).and_then(|()| writer.sync());
-        drop(writer);
-        match written {
-            Ok(()) => self.bring(Input::Persisted(number)),
-            Err(error) => self.write_failed(&error),
-        }
-        if !mark_was_due {
-            self.log.send(Job::MarkIsDue);
-        }
-        true
-    }
-
-    /// Hands the log thread what the groups write, in one piece.
-    pub(super) fn write_round(&mut self) {
-        if !self.round.records.is_empty() || self.round.sync.is_some() {
-            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
-        }
+        self.end_inline();
     }
 }
