@@ -20,8 +20,8 @@ use tribunal_log::HoldBack;
 use tribunal_peer::{Identity, Peers};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot,
-    Skip, StoreId, StoreSpec, WriteKinds,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
+    StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};

@@ -265,8 +265,7 @@ impl<L: GroupLog> Group<L> {
     /// it does not, because an answer was lost, it asks again, and that does not tell of anything committed.
     fn drop_answer(&mut self, unsent: usize) {
         let messages = &mut self.node.raft.msgs;
-        let is_answer =
-            |last: &mut Message| last.get_msg_type() == MessageType::MsgAppendResponse && !last.reject;
+        let is_answer = |last: &mut Message| last.get_msg_type() == MessageType::MsgAppendResponse && !last.reject;
         if messages.len() == unsent + 1 {
             messages.pop_if(is_answer);
         }

@@ -34,7 +34,7 @@ pub const TICK: Duration = Duration::from_millis(30);
 /// How long others wait for a group whose leader is alive and brings nothing.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 /// Own batches on their way to a majority at a time.
-const IN_FLIGHT_MAX: usize = 4;
+const IN_FLIGHT_MAX: usize = 8;
 /// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
