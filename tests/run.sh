@@ -97,6 +97,11 @@ run_tests test --locked -p tribunal-types -p tribunal-core -p tribunal-codec
 # Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
 run_tests test --release --locked -p tribunal-tests --features planted-bugs --test negative --test divergence
 
+# Nodes of other releases, and with clocks that are wrong. A command of its own, because only its binary can be made such one.
+run_tests test --release --locked --workspace --features tribunal/planted --test cluster_upgrade
+# The binary that others start is the usual one again.
+build test --release --workspace --locked --no-run
+
 count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
 skipped="$(grep -c '^SKIPPED:' "$output" || true)"
 passed=$(($(count passed) - skipped))

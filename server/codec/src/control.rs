@@ -1,9 +1,9 @@
 //! Entries of the control log: stores and their pushes, plugins, limits, keys, members.
 
 use tribunal_types::{
-    ApiKey, Bounds, Component, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
-    GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
-    ProposalId, Roles, Skip, StoreId, StoreSpec, WriteKinds,
+    ApiKey, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
+    Generation, Generations, GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ProposalId, Release, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::control_image::take_flag;
@@ -36,11 +36,11 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(9);
             put_component(component, out);
         }
-        ControlChange::ReportComponent { digest, node, problem } => {
-            out.push(10);
+        ControlChange::ReportComponent { digest, node, report } => {
+            out.push(11);
             out.extend_from_slice(digest);
             put_varint(u64::from(node.0), out);
-            put_bytes(problem.as_bytes(), out);
+            put_report(report, out);
         }
         ControlChange::ForgetPlugin { digest } => {
             out.push(6);
@@ -104,6 +104,15 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(30);
             put_varint(u64::from(node.0), out);
             out.push(u8::from(*drained));
+        }
+        ControlChange::AnnounceRelease { node, release } => {
+            out.push(40);
+            put_varint(u64::from(node.0), out);
+            put_release(release, out);
+        }
+        ControlChange::SwitchGeneration(generation) => {
+            out.push(41);
+            put_varint(u64::from(generation.0), out);
         }
         ControlChange::SoleNode { node } => {
             out.push(31);
@@ -205,6 +214,32 @@ pub(crate) fn put_component(component: &Component, out: &mut Vec<u8>) {
     put_bytes(signature.as_bytes(), out);
 }
 
+pub(crate) fn put_report(report: &ComponentReport, out: &mut Vec<u8>) {
+    put_bytes(report.problem.as_bytes(), out);
+    put_bytes(report.engine.as_bytes(), out);
+}
+
+pub(crate) fn take_report(reader: &mut Reader<'_>) -> Result<ComponentReport, Malformed> {
+    Ok(ComponentReport { problem: reader.text("problem")?, engine: reader.text("engine")? })
+}
+
+pub(crate) fn put_release(release: &Release, out: &mut Vec<u8>) {
+    put_bytes(release.version.as_bytes(), out);
+    put_varint(u64::from(release.generations.oldest.0), out);
+    put_varint(u64::from(release.generations.newest.0), out);
+    put_bytes(release.engine.as_bytes(), out);
+}
+
+pub(crate) fn take_release(reader: &mut Reader<'_>) -> Result<Release, Malformed> {
+    let version = reader.text("version of a release")?;
+    let (oldest, newest) = (take_generation(reader)?, take_generation(reader)?);
+    Ok(Release { version, generations: Generations { oldest, newest }, engine: reader.text("engine")? })
+}
+
+pub(crate) fn take_generation(reader: &mut Reader<'_>) -> Result<Generation, Malformed> {
+    Ok(Generation(reader.number("generation")?))
+}
+
 pub(crate) fn put_activation(activation: &PluginActivation, out: &mut Vec<u8>) {
     let PluginChoice { slot, name, digest, host, config, announced } = &activation.choice;
     put_slot(slot, out);
@@ -240,8 +275,19 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         10 => ControlChange::ReportComponent {
             digest: reader.array("digest")?,
             node: NodeId(reader.number("node")?),
-            problem: reader.text("problem")?,
+            // Written before readiness named an engine.
+            report: ComponentReport { problem: reader.text("problem")?, engine: String::new() },
         },
+        11 => ControlChange::ReportComponent {
+            digest: reader.array("digest")?,
+            node: NodeId(reader.number("node")?),
+            report: take_report(reader)?,
+        },
+        40 => {
+            let node = NodeId(reader.number("node")?);
+            ControlChange::AnnounceRelease { node, release: take_release(reader)? }
+        }
+        41 => ControlChange::SwitchGeneration(take_generation(reader)?),
         6 => ControlChange::ForgetPlugin { digest: reader.array("digest")? },
         2 => ControlChange::DetachPush(take_detachment(reader)?),
         3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
@@ -483,8 +529,13 @@ mod tests {
         }));
         for problem in ["", "too large"] {
             let (digest, node) = ([9; 32], NodeId(1023));
-            check(&ControlChange::ReportComponent { digest, node, problem: problem.into() });
+            let report = ComponentReport { engine: "wasm-1".into(), problem: problem.into() };
+            check(&ControlChange::ReportComponent { digest, node, report });
         }
+        let generations = Generations { oldest: Generation(1), newest: Generation(u32::MAX) };
+        let release = Release { version: "0.2.0".into(), generations, engine: "wasm-1".into() };
+        check(&ControlChange::AnnounceRelease { node: NodeId(1023), release });
+        check(&ControlChange::SwitchGeneration(Generation(u32::MAX)));
         check(&ControlChange::SkipRecord(Skip {
             store: StoreId(7),
             lsn: Lsn(12),

@@ -63,7 +63,7 @@ impl Kind {
     /// Format version.
     fn version(self) -> u8 {
         match self {
-            Kind::ControlImage => 5,
+            Kind::ControlImage => 6,
             Kind::Batch | Kind::Outcome => 4,
             Kind::Control => 3,
             Kind::Readers | Kind::Mark => 2,

@@ -27,6 +27,7 @@ const ABSENT: u8 = 13;
 const REMOVED: u8 = 16;
 const CLAIM: u8 = 17;
 const CLAIMED: u8 = 18;
+const CLOCK: u8 = 24;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +87,8 @@ pub enum Frame {
     Claim(u64),
     /// The directory to which its number is bound; `None` if the receiver is not admitted, as far as the sender knows.
     Claimed(Option<u64>),
+    /// The sender's clock, Unix milliseconds. Not for the member, which knows no clock.
+    Clock(u64),
 }
 
 /// How far the first start of a node is.
@@ -140,7 +143,7 @@ impl Frame {
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Frame::Raft(message) => message.is_heartbeat(),
-            Frame::Pushed { .. } | Frame::Decided { .. } => true,
+            Frame::Pushed { .. } | Frame::Decided { .. } | Frame::Clock(_) => true,
             _ => false,
         }
     }
@@ -195,6 +198,7 @@ impl Frame {
             }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
             Frame::Claim(directory) => (CLAIM, directory.to_le_bytes().to_vec()),
+            Frame::Clock(unix_ms) => (CLOCK, unix_ms.to_le_bytes().to_vec()),
             Frame::Claimed(None) => (CLAIMED, Vec::new()),
             Frame::Claimed(Some(directory)) => (CLAIMED, directory.to_le_bytes().to_vec()),
         };
@@ -239,6 +243,10 @@ impl Frame {
             CLAIM => {
                 let directory = reader.u64_le("directory")?;
                 reader.finish("end of the frame").map(|()| Frame::Claim(directory))
+            }
+            CLOCK => {
+                let unix_ms = reader.u64_le("clock")?;
+                reader.finish("end of the frame").map(|()| Frame::Clock(unix_ms))
             }
             CLAIMED if bytes.len() == 1 => Ok(Frame::Claimed(None)),
             CLAIMED => {
@@ -361,6 +369,7 @@ mod tests {
         let at = |store, acked| StorageAt { store: StoreId(store), push: ControlIndex(9), acked: Lsn(acked) };
         let entries = vec![entry(3, 70_000, b"x\0"), entry(3, 70_001, b""), entry(9, 70_002, &[7; 300])];
         for frame in [
+            Frame::Clock(1_700_000_000_000),
             Frame::Ask { group, after: u64::MAX },
             Frame::Entries(PeerEntries { group, handed_out: u64::MAX, entries }),
             Frame::Entries(PeerEntries { group, handed_out: 0, entries: Vec::new() }),

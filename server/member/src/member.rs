@@ -214,6 +214,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 frame:
                     Frame::Claim(_)
                     | Frame::Claimed(_)
+                    | Frame::Clock(_)
                     | Frame::Stage(_)
                     | Frame::PushStates(_)
                     | Frame::ResumePush(_)

@@ -30,6 +30,7 @@ use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
 use crate::cluster::links::{self, Outgoing};
 use crate::cluster::membership::Membership;
+use crate::cluster::releases::{Announcing, own_release};
 use crate::cluster::roster;
 use crate::cluster::state_copy::Lag;
 use crate::cluster::state_copy::offers::Offers;
@@ -284,12 +285,23 @@ impl Node {
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
         if let Some(Joined { membership, peers, .. }) = &joined {
             roster::connect(peers, membership, replicated.members());
+            peers.set_generation(replicated.releases().generation());
             shared.view.begin(replicated.members());
         }
         let announced = Arc::new(AnnouncedPlugins::new(&replicated));
         if let Some(Joined { membership, peers, transfers }) = &joined {
+            let engine = loader.host_name().map_err(NodeError::Start)?;
+            let announcing = Announcing {
+                node: membership.node,
+                release: own_release(engine.clone()),
+                view: Arc::clone(&shared.view),
+                peers: Arc::downgrade(peers),
+                messages: messages.clone(),
+            };
+            announcing.start(runtime.handle());
             let fetching = Fetching {
                 node: membership.node,
+                engine,
                 announced: Arc::clone(&announced),
                 loader: Arc::clone(&loader),
                 peers: Arc::downgrade(peers),

@@ -115,6 +115,9 @@ impl NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(stopping());
         }
+        if self.joined.is_some() && self.shared.view.has_wrong_clock() {
+            return Err(self.not_taken());
+        }
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > limits::WAITING_BYTES_MAX {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -551,6 +554,10 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
+            if self.joined.is_some() && self.shared.view.has_wrong_clock() {
+                // It would issue an id that no node executes.
+                return Err(self.not_taken());
+            }
             let until = self.until_fresh(&begin.stores, begin.freshness).await?;
             let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {

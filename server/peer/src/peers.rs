@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tribunal_types::NodeId;
+use tribunal_types::{Generation, NodeId};
 
 use crate::accept;
 use crate::dial;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub peers: RwLock<BTreeMap<NodeId, Peer>>,
     /// Nodes that were removed: they are told so.
     pub former: RwLock<BTreeSet<NodeId>>,
+    /// The generation in which the cluster decides, as far as is known here.
+    pub generation: RwLock<Generation>,
 }
 
 /// A peer, for as long as it is one.
@@ -127,8 +129,8 @@ impl Peers {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
         let peers = std::mem::take(&mut settings.peers);
         let (refusals, none) = (Refusals::default(), RwLock::default());
-        let former = RwLock::default();
-        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former });
+        let (former, generation) = (RwLock::default(), RwLock::default());
+        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former, generation });
         let (stop, stopping) = watch::channel(false);
         let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
         let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
@@ -181,6 +183,11 @@ impl Peers {
     /// Replaces the nodes that were removed. One that calls is told so, by [`PeerEvents::removed`].
     pub fn set_former(&self, nodes: BTreeSet<NodeId>) {
         *self.shared.former.write() = nodes;
+    }
+
+    /// Sets the generation in which the cluster decides. Nodes that cannot are refused when they connect.
+    pub fn set_generation(&self, generation: Generation) {
+        *self.shared.generation.write() = generation;
     }
 
     /// Returns the peers and where they are.

@@ -81,6 +81,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
             // Its group closes at the next tick, wherever that is led.
             ControlEffect::NodeLeaves(_) => {}
+            ControlEffect::GenerationSwitched(generation) => self.policies.set_generation(*generation),
+            ControlEffect::ReleaseAnnounced(_) => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
             // What it leads goes to others at its next ticks.
             ControlEffect::NodeDrained(_) | ControlEffect::NodeResumed(_) => {}

@@ -78,6 +78,8 @@ pub const TENANTS_MAX: usize = 10_000;
 pub const KEY_EXPIRES_IN_S_MAX: u32 = 36_500 * 86_400;
 /// How far a transaction id's time may be from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
+/// How far the clock of a cluster's node may be from those of the others, milliseconds, while it takes commits.
+pub const CLOCKS_APART_MS_MAX: u64 = 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.
 pub const FLOOR_AGE_MS: u64 = 60 * 1000;
 /// Bytes of history (versions, tombstones, range window) above which the floor rises earlier.
@@ -107,4 +109,6 @@ const _: () = {
     assert!(STREAM_COMMITS_MAX <= TXNS_PER_REQUEST_MAX);
     assert!(STREAM_BYTES_MAX <= BODY_BYTES_MAX);
     assert!(STATUS_AGE_MS >= ID_WINDOW_MS);
+    // What such a node has issued can be executed.
+    assert!(2 * CLOCKS_APART_MS_MAX < ID_WINDOW_MS);
 };

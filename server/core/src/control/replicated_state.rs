@@ -19,6 +19,7 @@ use super::effect::{Applied, Effect, Refusal};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
+use super::releases::Releases;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
 
@@ -44,6 +45,7 @@ pub struct ReplicatedState {
     members: Members,
     proposers: Proposers,
     components: Components,
+    releases: Releases,
 }
 
 impl ReplicatedState {
@@ -91,8 +93,8 @@ impl ReplicatedState {
                 Ok(Effect::PluginActivated { activation: activation.clone(), holds })
             }
             ControlChange::AnnounceComponent(component) => self.components.announce(index, component),
-            ControlChange::ReportComponent { digest, node, problem } => {
-                Ok(self.components.report(digest, *node, problem))
+            ControlChange::ReportComponent { digest, node, report } => {
+                Ok(self.components.report(digest, *node, report))
             }
             ControlChange::ForgetPlugin { digest } => {
                 // Another node may have activated it since this was proposed.
@@ -110,18 +112,37 @@ impl ReplicatedState {
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::RemoveNode { node } => self.members.remove(*node),
             ControlChange::DrainNode { node, drained } => self.members.drain(*node, *drained),
-            ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),
+            ControlChange::ForgetNode { node } => {
+                let effect = self.members.forget(*node);
+                if effect == Effect::NodeLeft(*node) {
+                    self.releases.forget(*node);
+                }
+                Ok(effect)
+            }
+            ControlChange::AnnounceRelease { node, .. } if self.members.node(*node).is_none() => Err(Refusal::NodeUnknown),
+            ControlChange::AnnounceRelease { node, release } => self.releases.announce(*node, release),
+            ControlChange::SwitchGeneration(generation) => self.releases.switch(*generation, moment.members),
             ControlChange::SoleNode { node } => self.members.leave_alone(*node),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
     }
 
-    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them.
+    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them, if they
+    /// have the same engine still.
     fn check_ready(&self, activation: &PluginActivation, members: &[NodeId]) -> Result<(), Refusal> {
         let PluginActivation { choice, by, .. } = activation;
-        let members = if *by == FilledBy::Request { members } else { &[] };
-        let is_ready = !choice.announced || self.components.is_ready(&choice.digest, members);
-        if is_ready { Ok(()) } else { Err(Refusal::PluginNotReady) }
+        if !choice.announced {
+            return Ok(());
+        }
+        let waited_for = if *by == FilledBy::Request { members } else { &[] };
+        if !self.components.is_ready(&choice.digest, waited_for) {
+            return Err(Refusal::PluginNotReady);
+        }
+        let decides = !matches!(choice.slot, PluginSlot::Adaptor(_));
+        if decides && !self.components.is_for_engine(&choice.digest, members, &choice.host) {
+            return Err(Refusal::EnginesDiffer);
+        }
+        Ok(())
     }
 
     /// Lets every activation hold whose epoch `next` is. Returns the slots that changed.
@@ -165,6 +186,12 @@ impl ReplicatedState {
         &self.components
     }
 
+    /// Returns what the nodes run, and the generation in which epochs are decided.
+    #[must_use]
+    pub fn releases(&self) -> &Releases {
+        &self.releases
+    }
+
     /// Returns the members.
     #[must_use]
     pub fn members(&self) -> &Members {
@@ -186,13 +213,16 @@ impl ReplicatedState {
             nodes: self.members.image(),
             proposers: self.proposers.image(),
             components: self.components.iter().cloned().collect(),
+            generation: self.releases.generation(),
+            releases: self.releases.image(),
         }
     }
 
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, components } = image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, .. } = image;
+        let ControlImage { components, generation, releases, .. } = image;
         ReplicatedState {
             index,
             bounds,
@@ -202,6 +232,7 @@ impl ReplicatedState {
             members: Members::restore(nodes),
             proposers: Proposers::restore(proposers),
             components: Components::restore(components),
+            releases: Releases::restore(generation, releases),
         }
     }
 }

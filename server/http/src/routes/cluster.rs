@@ -33,8 +33,8 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
     let at = query.bytes("epoch").is_some().then(|| Epoch(query.number("epoch", 0, Epoch::MAX.0)));
     query.finish()?;
     let view = app.service.node.cluster();
-    let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, founders, nodes, pushes } =
-        view;
+    let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, .. } = view;
+    let ClusterView { generation, founders, nodes, pushes, .. } = view;
     let readiness = app.service.node.readiness(true);
     let nodes = nodes.into_iter().map(|node| ClusterNode {
         node: node.node.0,
@@ -48,6 +48,9 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         connected: node.connected,
         silent_ms: node.silent_ms,
         led_by: node.led_by.map(|leader| leader.0),
+        version: node.release.as_ref().map(|release| release.version.clone()),
+        generations: node.release.as_ref().map(|release| release.generations.to_string()),
+        engine: node.release.map(|release| release.engine),
         problem: node.problem,
     });
     let pushes = pushes.into_iter().map(|push| ClusterPush {
@@ -67,6 +70,7 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         digest_at: at.and_then(|epoch| app.service.node.digest_at(epoch)).map(shown),
         control_index: control.0.to_string(),
         control_leader: control_leader.map(|leader| leader.0),
+        generation: generation.map(|generation| generation.0),
         founders: founders.into_iter().map(|node| node.0).collect(),
         nodes: nodes.collect(),
         pushes: pushes.collect(),

@@ -13,6 +13,7 @@ use tribunal_peer::{Identity, Lane, PeerEvents, PeerSettings, Peers, Received, S
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::cluster::releases::own_generations;
 use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
@@ -68,6 +69,7 @@ pub fn settings(membership: &Membership) -> PeerSettings {
         frame_bytes_max: FRAME_BYTES_MAX,
         queue_bytes_max: QUEUE_BYTES_MAX,
         silent_after: SILENT_AFTER,
+        generations: own_generations(),
     }
 }
 

@@ -18,6 +18,7 @@ use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
+use crate::cluster::releases::check_generation;
 use crate::cluster::state_copy::incoming;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
@@ -113,7 +114,8 @@ pub fn recover_member(
     for digest in loader.store.sweep(replicated.index().0)? {
         loader.compiled.remove(&digest);
     }
-    let activations = policies.go_live(replicated.slots())?;
+    check_generation(&replicated)?;
+    let activations = policies.go_live_as_member(replicated.slots())?;
     let keyer = RowKeyer::new(found.row_secret);
     let stored = |group: GroupId| (group, reader.group_state(group));
     let own = Membership::group_of(membership.node);
@@ -171,6 +173,7 @@ pub fn recover_member(
         ms = started.elapsed().as_millis() as u64,
         "recovered"
     );
+    check_generation(member.replica().replicated())?;
     // Who was named by the control log counts; what nobody named is for the first start of the cluster.
     let slots = member.replica().replicated().slots();
     let is_named =

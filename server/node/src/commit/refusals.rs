@@ -13,6 +13,8 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
         Refusal::TooManyPlugins => ("too_many_plugins", ""),
+        Refusal::EnginesDiffer => ("engines_differ", ""),
+        Refusal::GenerationUnknown => ("generation_unknown", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
         Refusal::LastMajority => ("last_majority", ""),
         Refusal::LastServing => ("last_serving", ""),
@@ -27,6 +29,7 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         | Refusal::NodeNotAdmitted
         | Refusal::NodeClaimed
         | Refusal::NodeHasGroup
+        | Refusal::ReleaseMalformed
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }

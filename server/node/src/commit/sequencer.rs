@@ -11,6 +11,7 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
 use tribunal_types::{StoreId, TxnRequest};
 
+use crate::cluster::peer_clocks::PeerClocks;
 use crate::cluster::state_copy::Lag;
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -48,6 +49,10 @@ pub struct Sequencer {
     refused: bool,
     /// Entries that the others no longer have, if the node lacks some.
     lag: Option<Lag>,
+    /// The clocks of the other nodes.
+    clocks: PeerClocks,
+    /// By how much the own one is ahead of them, milliseconds, if that is too much.
+    apart_ms: Option<i64>,
     /// Ticks since the member takes part.
     ticks: u64,
     /// Ticks that the first start of a member has taken.
@@ -85,6 +90,8 @@ impl Sequencer {
             reads: FreshReads::default(),
             refused: false,
             lag: None,
+            clocks: PeerClocks::default(),
+            apart_ms: None,
             ticks: 0,
             waited_ticks: 0,
             stopped: false,
@@ -143,8 +150,10 @@ impl Sequencer {
         }
     }
 
+    /// Returns the time. A clock that is not to be believed has none, so the entries of the node have none either.
     fn now(&self) -> Now {
-        Now { monotonic: self.started.elapsed(), unix_us: self.state.clock.now_us() }
+        let unix_us = if self.apart_ms.is_some() { 0 } else { self.state.clock.now_us() };
+        Now { monotonic: self.started.elapsed(), unix_us }
     }
 
     /// Brings an event to the replica, and carries out what follows.

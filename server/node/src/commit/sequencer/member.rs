@@ -12,6 +12,7 @@ use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 use super::Sequencer;
 use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
+use crate::cluster::peer_clocks;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::GroupWrite;
@@ -25,6 +26,8 @@ pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ticks between two reports of what the pushes of this node are doing.
 const PUSHES_TOLD_EVERY: u64 = 16;
+/// Ticks between two reports of the own clock.
+const CLOCK_TOLD_EVERY: u64 = 8;
 /// Ticks between two lines of the log about nodes that are missing.
 const WAITING_TOLD_EVERY: u32 = 1_000;
 /// Ticks between two claims of a number.
@@ -86,9 +89,12 @@ impl Sequencer {
                 return;
             }
             self.bring(Input::Tick);
+            self.ticks += 1;
             self.tell_pushes();
+            self.compare_clocks();
+            let clock = self.apart_ms.map(peer_clocks::problem);
             if let Some(member) = self.decider.member() {
-                self.shared.view.follow(member);
+                self.shared.view.follow(member, clock);
             }
         }
     }
@@ -112,6 +118,8 @@ impl Sequencer {
             if before == Stage::Member {
                 self.answer_claim(from, directory);
             }
+        } else if let Frame::Clock(theirs_ms) = frame {
+            self.clocks.note(from, theirs_ms, self.state.clock.now_ms(), Instant::now());
         } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
@@ -199,16 +207,35 @@ impl Sequencer {
 
     /// Tells the other nodes what the pushes of this one are doing, now and then.
     fn tell_pushes(&mut self) {
-        self.ticks += 1;
         if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
         }
         let Some(states) = (self.state.push_states)() else { return };
+        self.send_to_all(&Frame::PushStates(states));
+    }
+
+    fn send_to_all(&mut self, frame: &Frame) {
         // There is no connection to the node itself.
         let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
-        for node in nodes {
-            self.state.outgoing.add(node, &Frame::PushStates(states.clone()));
+        nodes.into_iter().for_each(|node| self.state.outgoing.add(node, frame));
+    }
+
+    /// Tells the other nodes the own clock, now and then, and compares it with theirs.
+    fn compare_clocks(&mut self) {
+        let own_ms = self.state.clock.now_ms();
+        if self.ticks.is_multiple_of(CLOCK_TOLD_EVERY) {
+            self.send_to_all(&Frame::Clock(own_ms));
         }
+        let epoch_time_ms = self.replica().resolver().epoch_time_ms();
+        let state = self.state.clock.check();
+        let wall_ahead_ms = if state.lasting { state.offset_ms } else { 0 };
+        let apart_ms = self.clocks.apart_ms(own_ms, wall_ahead_ms, epoch_time_ms, Instant::now());
+        match (self.apart_ms, apart_ms) {
+            (None, Some(apart_ms)) => tracing::error!("{}", peer_clocks::problem(apart_ms)),
+            (Some(_), None) => tracing::info!("the clock of this node agrees with those of the other nodes again"),
+            _ => {}
+        }
+        self.apart_ms = apart_ms;
     }
 
     /// Takes the next step of a stop, if it is time for it.
