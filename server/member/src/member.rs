@@ -214,6 +214,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                     | Frame::Claimed(_)
                     | Frame::Stage(_)
                     | Frame::PushStates(_)
+                    | Frame::Deliveries(_)
                     | Frame::ResumePush(_)
                     | Frame::Pull(_)
                     | Frame::Part(_)

@@ -16,6 +16,7 @@ pub mod ids;
 pub mod image;
 pub mod limits;
 pub mod outcome;
+pub mod reader;
 pub mod record;
 pub mod store;
 pub mod txn;
@@ -43,6 +44,7 @@ pub use outcome::{
     CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, ItemPlaces, PolicyFallback, StoreLsn, VerdictAt,
     Witness,
 };
+pub use reader::{ConsumerOffset, HeldWebhook, ReaderMove, Webhook};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
 pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};

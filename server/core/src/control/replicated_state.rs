@@ -19,6 +19,7 @@ use super::effect::{Applied, Effect, Refusal};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
+use super::readers::ReaderTable;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
 
@@ -44,6 +45,7 @@ pub struct ReplicatedState {
     members: Members,
     proposers: Proposers,
     components: Components,
+    readers: ReaderTable,
 }
 
 impl ReplicatedState {
@@ -75,6 +77,15 @@ impl ReplicatedState {
                 Ok(self.stores.assign(index, *store, *replaces, *node))
             }
             ControlChange::ForkPush { store, generation, fork } => Ok(self.stores.fork(*store, *generation, *fork)),
+            ControlChange::RegisterWebhook { webhook, .. } if self.stores.store(webhook.store).is_none() => {
+                Err(Refusal::StoreUnknown)
+            }
+            ControlChange::RegisterWebhook { webhook, resumes } => Ok(self.readers.register(index, webhook, *resumes)),
+            ControlChange::RemoveWebhook { store } => Ok(self.readers.remove(*store)),
+            ControlChange::AssignWebhook { store, replaces, node } => {
+                Ok(self.readers.assign(index, *store, *replaces, *node))
+            }
+            ControlChange::MoveReaders(moves) => Ok(self.readers.change(moves)),
             ControlChange::SkipRecord(skip) => self.stores.skip(index, skip),
             ControlChange::SetBounds(bounds) if self.bounds == Some(*bounds) => Ok(Effect::Unchanged),
             ControlChange::SetBounds(bounds) => {
@@ -165,6 +176,12 @@ impl ReplicatedState {
         &self.components
     }
 
+    /// Returns the readers of logs.
+    #[must_use]
+    pub fn readers(&self) -> &ReaderTable {
+        &self.readers
+    }
+
     /// Returns the members.
     #[must_use]
     pub fn members(&self) -> &Members {
@@ -175,6 +192,7 @@ impl ReplicatedState {
     #[must_use]
     pub fn image(&self) -> ControlImage {
         let (tenants, keys, revoked) = self.keys.image();
+        let (offsets, webhooks) = self.readers.image();
         ControlImage {
             index: self.index,
             bounds: self.bounds,
@@ -186,13 +204,16 @@ impl ReplicatedState {
             nodes: self.members.image(),
             proposers: self.proposers.image(),
             components: self.components.iter().cloned().collect(),
+            offsets,
+            webhooks,
         }
     }
 
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, components } = image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, components, offsets, webhooks } =
+            image;
         ReplicatedState {
             index,
             bounds,
@@ -202,6 +223,7 @@ impl ReplicatedState {
             members: Members::restore(nodes),
             proposers: Proposers::restore(proposers),
             components: Components::restore(components),
+            readers: ReaderTable::restore(offsets, webhooks),
         }
     }
 }
