@@ -89,6 +89,8 @@ struct Report {
     changes: Vec<Change>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
+    /// Which node delivers to each webhook.
+    webhooks: Vec<ClusterPush>,
     /// What is not well, for people.
     problems: Vec<String>,
 }
@@ -123,6 +125,17 @@ struct Row {
     leads: Vec<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
+}
+
+/// Prints which node pushes each of these stores.
+fn print_pushes(pushes: &[ClusterPush], by: &str) {
+    if !pushes.is_empty() {
+        out!("\n{:<24} {:<24} {by}", "store", "namespace");
+    }
+    for ClusterPush { namespace, store, node } in pushes {
+        let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
+        out!("{store:<24} {namespace:<24} {node}");
+    }
 }
 
 impl Report {
@@ -208,6 +221,7 @@ impl Report {
             nodes,
             changes,
             pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
+            webhooks: best.map(|info| info.webhooks.clone()).unwrap_or_default(),
             problems,
         }
     }
@@ -252,13 +266,8 @@ impl Report {
                 NodeStage::Member => {}
             }
         }
-        if !self.pushes.is_empty() {
-            out!("\n{:<24} {:<24} pushed by", "store", "namespace");
-        }
-        for ClusterPush { namespace, store, node } in &self.pushes {
-            let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
-            out!("{store:<24} {namespace:<24} {node}");
-        }
+        print_pushes(&self.pushes, "pushed by");
+        print_pushes(&self.webhooks, "webhook delivered by");
         if !self.problems.is_empty() {
             out!("");
         }

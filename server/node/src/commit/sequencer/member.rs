@@ -106,7 +106,7 @@ impl Sequencer {
             if before == Stage::Member {
                 self.answer_claim(from, directory);
             }
-        } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
+        } else if matches!(frame, Frame::PushStates(_) | Frame::Deliveries(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
             self.bring(Input::Frame { from, frame });
@@ -197,11 +197,14 @@ impl Sequencer {
         if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
         }
-        let Some(states) = (self.state.push_states)() else { return };
+        let told = (self.state.push_states)();
+        if told.is_empty() {
+            return;
+        }
         // There is no connection to the node itself.
         let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
         for node in nodes {
-            (self.state.send)(node, Frame::PushStates(states.clone()));
+            told.iter().for_each(|frame| (self.state.send)(node, frame.clone()));
         }
     }
 
