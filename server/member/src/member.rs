@@ -217,6 +217,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                     | Frame::Clock(_)
                     | Frame::Stage(_)
                     | Frame::PushStates(_)
+                    | Frame::Deliveries(_)
                     | Frame::ResumePush(_)
                     | Frame::Pull(_)
                     | Frame::Part(_)

@@ -28,6 +28,7 @@ use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
+use crate::cluster::holders::OldestRecords;
 use crate::cluster::links::{self, Outgoing};
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::{Announcing, own_release};
@@ -54,7 +55,10 @@ use crate::plugins::cluster_plugins::ClusterPlugins;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::readers::consumer_state::{ConsumerState, Saver};
+use crate::readers::cluster_readers::ClusterReaders;
 use crate::readers::consumers::RecordTimes;
+use crate::readers::earlier_file::EarlierFile;
+use crate::readers::reader_state::ReaderState;
 use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
@@ -265,9 +269,14 @@ impl Node {
             Arc::clone(&loader),
             telemetry.tracing(),
         ));
-        let (readers, saver) = ConsumerState::open(&config.data).map_err(NodeError::Start)?;
+        let (readers, saver) = readers_of(config, cluster.is_some(), &replicated).map_err(NodeError::Start)?;
+        if let ReaderState::Member(cluster_readers) = &readers {
+            runtime.spawn(Arc::clone(cluster_readers).propose(messages.clone()));
+        }
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
-        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
+        let view = cluster.is_some().then(|| Arc::clone(&shared.view));
+        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), readers.clone(), view, handle, tracing);
+        let webhooks = Arc::new(webhooks);
         let quota = quota_of(config);
         if let Deciding::Alone(start) = &mut deciding {
             start.policies.time_calls(telemetry.tracing().is_some());
@@ -277,6 +286,7 @@ impl Node {
         let offered = Arc::clone(&offers);
         let transfers = Transfers::new(runtime.handle().clone());
         transfers.serve(offers);
+        transfers.serve(Arc::new(OldestRecords(records.clone())));
         let peer_runtime = cluster.is_some().then(links::runtime).transpose().map_err(NodeError::Start)?;
         let joined = cluster
             .zip(peer_runtime.as_ref())
@@ -316,7 +326,7 @@ impl Node {
             .is_some()
             .then(|| ClusterPlugins { announced: Arc::clone(&announced), view: Arc::clone(&shared.view) });
         let outgoing = peers.as_ref().map_or_else(Outgoing::default, |peers| Outgoing::over(Arc::clone(peers)));
-        let (on_push_frame, push_states) = links::of_pushes(&pushes);
+        let (on_push_frame, push_states) = links::of_pushes(&pushes, &webhooks);
         let state = SequencerState {
             on_push_frame,
             push_states,
@@ -328,6 +338,7 @@ impl Node {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
                 let announced = Arc::clone(&announced);
                 let connected = joined.as_ref().map(|joined| (Arc::clone(&joined.peers), joined.membership.clone()));
+                let readers = readers.clone();
                 Box::new(move |replicated, effect| {
                     if let Some((peers, membership)) = &connected {
                         roster::follow(peers, membership, replicated.members(), effect);
@@ -336,6 +347,9 @@ impl Node {
                     access.follow(effect);
                     stores.follow(replicated.stores(), effect);
                     follow_with_push(replicated, &pushes, effect);
+                    if let ReaderState::Member(readers) = &readers {
+                        readers.follow(replicated, effect);
+                    }
                 })
             },
             complaint: {
@@ -416,7 +430,7 @@ impl Node {
             epoch_length: config.epoch,
             tracing: telemetry.tracing(),
             stopping: Arc::new(AtomicBool::new(false)),
-            webhooks: Arc::new(webhooks),
+            webhooks,
             record_times: RecordTimes::default(),
             window,
             clock,
@@ -452,7 +466,7 @@ impl Node {
             messages,
             ended,
             threads: vec![sequencer, log_thread],
-            saver: Some(saver),
+            saver,
             http_stop: None,
             http_done: None,
             telemetry: None,
@@ -514,7 +528,12 @@ impl Node {
             self.store_started(store.spec.id, &store.spec.name)?;
         }
         self.runtime.block_on(self.service.embedded_reported());
-        self.service.start_webhooks();
+        let service = Arc::clone(&self.service);
+        match self.peers {
+            None => self.runtime.block_on(service.deliver_webhooks()),
+            // It follows the control log until the runtime ends.
+            Some(_) => drop(self.runtime.spawn(async move { service.deliver_webhooks().await })),
+        }
         Ok(())
     }
 
@@ -734,6 +753,20 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     let _entered = runtime.enter();
     // The handler stays when the stream of signals is dropped.
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
+}
+
+/// Opens what is remembered of readers.
+fn readers_of(
+    config: &Config,
+    is_member: bool,
+    replicated: &ReplicatedState,
+) -> Result<(ReaderState, Option<Saver>), String> {
+    if is_member {
+        let readers = ClusterReaders::new(replicated, EarlierFile::read(&config.data)?);
+        return Ok((ReaderState::Member(Arc::new(readers)), None));
+    }
+    let (file, saver) = ConsumerState::open(&config.data)?;
+    Ok((ReaderState::Alone(file), Some(saver)))
 }
 
 /// Carries out what a control entry means for pushes. Does not wait for anything.

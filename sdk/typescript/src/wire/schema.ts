@@ -723,7 +723,7 @@ export interface components {
         /** @description A consumer and its offsets. */
         ConsumerInfo: {
             /**
-             * @description The log of this node.
+             * @description The log of this node; in a cluster, of all nodes.
              * @example 8f14e45fceea167a5a36dedd4bea2543
              */
             log: string;
@@ -773,7 +773,7 @@ export interface components {
              */
             store: string;
             /**
-             * @description When the offset was stored, milliseconds since 1970.
+             * @description When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
              * @example 1795268000000
              */
             updated_at_ms: string;
@@ -932,6 +932,15 @@ export interface components {
              * @example 3
              */
             line?: number;
+            /**
+             * @description With `log_truncated`, in a cluster: numbers of the other nodes that still have the records after the position, ascending.
+             *     `GET /v1/cluster` of a node returns its number.
+             * @example [
+             *       2,
+             *       3
+             *     ]
+             */
+            nodes?: number[];
             /** @description With `log_truncated`: the oldest position that is retained. */
             oldest?: string;
             /**
@@ -1020,6 +1029,12 @@ export interface components {
             lag_records: string;
             /** @description The last error; absent once a request has succeeded. */
             last_error?: string;
+            /**
+             * Format: int32
+             * @description The node of a cluster that delivers; absent until one is named, and on a node that runs alone.
+             * @example 2
+             */
+            node?: number;
             /**
              * Format: int32
              * @description Maximum number of records in one request.
@@ -2530,6 +2545,7 @@ export interface operations {
                      *       "kind": "webhook",
                      *       "lag_ms": "250",
                      *       "lag_records": "30",
+                     *       "node": 2,
                      *       "records_max": 500,
                      *       "state": "connecting",
                      *       "store": "kv",
@@ -2620,6 +2636,7 @@ export interface operations {
                      *       "kind": "webhook",
                      *       "lag_ms": "250",
                      *       "lag_records": "30",
+                     *       "node": 2,
                      *       "records_max": 500,
                      *       "state": "connecting",
                      *       "store": "kv",

@@ -1,5 +1,7 @@
 //! Every answer that is not a decision: `application/problem+json`, made in one place.
 
+use std::fmt::Write as _;
+
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -152,10 +154,15 @@ impl ProblemResponse {
                     "the time in this id is outside the window, so the transaction is never executed; use a new id";
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
             }
-            ServiceError::LogTruncated { oldest } => {
-                let detail = format!("records before {oldest} have been truncated");
+            ServiceError::LogTruncated { oldest, nodes } => {
+                let mut detail = format!("records before {oldest} have been truncated");
+                if let [first, others @ ..] = &nodes[..] {
+                    let others: String = others.iter().map(|node| format!(", {node}")).collect();
+                    let _ = write!(detail, " on this node; pull them from node {first}{others}");
+                }
                 let mut problem = ProblemResponse::new(StatusCode::GONE, "log_truncated", detail);
                 problem.body.oldest = Some(oldest.to_string());
+                problem.body.nodes = nodes.into_iter().map(|node| node.0).collect();
                 problem
             }
             ServiceError::LogReplaced { log } => {

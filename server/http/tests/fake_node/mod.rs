@@ -374,7 +374,7 @@ impl LogApi for FakeNode {
         let state = self.state.lock().unwrap();
         let head = Lsn(state.log.len() as u64);
         if query.after.0 == 666 {
-            return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667) }));
+            return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667), nodes: vec![NodeId(2), NodeId(3)] }));
         }
         if query.log.is_some_and(|log| log != LOG) {
             return soon(Err(ServiceError::LogReplaced { log: LOG }));

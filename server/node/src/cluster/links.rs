@@ -17,13 +17,15 @@ use crate::cluster::releases::own_generations;
 use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
+use crate::readers::webhook_states;
+use crate::readers::webhooks::Webhooks;
 use crate::stores::push_states;
 use crate::stores::pushes::Pushes;
 
 /// Takes what another node sends about pushes.
 pub type OnPushFrame = Box<dyn FnMut(NodeId, Frame) + Send>;
-/// Says what the pushes of this node are doing, encoded.
-pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
+/// Says what the pushes of this node are doing, in frames.
+pub type PushStates = Box<dyn FnMut() -> Vec<Frame> + Send>;
 
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
@@ -156,19 +158,26 @@ impl Outgoing {
 }
 
 /// Returns what takes frames about pushes from other nodes, and what tells them of the pushes of this one.
-pub fn of_pushes(pushes: &Arc<Pushes>) -> (OnPushFrame, PushStates) {
+pub fn of_pushes(pushes: &Arc<Pushes>, webhooks: &Arc<Webhooks>) -> (OnPushFrame, PushStates) {
     let (taking, telling) = (Arc::clone(pushes), Arc::clone(pushes));
+    let (of_webhooks, to_webhooks) = (Arc::clone(webhooks), Arc::clone(webhooks));
     let on_frame = Box::new(move |from, frame| match frame {
         Frame::PushStates(states) => match push_states::decode(&states) {
             Ok(told) => taking.told(from, told),
             Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its pushes was dropped"),
         },
+        Frame::Deliveries(states) => match webhook_states::decode(&states) {
+            Ok(told) => of_webhooks.told(from, told),
+            Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its webhooks was dropped"),
+        },
         Frame::ResumePush(store) => taking.resume_aside(store),
         _ => {}
     });
     let states = Box::new(move || {
-        let own = telling.own_pushes();
-        (!own.is_empty()).then(|| push_states::encode(&own))
+        let (own, deliveries) = (telling.own_pushes(), to_webhooks.own_deliveries());
+        let pushes = (!own.is_empty()).then(|| Frame::PushStates(push_states::encode(&own)));
+        let deliveries = (!deliveries.is_empty()).then(|| Frame::Deliveries(webhook_states::encode(&deliveries)));
+        pushes.into_iter().chain(deliveries).collect()
     });
     (on_frame, states)
 }

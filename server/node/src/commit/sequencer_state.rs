@@ -56,7 +56,7 @@ pub struct SequencerState {
     pub outgoing: Outgoing,
     /// Takes what another node sends about pushes. Must not wait for anything.
     pub on_push_frame: OnPushFrame,
-    /// Says what the pushes of this node are doing, encoded for the other nodes.
+    /// Says what the pushes of this node are doing, for the other nodes.
     pub push_states: PushStates,
     /// Called with every slot whose plugin has failed too often in a row, and the entry that activated it. Must not wait for
     /// anything.

@@ -120,7 +120,7 @@ impl Sequencer {
             }
         } else if let Frame::Clock(theirs_ms) = frame {
             self.clocks.note(from, theirs_ms, self.state.clock.now_ms(), Instant::now());
-        } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
+        } else if matches!(frame, Frame::PushStates(_) | Frame::Deliveries(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
             self.bring(Input::Frame { from, frame });
@@ -210,8 +210,8 @@ impl Sequencer {
         if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
         }
-        let Some(states) = (self.state.push_states)() else { return };
-        self.send_to_all(&Frame::PushStates(states));
+        let told = (self.state.push_states)();
+        told.iter().for_each(|frame| self.send_to_all(frame));
     }
 
     fn send_to_all(&mut self, frame: &Frame) {
