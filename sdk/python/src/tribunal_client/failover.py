@@ -41,7 +41,7 @@ class Failure:
 
 
 def failure_of(reply: Reply[Any]) -> Failure | None:
-    """Return why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
+    """Return why a reply is none: no connection, an endpoint that is unavailable, or something else in its place.
 
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
