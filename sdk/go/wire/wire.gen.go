@@ -1242,7 +1242,8 @@ type StorageDurability string
 
 // StoreDeclaration Declaration of a store.
 type StoreDeclaration struct {
-	// Adaptor LogAdaptor that writes to the storage; absent for a log-only store.
+	// Adaptor LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
+	// engine keeps the rows itself and reads the log.
 	//
 	// Example: redis
 	Adaptor *string `json:"adaptor,omitempty"`
@@ -1260,7 +1261,9 @@ type StoreDeclaration struct {
 	Transactional *bool `json:"transactional,omitempty"`
 }
 
-// StoreExistence Who tracks which rows exist.
+// StoreExistence Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
+// engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+// and `add` aborts.
 type StoreExistence string
 
 // StoreInfo A store and its progress.

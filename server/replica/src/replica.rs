@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use tribunal_core::batcher::Batcher;
 use tribunal_core::control::ReplicatedState;
 use tribunal_core::epochs::{Epochs, FoldPosition};
@@ -17,7 +17,9 @@ use tribunal_core::id_table::Known;
 use tribunal_core::proposals::Proposals;
 use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::Visibility;
-use tribunal_types::{Batch, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict};
+use tribunal_types::{
+    Batch, BodyHash, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict,
+};
 
 use crate::answer::{Answer, Imported, KnownNow};
 use crate::control_queue::ControlQueue;
@@ -149,7 +151,8 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) sealed_control: ControlIndex,
     /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
     pub(crate) resolved_to: FoldPosition,
-    pub(crate) in_flight: HashSet<(NamespaceId, TxnId), FixedState>,
+    /// Ids of own batches that are not decided yet, each with its body; `None` is a request to abort.
+    pub(crate) in_flight: HashMap<(NamespaceId, TxnId), Option<BodyHash>, FixedState>,
     pub(crate) watchers: Watchers<W>,
     /// What found no place in the open batch.
     pub(crate) deferred: VecDeque<Event<W>>,
@@ -210,7 +213,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             stalls: Stalls::default(),
             control,
             // Clients choose the ids, but not the seed.
-            in_flight: HashSet::with_hasher(FixedState::with_seed(run)),
+            in_flight: HashMap::with_hasher(FixedState::with_seed(run)),
             watchers: Watchers::default(),
             deferred: VecDeque::new(),
             spare_commits: Vec::new(),
@@ -342,8 +345,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// # Errors
     /// That answer.
     pub fn dry_run(&self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
-        if self.in_flight.contains(&(txn.namespace, txn.id)) {
-            return Err(Answer::InFlight);
+        if let Some(undecided) = self.undecided(txn) {
+            return Err(undecided);
         }
         // A commit would be sealed now, and not at the time of the last epoch.
         let time_ms = now.unix_ms().max(self.resolver.epoch_time_ms());
@@ -362,10 +365,18 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.resolver.dry_runs(self.epochs.last_complete(), txns, &self.policies.policies())
     }
 
+    /// Returns the answer for a transaction whose id waits for its epoch; `None` if it does not.
+    pub(crate) fn undecided(&self, txn: &TxnRequest) -> Option<Answer> {
+        match self.in_flight.get(&(txn.namespace, txn.id))? {
+            Some(body) if *body != txn.body_hash => Some(Answer::BodyMismatch),
+            _ => Some(Answer::InFlight),
+        }
+    }
+
     /// Returns what is known of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
-        if self.in_flight.contains(&(namespace, id)) {
+        if self.in_flight.contains_key(&(namespace, id)) {
             return KnownNow::InFlight;
         }
         match self.resolver.known(namespace, id) {

@@ -1364,7 +1364,8 @@ export interface components {
         /** @description Declaration of a store. */
         StoreDeclaration: {
             /**
-             * @description LogAdaptor that writes to the storage; absent for a log-only store.
+             * @description LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
+             *     engine keeps the rows itself and reads the log.
              * @example redis
              */
             adaptor?: string;
@@ -1378,7 +1379,9 @@ export interface components {
             transactional?: boolean;
         };
         /**
-         * @description Who tracks which rows exist.
+         * @description Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
+         *     engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+         *     and `add` aborts.
          * @enum {string}
          */
         StoreExistence: "tracked" | "declared";
@@ -2380,7 +2383,8 @@ export interface operations {
                  * @example {
                  *       "adaptor": "redis",
                  *       "adaptor_config": {
-                 *         "url": "redis://127.0.0.1:6379"
+                 *         "endpoint": "127.0.0.1:6379",
+                 *         "prefix": "kv:"
                  *       },
                  *       "existence": "tracked"
                  *     }

@@ -128,7 +128,7 @@ pub fn put_key(
 ) -> Option<Span> {
     let span = match (plain, b64) {
         (Text::Absent, Text::Absent) => {
-            errors.add(Code::MissingField, at.field(names.0), format!("{} or {}", names.0, names.1));
+            errors.add(Code::MissingField, at.field(names.0), format!("required, or {}", names.1));
             return None;
         }
         (Text::Absent, Text::Given(coded)) => {
@@ -144,7 +144,7 @@ pub fn put_key(
         (Text::Given(key), Text::Absent) => Span::push(into, key.as_bytes()),
         (Text::Faulty, _) | (_, Text::Faulty) => return None,
         (Text::Given(_), Text::Given(_)) => {
-            let detail = format!("{} excludes {}", names.0, names.1);
+            let detail = format!("send either {} or {}, not both", names.0, names.1);
             errors.add(Code::ExclusiveFields, at.field(names.1), detail);
             return None;
         }

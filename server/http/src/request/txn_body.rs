@@ -134,7 +134,7 @@ impl<'c> Draft<'c> {
                 self.declared_store |= spec.existence == Existence::Declared;
                 self.last_store = found;
             }
-            None => self.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(name))),
+            None => self.errors.add(Code::UnknownStore, at, no_such_store(name)),
         }
         found
     }
@@ -312,7 +312,11 @@ impl<'c> Draft<'c> {
             (_, None, Text::Given(coded)) => (self.binary_value(coded, at), false),
             (_, None, Text::Faulty) => nothing,
             (_, Some(_), _) => {
-                self.errors.add(Code::ExclusiveFields, at.field("value_b64"), "value excludes value_b64");
+                self.errors.add(
+                    Code::ExclusiveFields,
+                    at.field("value_b64"),
+                    "send either value or value_b64, not both",
+                );
                 nothing
             }
         }
@@ -489,6 +493,12 @@ pub fn txn_id(text: &str) -> Option<TxnId> {
     }
     let id = TxnId(uuid::Uuid::try_parse_ascii(text.as_bytes()).ok()?.into_bytes());
     id.is_v7().then_some(id)
+}
+
+/// Says that there is no store of this name, and what to do.
+#[must_use]
+pub fn no_such_store(name: &str) -> String {
+    format!("there is no store \"{}\"; an operator declares one with `PUT /v1/stores/{{store}}`", shown(name))
 }
 
 /// Cuts what a client sent to a length that is good to show.

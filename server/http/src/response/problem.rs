@@ -11,6 +11,7 @@ use tribunal_api::{Problem, ProblemError};
 use crate::response::field_error::SyntaxError;
 use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
+use tribunal_types::limits::ID_WINDOW_MS;
 
 /// A request that got no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,8 +151,11 @@ impl ProblemResponse {
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
             }
             ServiceError::TxnIdExpired => {
-                let detail =
-                    "the time in this id is outside the window, so the transaction is never executed; use a new id";
+                let detail = format!(
+                    "the time in this id is more than {} minutes before or after the service's, so the transaction is not \
+                     executed; use a new id, and check the clock of the machine that generated this one",
+                    ID_WINDOW_MS / 60_000
+                );
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
             }
             ServiceError::LogTruncated { oldest, nodes } => {
