@@ -2365,7 +2365,7 @@ export interface operations {
                  * @example {
                  *       "adaptor": "redis",
                  *       "adaptor_config": {
-                 *         "url": "redis://127.0.0.1:6379"
+                 *         "endpoint": "127.0.0.1:6379"
                  *       },
                  *       "existence": "tracked"
                  *     }
