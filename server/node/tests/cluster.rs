@@ -16,9 +16,8 @@ use support::{Node, eventually, new_id};
 #[test]
 fn every_node_counts_the_verdicts_of_its_own_clients() {
     let cluster = Cluster::start(3);
-    let commit = |node: u16, id: &str, key: &str| {
-        until_decided(&[cluster.node(node)], id, &insert(key))["status"].clone()
-    };
+    let commit =
+        |node: u16, id: &str, key: &str| until_decided(&[cluster.node(node)], id, &insert(key))["status"].clone();
     (0..4).for_each(|n| assert_eq!(commit(1, &new_id(), &format!("one/{n}")), "committed"));
     let repeated = new_id();
     assert_eq!(commit(2, &repeated, "two"), "committed");

@@ -49,7 +49,11 @@ fn certificates_are_refused_before_anything_is_written() {
         assert!(!std::path::Path::new(out).exists(), "{more:?}");
     };
     refused("a b", &["--node", "1=127.0.0.1"], "the name of a cluster is 1 to 40 letters");
-    refused("orders", &["--node", "1=127.0.0.1", "--node", "2=[::1]"], "--node 2=[::1]: `[::1]` is neither a host name");
+    refused(
+        "orders",
+        &["--node", "1=127.0.0.1", "--node", "2=[::1]"],
+        "--node 2=[::1]: `[::1]` is neither a host name",
+    );
     refused("orders", &["--node", "1=127.0.0.1", "--port", "7421"], "needs two ports");
 
     let written = run(&["cluster", "certificates", "--name", "orders", "--node", "1=127.0.0.1", "--out", out]);

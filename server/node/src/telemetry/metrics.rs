@@ -314,7 +314,11 @@ impl Metrics {
             cluster: ClusterMetrics::default(),
             registry: Registry::default(),
         };
-        registry.register("txns_committed", "Commits of this node's clients, those that only read included", metrics.committed.clone());
+        registry.register(
+            "txns_committed",
+            "Commits of this node's clients, those that only read included",
+            metrics.committed.clone(),
+        );
         let aborted = metrics.aborted.clone();
         registry.register("txns_aborted", "Aborts of this node's clients, those at admission included", aborted);
         let committed = metrics.tenant_committed.clone();
@@ -322,7 +326,11 @@ impl Metrics {
         let offset = metrics.clock_offset_seconds.clone();
         registry.register("clock_offset_seconds", "The system clock minus the node's time", offset);
         registry.register("clock_jumps", "Jumps of the system clock", metrics.clock_jumps.clone());
-        registry.register("txns_replayed", "Repeated requests that were answered with the stored verdict", metrics.replayed.clone());
+        registry.register(
+            "txns_replayed",
+            "Repeated requests that were answered with the stored verdict",
+            metrics.replayed.clone(),
+        );
         registry.register("epochs", "Epochs resolved", metrics.epochs.clone());
         registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
         registry.register("append_seconds", "Time to encode and write an epoch", metrics.append_seconds.clone());
@@ -337,7 +345,11 @@ impl Metrics {
         registry.register("plugin_items", "Transactions or records passed in calls", metrics.plugin_items.clone());
         registry.register("plugin_fuel", "Fuel used by calls", metrics.plugin_fuel.clone());
         registry.register("plugin_seconds", "Time spent in calls", metrics.plugin_seconds.clone());
-        registry.register("plugin_fallbacks", "Epochs decided by the native fallback of the plugin in a slot", metrics.plugin_fallbacks.clone());
+        registry.register(
+            "plugin_fallbacks",
+            "Epochs decided by the native fallback of the plugin in a slot",
+            metrics.plugin_fallbacks.clone(),
+        );
         registry.register(
             "plugin_rollbacks",
             "Slots rolled back because their plugin failed too often in a row",

@@ -135,7 +135,8 @@ fn epoch_named(target: &Target, text: &str) -> Result<Option<String>, String> {
         Some(more) => (true, more.parse::<u64>()),
         None => (false, text.parse::<u64>()),
     };
-    let number = number.map_err(|_| format!("--at-epoch: `{text}` is neither an epoch nor `+N` for N epochs from now"))?;
+    let number =
+        number.map_err(|_| format!("--at-epoch: `{text}` is neither an epoch nor `+N` for N epochs from now"))?;
     let version: VersionInfo = get(target, "/version")?;
     let now: Option<u64> = version.epoch.and_then(|epoch| epoch.parse().ok());
     match now {
