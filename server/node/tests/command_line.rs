@@ -44,7 +44,7 @@ fn certificates_are_refused_before_anything_is_written() {
     let out = dir.path().join("files");
     let out = out.to_str().expect("a path");
     let refused = |name: &str, more: &[&str], expected: &str| {
-        let error = error_of(&[&["cluster", "certificates", "--name", name, "--out", out], more].concat());
+        let error = error_of(&[&["cluster", "certificates", "--name", name, "--out", out][..], more].concat());
         assert!(error.contains(expected), "{error}");
         assert!(!std::path::Path::new(out).exists(), "{more:?}");
     };

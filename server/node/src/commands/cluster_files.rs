@@ -101,12 +101,10 @@ fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Resul
 /// Returns the text of a configuration. What depends on the cores of a machine is left out, unless it was chosen: the node
 /// may run on another one.
 fn text_of(config: &Config) -> Result<String, String> {
-    let unwritable = |error: toml::ser::Error| format!("cannot write the configuration: {error}");
-    let mut table = toml::Table::try_from(config).map_err(unwritable)?;
-    if config.shards == Config::default().shards {
-        table.remove("shards");
-    }
-    toml::to_string(&table).map_err(unwritable)
+    let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+    let is_default = config.shards == Config::default().shards;
+    let kept = text.lines().filter(|line| !(is_default && line.starts_with("shards = ")));
+    Ok(kept.map(|line| format!("{line}\n")).collect())
 }
 
 /// Returns whether the authority of a cluster is in `root`, with its key.
