@@ -104,7 +104,7 @@ fn text_of(config: &Config) -> Result<String, String> {
     let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
     let is_default = config.shards == Config::default().shards;
     let kept = text.lines().filter(|line| !(is_default && line.starts_with("shards = ")));
-    Ok(kept.map(|line| format!("{line}\n")).collect())
+    Ok(kept.flat_map(|line| [line, "\n"]).collect())
 }
 
 /// Returns whether the authority of a cluster is in `root`, with its key.
