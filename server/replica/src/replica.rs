@@ -258,6 +258,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
+    /// Returns the own group: its batches are those of this node's clients.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
     /// Returns whether the own group is a member: it has joined and has not closed.
     #[must_use]
     pub fn is_member(&self) -> bool {

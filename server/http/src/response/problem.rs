@@ -70,6 +70,10 @@ impl ProblemResponse {
         let same = list.iter().all(|fault| fault.code.parts().0 == name);
         let detail = match list {
             [only] if only.pointer.is_empty() => only.detail.clone(),
+            // These words name what the path names.
+            [only] if matches!(only.code, Code::UnknownStore | Code::BadTxnId) && only.pointer.starts_with('{') => {
+                only.detail.clone()
+            }
             [only] => format!("{}: {}", only.pointer, only.detail),
             _ => format!("{} errors, see errors", errors.count()),
         };

@@ -268,6 +268,7 @@ impl Report {
         let digests = match self.digests {
             "equal" => "equal",
             "differ" => "DIFFER",
+            _ if self.nodes.iter().all(|node| !node.answers) => "unknown: no node answers",
             _ => "unknown: a node lags too far to be compared",
         };
         out!("digests after epoch {}: {digests}\n", self.epoch);

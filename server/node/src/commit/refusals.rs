@@ -23,7 +23,9 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
         Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
-        Refusal::NodeUnknown => return ServiceError::NotFound { what: "node of this number".into() },
+        Refusal::NodeUnknown => {
+            return ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
+        }
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
         | Refusal::OutOfNodes

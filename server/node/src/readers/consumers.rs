@@ -312,16 +312,15 @@ impl NodeService {
             let namespace = spec.map_or_else(String::new, |spec| self.tenant_name(spec.namespace));
             StoreLabel { namespace, store: spec.map_or_else(String::new, |spec| spec.name.clone()) }
         };
-        for family in [&metrics.consumer_lag_records, &metrics.consumer_lag_ms] {
-            family.clear();
-        }
+        metrics.consumer_lag_records.clear();
+        metrics.consumer_lag_seconds.clear();
         for offset in self.webhooks.readers.offsets() {
             let position = self.position(&offset);
             let StoreLabel { namespace, store } = label_of(offset.store);
             let label = ConsumerLabel { namespace, consumer: offset.name, store };
             let lag = position.head.0.saturating_sub(position.lsn.0);
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
-            metrics.consumer_lag_ms.get_or_create(&label).set(position.lag_ms);
+            metrics.consumer_lag_seconds.get_or_create(&label).set(position.lag_ms as f64 / 1000.0);
         }
         metrics.webhook_lag_records.clear();
         // Of a cluster's webhooks, those that this node delivers.

@@ -14,6 +14,7 @@ use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::log_thread::Job;
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
+use crate::telemetry::own_txns::OwnTxns;
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, output: Output<Channels>) {
@@ -69,7 +70,8 @@ impl Sequencer {
         let (sealed_at, durable_at) = own.as_ref().map_or((now, now), |own| (own.sealed_at, own.durable_at));
         let (sealed_at, durable_at) = (self.started + sealed_at, self.started + durable_at);
         let timing = Timing::resolved_now(sealed_at, durable_at, self.replica().policies().call_times());
-        self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
+        let own_txns = OwnTxns::of(self.replica().group(), &input, &outcome);
+        self.shared.metrics.count_epoch(&outcome, own_txns, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, heads, timing));
         let evicted = self.shared.cache.publish(Arc::clone(&epoch));
