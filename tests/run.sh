@@ -59,14 +59,16 @@ build_collector() {
 }
 
 build() {
+  local begun=$SECONDS
   echo "== building: $*"
   cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
+  echo "== built in $((SECONDS - begun)) s"
 }
 
 # Runs one test command. Output of passed tests is needed for `SKIPPED:` but only clutters the terminal.
 run_tests() {
   echo "== testing: cargo $*"
-  local status=0
+  local status=0 begun=$SECONDS
   timeout --kill-after=30 "$timeout_s" cargo "$@" --no-fail-fast -- --show-output >"$output.part" 2>&1 || status=$?
   cat "$output.part" >>"$output"
   if [ "$status" -eq 0 ]; then
@@ -80,6 +82,7 @@ run_tests() {
     fi
   fi
   rm -f "$output.part"
+  echo "== tested in $((SECONDS - begun)) s"
 }
 
 install_storages

@@ -125,7 +125,7 @@ impl Sequencer {
                 match message {
                     Message::Stop => return self.stop(messages),
                     Message::LogFailed(reason) => return self.fail(messages, reason),
-                    message => self.handle(message),
+                    message => self.handle_when_free(message, messages),
                 }
                 taken += 1;
                 if taken < MESSAGES_AT_ONCE {
@@ -154,11 +154,14 @@ impl Sequencer {
 
     /// Carries out what follows from the last input.
     fn follow(&mut self) {
-        while let Some(output) = self.decider.poll() {
-            self.carry_out(output);
+        loop {
+            while let Some(output) = self.decider.poll() {
+                self.carry_out(output);
+            }
+            self.write_outcomes();
+            let Some(number) = self.write_round() else { break };
+            self.persisted_here(number);
         }
-        self.write_outcomes();
-        self.write_round();
     }
 
     fn is_embedded(&self, store: StoreId) -> bool {

@@ -86,12 +86,13 @@ impl Sequencer {
             self.state.dispatch.answer(answers);
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
-        if self.inline.allowed == Allowed::Outcome {
-            self.inline.outcomes.push(epoch);
+        if self.round.have_copies() {
+            // It may be decided from them.
+            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
+        }
+        if matches!(self.inline.allowed, Allowed::Outcome | Allowed::Rounds) {
+            self.inline.outcomes.push((epoch, entries));
         } else {
-            if self.round.have_copies() {
-                self.write_round();
-            }
             self.log.send(Job::Outcome(epoch, entries));
         }
         self.shared.progress.wake();

@@ -12,7 +12,7 @@ use super::Sequencer;
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
-use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::log_thread::GroupWrite;
 use crate::commit::waiters::Channels;
 
 /// How long a member that stops waits for another node to take its groups over.
@@ -260,13 +260,6 @@ impl Sequencer {
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
             }
             Output::Effect(_) | Output::Decided { .. } | Output::Image { .. } => unreachable!("not the member's own"),
-        }
-    }
-
-    /// Hands the log thread what the groups write, in one piece.
-    pub(super) fn write_round(&mut self) {
-        if !self.round.records.is_empty() || self.round.sync.is_some() {
-            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
         }
     }
 }
