@@ -96,10 +96,8 @@ mod tests {
             transactional: true,
             ..StoreSpec::default()
         };
-        let name_row = |_, store: StoreId, key: &[u8]| RowKey {
-            hi: u64::from(store.0),
-            lo: xxhash_rust::xxh3::xxh3_64(key),
-        };
+        let name_row =
+            |_, store: StoreId, key: &[u8]| RowKey { hi: u64::from(store.0), lo: xxhash_rust::xxh3::xxh3_64(key) };
         Catalog::new([spec(1, "kv"), spec(2, "orders")], Arc::new(name_row))
     }
 

@@ -180,7 +180,19 @@ mod tests {
 
     #[test]
     fn broken_syntax_is_not_read() {
-        for text in ["", "{", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":1,}", "{\"a\":1]", "{\"a\" 1}", "{a:1}", "{\"a\":01}", "{,}"] {
+        for text in [
+            "",
+            "{",
+            "{\"a\"",
+            "{\"a\":",
+            "{\"a\":1",
+            "{\"a\":1,}",
+            "{\"a\":1]",
+            "{\"a\" 1}",
+            "{a:1}",
+            "{\"a\":01}",
+            "{,}",
+        ] {
             let mut json = PlainJson::new(text);
             assert_eq!(json.object(|json, _| json.value().map(|_| ())), None, "{text}");
         }
