@@ -193,7 +193,10 @@ fn a_node_with_another_engine_decides_nothing_with_an_uploaded_plugin_until_it_h
     assert!(cluster.node(1).contest("away").1);
     start_as(&mut cluster, 3, &[("TRIBUNAL_PLANTED_ENGINE", "wasm-2")]);
     let reason = unready(&cluster, 3, "plugin engine");
-    assert!(reason.contains("wasm-1-") && reason.contains("wasm-2") && reason.contains("Start the release"), "{reason}");
+    assert!(
+        reason.contains("wasm-1-") && reason.contains("wasm-2") && reason.contains("Start the release"),
+        "{reason}"
+    );
     let refused = cluster.node(3).commit(&insert("refused"));
     assert_eq!(refused.status, 503, "{}", refused.body);
     for n in 0..20 {

@@ -207,8 +207,7 @@ impl NodeService {
             let own: Vec<HeldWebhook> = cluster.webhooks().into_iter().filter(own).collect();
             let running = self.webhooks.running();
             for (store, delivery) in &running {
-                let goes_on =
-                    |held: &HeldWebhook| (held.webhook.store, held.delivery()) == (*store, *delivery);
+                let goes_on = |held: &HeldWebhook| (held.webhook.store, held.delivery()) == (*store, *delivery);
                 if !own.iter().any(goes_on) {
                     self.webhooks.end(*store).await;
                 }

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use tribunal_core::control::readers::ReaderMoved;
-use tribunal_types::{ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook};
+use tribunal_types::{
+    ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook,
+};
 
 use crate::readers::cluster_readers::ClusterReaders;
 use crate::readers::consumer_state::{ConsumerState, Unsaved};
