@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::control::{Applied, Effect, Moment, ReplicatedState};
 use tribunal_types::{
-    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId,
-    Generation, Generations, GroupJoin, Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot, ProposalId, Release,
-    Skip, StoreId, StoreSpec,
+    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, Generation,
+    Generations, GroupId, GroupJoin, Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ProposalId, Release, Skip, StoreId, StoreSpec,
 };
 
 /// A step of a history. What it names, it names as a person would: proposers know no more.

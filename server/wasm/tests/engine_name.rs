@@ -65,7 +65,10 @@ fn fuel_is_that_of_this_engine() {
         "(block (block (br_table 0 1 (i32.const 1))))",
     ]
     .map(|body| rule(&engine, body).rank_metered(&two()).expect("ranks").1);
-    assert_eq!(measured, FUEL, "another wasmtime? Then raise `ENGINE` in src/fingerprint.rs, and put these figures here");
+    assert_eq!(
+        measured, FUEL,
+        "another wasmtime? Then raise `ENGINE` in src/fingerprint.rs, and put these figures here"
+    );
 }
 
 #[test]

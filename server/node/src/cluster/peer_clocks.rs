@@ -112,7 +112,11 @@ mod tests {
         assert_eq!(clocks.apart_ms(OWN, DAY, OWN, now), Some(DAY));
         clocks.note(NodeId(3), OWN - DAY as u64, OWN, now);
         clocks.note(NodeId(2), OWN - DAY as u64, OWN, now + AGE_MAX);
-        assert_eq!(clocks.apart_ms(OWN, -DAY, 0, now + AGE_MAX), Some(DAY), "it is right again, but not what was made of it");
+        assert_eq!(
+            clocks.apart_ms(OWN, -DAY, 0, now + AGE_MAX),
+            Some(DAY),
+            "it is right again, but not what was made of it"
+        );
     }
 
     #[test]
