@@ -10,7 +10,10 @@ use tribunal_codec::{decode_control, proposed_in};
 use tribunal_core::control::{Applied, Moment, ReplicatedState};
 use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
-use tribunal_types::{ApiKey, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, ProposalId, StoreSpec};
+use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
+use tribunal_types::{
+    ApiKey, Bounds, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, ProposalId, StoreSpec,
+};
 
 use crate::cluster::tracked;
 use crate::sim::random::Random;
@@ -34,7 +37,14 @@ impl Changes {
     pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
         self.ask(node, start);
         let name = random.between(1, NAMES);
-        let change = match random.between(0, 4) {
+        let change = match random.between(0, 5) {
+            // A cluster has as many partitions as its operator wants, not as cores.
+            5 => ControlChange::SetBounds(Bounds {
+                window_bytes_max: WINDOW_BYTES_MAX as u64,
+                status_bytes_max: STATUS_BYTES_MAX as u64,
+                plugin_faults_max: PLUGIN_FAULTS_MAX,
+                partitions: random.one_of(&[1, 2, 3, 8]),
+            }),
             0 => ControlChange::RevokeKey { id: format!("k{}", random.between(1, self.asked)) },
             1 => {
                 let (id, namespace_name) = (format!("k{}", self.asked), format!("t{name}"));
