@@ -91,8 +91,9 @@ build test --release --workspace --locked --no-run
 run_tests test --release --workspace --locked
 # The pure crates again, with debug assertions and overflow checks.
 run_tests test --locked -p tribunal-types -p tribunal-core -p tribunal-codec
-# Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
-run_tests test --release --locked -p tribunal-tests --features planted-bugs --test negative --test divergence
+# Each planted bug must be caught. A command of its own, because the bugs are compiled into the core; of the whole workspace, so
+# that libraries are not compiled again with fewer features.
+run_tests test --release --locked --workspace --features tribunal-tests/planted-bugs --test negative --test divergence
 
 count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
 skipped="$(grep -c '^SKIPPED:' "$output" || true)"

@@ -54,7 +54,7 @@ pub struct Timeline {
 struct Ends(Vec<Duration>);
 
 /// What happened when.
-type Moments = Vec<(Duration, &'static str)>;
+type Moment = (Duration, &'static str);
 
 impl Timeline {
     /// Measures, prints a line for each timeline, and draws them.
@@ -91,8 +91,8 @@ impl Timeline {
     /// Runs clients while something happens to a cluster.
     fn measure(
         &self,
-        happens: impl FnOnce(&mut Nodes, Instant) -> Result<Moments, BenchError>,
-    ) -> Result<(Ends, Moments), BenchError> {
+        happens: impl FnOnce(&mut Nodes, Instant) -> Result<Vec<Moment>, BenchError>,
+    ) -> Result<(Ends, Vec<Moment>), BenchError> {
         let mut nodes = Nodes::start(&self.tribunal, &self.data_dir)?;
         let addrs: Vec<SocketAddr> = nodes.addrs.clone();
         let (stop, since) = (AtomicBool::new(false), Instant::now());
@@ -113,7 +113,7 @@ impl Timeline {
         })
     }
 
-    fn draw(&self, file: &str, title: &str, ends: &Ends, moments: &Moments) -> Result<(), BenchError> {
+    fn draw(&self, file: &str, title: &str, ends: &Ends, moments: &[Moment]) -> Result<(), BenchError> {
         let (rates, pauses) = ends.buckets();
         let places = (0..rates.len()).map(|at| if at % 10 == 0 { (at / 10).to_string() } else { String::new() });
         let panel = |name: &str, figures: Vec<f64>| Panel {
@@ -163,10 +163,11 @@ impl Ends {
 
 /// Nodes of a cluster, each a process of its own.
 struct Nodes {
+    // Before their data: they end first.
+    nodes: Vec<Option<Process>>,
     binary: PathBuf,
     data: tempfile::TempDir,
     addrs: Vec<SocketAddr>,
-    nodes: Vec<Option<Process>>,
 }
 
 impl Nodes {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_codec::{decode_control, proposed_in};
 use tribunal_core::control::{Applied, Moment, ReplicatedState};
+use tribunal_core::planted::{Bug, planted};
 use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
 use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
@@ -38,8 +39,9 @@ impl Changes {
         self.ask(node, start);
         let name = random.between(1, NAMES);
         let change = match random.between(0, 5) {
-            // A cluster has as many partitions as its operator wants, not as cores.
-            5 => ControlChange::SetBounds(Bounds {
+            // A cluster has as many partitions as its operator wants, not as cores. A node whose state has diverged could not
+            // follow.
+            5 if !planted(Bug::OneNodeDiverges) => ControlChange::SetBounds(Bounds {
                 window_bytes_max: WINDOW_BYTES_MAX as u64,
                 status_bytes_max: STATUS_BYTES_MAX as u64,
                 plugin_faults_max: PLUGIN_FAULTS_MAX,

@@ -15,7 +15,7 @@ use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builti
 const WASM_EVERY: u64 = 10;
 const STARVED_EVERY: u64 = 20;
 /// Fuel of a call that starves.
-const STARVED_FUEL: u64 = 12_000;
+const STARVED_FUEL: u64 = 2_400;
 
 /// What decides a run's epochs.
 #[derive(Clone, Copy)]
