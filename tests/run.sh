@@ -59,14 +59,16 @@ build_collector() {
 }
 
 build() {
+  local begun=$SECONDS
   echo "== building: $*"
   cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
+  echo "== built in $((SECONDS - begun)) s"
 }
 
 # Runs one test command. Output of passed tests is needed for `SKIPPED:` but only clutters the terminal.
 run_tests() {
   echo "== testing: cargo $*"
-  local status=0
+  local status=0 begun=$SECONDS
   timeout --kill-after=30 "$timeout_s" cargo "$@" --no-fail-fast -- --show-output >"$output.part" 2>&1 || status=$?
   cat "$output.part" >>"$output"
   if [ "$status" -eq 0 ]; then
@@ -80,6 +82,7 @@ run_tests() {
     fi
   fi
   rm -f "$output.part"
+  echo "== tested in $((SECONDS - begun)) s"
 }
 
 install_storages
@@ -94,6 +97,11 @@ run_tests test --locked -p tribunal-types -p tribunal-core -p tribunal-codec
 # Each planted bug must be caught. A command of its own, because the bugs are compiled into the core; of the whole workspace, so
 # that libraries are not compiled again with fewer features.
 run_tests test --release --locked --workspace --features tribunal-tests/planted-bugs --test negative --test divergence
+
+# Nodes of other releases, and with clocks that are wrong. A command of its own, because only its binary can be made such one.
+run_tests test --release --locked --workspace --features tribunal/planted --test cluster_upgrade
+# The binary that others start is the usual one again.
+build test --release --workspace --locked --no-run
 
 count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
 skipped="$(grep -c '^SKIPPED:' "$output" || true)"

@@ -42,6 +42,11 @@ pub struct ClusterInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub control_leader: Option<u16>,
+    /// Generation in which the cluster decides: rules and formats that all nodes share. It changes by itself once all members run
+    /// releases that can decide in the next one. Absent on a node that runs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1, example = 1)]
+    pub generation: Option<u32>,
     /// Numbers of the nodes with which the cluster began, ascending: the configuration of a node that is added has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(example = json!([1, 2, 3]))]
@@ -51,9 +56,12 @@ pub struct ClusterInfo {
     /// Stores with a storage outside of the nodes that are not detached, and which node pushes to each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pushes: Vec<ClusterPush>,
+    /// Stores whose log is delivered to a webhook, and which node delivers it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<ClusterPush>,
 }
 
-/// A store with a storage outside of the nodes.
+/// A store that one node pushes: to its storage outside of the nodes, or to its webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterPush {
     /// Its namespace.
@@ -62,7 +70,7 @@ pub struct ClusterPush {
     /// Its name.
     #[schema(example = "orders")]
     pub store: String,
-    /// The node that pushes to it; absent until one is named, which takes a moment.
+    /// The node that pushes; absent until one is named, which takes a moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub node: Option<u16>,
@@ -134,6 +142,18 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub led_by: Option<u16>,
+    /// Version of its binary, as it has announced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "0.1.0")]
+    pub version: Option<String>,
+    /// Generations in which it can decide: one, or the oldest and the newest one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "1-2")]
+    pub generations: Option<String>,
+    /// Its plugin engine. An uploaded rule or validator is activated only if all members have the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "wasm-1-x86_64-5d41402a")]
+    pub engine: Option<String>,
     /// Why there is no connection, or what else is wrong with the node, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "10.1.0.2:7421 refuses the connection")]

@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::control::{Applied, Effect, Moment, ReplicatedState};
 use tribunal_types::{
-    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, GroupId,
-    GroupJoin, Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
-    StoreId, StoreSpec,
+    ApiKey, Bounds, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy, Generation,
+    Generations, GroupId, GroupJoin, Incarnation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ProposalId, Release, Skip, StoreId, StoreSpec,
 };
 
 /// A step of a history. What it names, it names as a person would: proposers know no more.
@@ -40,6 +40,10 @@ pub enum Step {
     Join(u8, u8),
     /// Drains a node, or lets it resume.
     Drain(u8, bool),
+    /// Announces the release of a node: the oldest and the newest generation in which it can decide.
+    Announce(u8, u32, u32),
+    /// Switches to a generation.
+    Switch(u32),
     /// Leaves a node alone.
     LeaveAlone(u8),
     /// An earlier entry arrives again: its proposer has sent it twice.
@@ -97,6 +101,8 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..4_u8, 0..3_u8).prop_map(|(node, directory)| Step::Claim(node, directory)),
         1 => (0..4_u8, 0..2_u8).prop_map(|(node, incarnation)| Step::Join(node, incarnation)),
         1 => (0..4_u8, any::<bool>()).prop_map(|(node, drained)| Step::Drain(node, drained)),
+        1 => (0..4_u8, 1..3_u32, 1..4_u32).prop_map(|(node, oldest, newest)| Step::Announce(node, oldest, newest)),
+        1 => (1..4_u32).prop_map(Step::Switch),
         1 => (1..8_u8).prop_map(Step::LeaveAlone),
         3 => any::<u8>().prop_map(Step::Repeat),
         3 => (1..3_u64, name).prop_map(|(epochs, name)| Step::Seal(epochs, name)),
@@ -178,6 +184,12 @@ impl Follower {
             }
             Step::Drain(node, drained) => ControlChange::DrainNode { node: NodeId(node.into()), drained },
             Step::LeaveAlone(node) => ControlChange::SoleNode { node: NodeId(node.into()) },
+            Step::Announce(node, oldest, newest) => {
+                let generations = Generations { oldest: Generation(oldest), newest: Generation(newest) };
+                let release = Release { generations, ..Release::default() };
+                ControlChange::AnnounceRelease { node: NodeId(node.into()), release }
+            }
+            Step::Switch(generation) => ControlChange::SwitchGeneration(Generation(generation)),
             Step::Join(node, incarnation) => {
                 let group = GroupId { node: NodeId(node.into()), incarnation: Incarnation(incarnation.into()) };
                 ControlChange::JoinGroup(GroupJoin { group, first: self.sealed.next() })

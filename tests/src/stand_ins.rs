@@ -3,7 +3,7 @@
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_replica::{PolicyRunner, Waiters};
-use tribunal_types::{EpochOutcome, Isolation, PluginActivation, PluginSlot};
+use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
 
 /// Waits under a number.
 pub struct Numbered;
@@ -36,6 +36,8 @@ impl PolicyRunner for Native {
     fn is_complete(&mut self) -> bool {
         true
     }
+
+    fn set_generation(&mut self, _: Generation) {}
 
     fn install(&mut self, _: &PluginSlot) {}
 

@@ -5,7 +5,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tribunal_core::control::{Applied, Effect, Moment, Refusal, ReplicatedState};
 use tribunal_tests::control::{check, histories};
 use tribunal_types::{
-    ApiKey, Component, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, FilledBy, NamespaceId, NodeId,
+    ApiKey, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, FilledBy, NamespaceId, NodeId,
     PluginActivation, PluginChoice, ProposalId, StoreId, StoreSpec,
 };
 
@@ -111,9 +111,13 @@ fn a_later_declaration_carries_the_number_over_the_loss_of_the_first() {
 }
 
 fn announced(code: u8, by: FilledBy, replaces: u64) -> ControlChange {
-    let choice = PluginChoice { name: "p".into(), digest: [code; 32], announced: true, ..PluginChoice::default() };
+    let choice = PluginChoice { name: "p".into(), digest: [code; 32], host: "a".into(), announced: true, ..PluginChoice::default() };
     let replaces = ControlIndex(replaces);
     ControlChange::ActivatePlugin(PluginActivation { choice, by, replaces, ..PluginActivation::default() })
+}
+
+fn report_of(problem: &str) -> ComponentReport {
+    ComponentReport { engine: "a".into(), problem: problem.into() }
 }
 
 /// An activation counts only after every member of that moment has reported, whatever its proposer has seen.
@@ -123,7 +127,7 @@ fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
     let digest = [7; 32];
     let activate = || announced(7, FilledBy::Request, 0);
     let report =
-        |node, problem: &str| ControlChange::ReportComponent { digest, node: NodeId(node), problem: problem.into() };
+        |node, problem: &str| ControlChange::ReportComponent { digest, node: NodeId(node), report: report_of(problem) };
     assert_eq!(log.write(&activate()), Err(Refusal::PluginNotReady), "nobody has announced it");
     let component = Component { digest, name: "p".into(), ..Component::default() };
     assert_eq!(log.write(&ControlChange::AnnounceComponent(component.clone())), Ok(Effect::ComponentAnnounced(digest)));
@@ -138,6 +142,12 @@ fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
     log.1.pop();
     assert!(matches!(log.write(&activate()), Ok(Effect::PluginActivated { holds: true, .. })));
     assert_eq!(log.write(&ControlChange::ForgetPlugin { digest }), Err(Refusal::PluginInUse));
+    // During an upgrade, a member has another engine: none of them could decide as the other does.
+    let other = ComponentReport { engine: "b".into(), ..report_of("") };
+    assert!(log.write(&ControlChange::ReportComponent { digest, node: NodeId(2), report: other }).is_ok());
+    for by in [FilledBy::Request, FilledBy::Rollback] {
+        assert_eq!(log.write(&announced(7, by, 0)), Err(Refusal::EnginesDiffer), "{by:?}");
+    }
 }
 
 /// A deletion and an activation on two nodes meet: whichever is agreed on first counts.
@@ -147,7 +157,7 @@ fn a_deleted_plugin_is_not_activated() {
     let digest = [7; 32];
     let component = Component { digest, name: "p".into(), ..Component::default() };
     assert!(log.write(&ControlChange::AnnounceComponent(component)).is_ok());
-    assert!(log.write(&ControlChange::ReportComponent { digest, node: NodeId(1), problem: String::new() }).is_ok());
+    assert!(log.write(&ControlChange::ReportComponent { digest, node: NodeId(1), report: report_of("") }).is_ok());
     assert_eq!(log.write(&ControlChange::ForgetPlugin { digest }), Ok(Effect::PluginForgotten(digest)));
     for by in [FilledBy::Request, FilledBy::Rollback] {
         assert_eq!(log.write(&announced(7, by, 0)), Err(Refusal::PluginNotReady), "{by:?}");

@@ -16,7 +16,7 @@ use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, ReplicaStart, 
 use tribunal_tests::cluster::group;
 use tribunal_tests::stand_ins::{Native, Numbered};
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, FenceItem, Isolation, NamespaceId, PluginActivation,
+    Batch, ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, FenceItem, Generation, Isolation, NamespaceId, PluginActivation,
     PluginSlot, TxnId,
 };
 
@@ -41,6 +41,8 @@ impl PolicyRunner for Runner {
     fn is_complete(&mut self) -> bool {
         !self.0.is_missing.get()
     }
+
+    fn set_generation(&mut self, _: Generation) {}
 
     fn install(&mut self, _: &PluginSlot) {}
 
@@ -81,6 +83,7 @@ impl Played {
                 image_every_bytes: u64::MAX,
                 quota: String::new(),
                 in_flight_max: 1,
+                pause_min: Duration::ZERO,
                 batch_bytes_max: 1 << 20,
                 take_over_after: Some(Duration::from_millis(700)),
             },

@@ -1,13 +1,14 @@
 //! Entries of the control log: stores and their pushes, plugins, limits, keys, members.
 
 use tribunal_types::{
-    ApiKey, Bounds, Component, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
-    GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
-    ProposalId, Roles, Skip, StoreId, StoreSpec, WriteKinds,
+    ApiKey, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
+    Generation, Generations, GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
+    ProposalId, Release, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::control_image::take_flag;
 use crate::reader::{Malformed, Reader};
+use crate::readers::{put_reader_move, put_webhook, take_reader_move, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
@@ -36,11 +37,11 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(9);
             put_component(component, out);
         }
-        ControlChange::ReportComponent { digest, node, problem } => {
-            out.push(10);
+        ControlChange::ReportComponent { digest, node, report } => {
+            out.push(42);
             out.extend_from_slice(digest);
             put_varint(u64::from(node.0), out);
-            put_bytes(problem.as_bytes(), out);
+            put_report(report, out);
         }
         ControlChange::ForgetPlugin { digest } => {
             out.push(6);
@@ -69,6 +70,26 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             put_varint(u64::from(store.0), out);
             put_varint(generation.0, out);
             put_fork(fork.as_ref(), out);
+        }
+        ControlChange::RegisterWebhook { webhook, resumes } => {
+            out.push(11);
+            put_webhook(webhook, out);
+            out.push(u8::from(*resumes));
+        }
+        ControlChange::RemoveWebhook { store } => {
+            out.push(12);
+            put_varint(u64::from(store.0), out);
+        }
+        ControlChange::AssignWebhook { store, replaces, node } => {
+            out.push(13);
+            put_varint(u64::from(store.0), out);
+            put_varint(replaces.0, out);
+            put_varint(u64::from(node.0), out);
+        }
+        ControlChange::MoveReaders(moves) => {
+            out.push(14);
+            put_varint(moves.len() as u64, out);
+            moves.iter().for_each(|change| put_reader_move(change, out));
         }
         ControlChange::SetBounds(bounds) => {
             out.push(5);
@@ -104,6 +125,15 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(30);
             put_varint(u64::from(node.0), out);
             out.push(u8::from(*drained));
+        }
+        ControlChange::AnnounceRelease { node, release } => {
+            out.push(40);
+            put_varint(u64::from(node.0), out);
+            put_release(release, out);
+        }
+        ControlChange::SwitchGeneration(generation) => {
+            out.push(41);
+            put_varint(u64::from(generation.0), out);
         }
         ControlChange::SoleNode { node } => {
             out.push(31);
@@ -205,6 +235,32 @@ pub(crate) fn put_component(component: &Component, out: &mut Vec<u8>) {
     put_bytes(signature.as_bytes(), out);
 }
 
+pub(crate) fn put_report(report: &ComponentReport, out: &mut Vec<u8>) {
+    put_bytes(report.problem.as_bytes(), out);
+    put_bytes(report.engine.as_bytes(), out);
+}
+
+pub(crate) fn take_report(reader: &mut Reader<'_>) -> Result<ComponentReport, Malformed> {
+    Ok(ComponentReport { problem: reader.text("problem")?, engine: reader.text("engine")? })
+}
+
+pub(crate) fn put_release(release: &Release, out: &mut Vec<u8>) {
+    put_bytes(release.version.as_bytes(), out);
+    put_varint(u64::from(release.generations.oldest.0), out);
+    put_varint(u64::from(release.generations.newest.0), out);
+    put_bytes(release.engine.as_bytes(), out);
+}
+
+pub(crate) fn take_release(reader: &mut Reader<'_>) -> Result<Release, Malformed> {
+    let version = reader.text("version of a release")?;
+    let (oldest, newest) = (take_generation(reader)?, take_generation(reader)?);
+    Ok(Release { version, generations: Generations { oldest, newest }, engine: reader.text("engine")? })
+}
+
+pub(crate) fn take_generation(reader: &mut Reader<'_>) -> Result<Generation, Malformed> {
+    Ok(Generation(reader.number("generation")?))
+}
+
 pub(crate) fn put_activation(activation: &PluginActivation, out: &mut Vec<u8>) {
     let PluginChoice { slot, name, digest, host, config, announced } = &activation.choice;
     put_slot(slot, out);
@@ -240,8 +296,19 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         10 => ControlChange::ReportComponent {
             digest: reader.array("digest")?,
             node: NodeId(reader.number("node")?),
-            problem: reader.text("problem")?,
+            // Written before readiness named an engine.
+            report: ComponentReport { problem: reader.text("problem")?, engine: String::new() },
         },
+        42 => ControlChange::ReportComponent {
+            digest: reader.array("digest")?,
+            node: NodeId(reader.number("node")?),
+            report: take_report(reader)?,
+        },
+        40 => {
+            let node = NodeId(reader.number("node")?);
+            ControlChange::AnnounceRelease { node, release: take_release(reader)? }
+        }
+        41 => ControlChange::SwitchGeneration(take_generation(reader)?),
         6 => ControlChange::ForgetPlugin { digest: reader.array("digest")? },
         2 => ControlChange::DetachPush(take_detachment(reader)?),
         3 => ControlChange::AttachPush { store: StoreId(reader.number("store")?) },
@@ -257,6 +324,21 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
             generation: ControlIndex(reader.varint("generation")?),
             fork: take_fork(reader)?,
         },
+        11 => {
+            let webhook = take_webhook(reader)?;
+            ControlChange::RegisterWebhook { webhook, resumes: take_flag(reader)? }
+        }
+        12 => ControlChange::RemoveWebhook { store: StoreId(reader.number("store")?) },
+        13 => ControlChange::AssignWebhook {
+            store: StoreId(reader.number("store")?),
+            replaces: ControlIndex(reader.varint("delivery")?),
+            node: NodeId(reader.number("node")?),
+        },
+        14 => {
+            let count = reader.count(4, "changes of readers")?;
+            let moves = (0..count).map(|_| take_reader_move(reader));
+            ControlChange::MoveReaders(moves.collect::<Result<_, _>>()?)
+        }
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         25 => ControlChange::JoinGroup(take_join(reader)?),
@@ -402,6 +484,8 @@ pub(crate) fn take_activation(reader: &mut Reader<'_>) -> Result<PluginActivatio
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::{ConsumerOffset, LogId, ReaderMove, Webhook};
+
     use super::*;
 
     fn check(change: &ControlChange) {
@@ -468,6 +552,37 @@ mod tests {
         }));
         check(&ControlChange::AttachPush { store: StoreId(7) });
         check(&ControlChange::AssignPush { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
+        let webhook = Webhook {
+            store: StoreId(7),
+            url: "https://receiver.example/hook".into(),
+            secret: "0123456789abcdef".into(),
+            records_max: 500,
+            bytes_max: 1 << 20,
+            timeout_ms: 10_000,
+            log: LogId([9; 16]),
+            watermark: Lsn(1 << 40),
+        };
+        for resumes in [false, true] {
+            check(&ControlChange::RegisterWebhook { webhook: webhook.clone(), resumes });
+        }
+        check(&ControlChange::RemoveWebhook { store: StoreId(7) });
+        check(&ControlChange::AssignWebhook { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
+        let (namespace, store) = (NamespaceId(u32::MAX), StoreId(u32::MAX));
+        let offset = ConsumerOffset {
+            namespace,
+            name: "search".into(),
+            store,
+            log: LogId([9; 16]),
+            lsn: Lsn(u64::MAX),
+            at_ms: 1_700_000_000_000,
+        };
+        check(&ControlChange::MoveReaders(Vec::new()));
+        check(&ControlChange::MoveReaders(vec![
+            ReaderMove::Offset(offset),
+            ReaderMove::Forget { namespace, name: "search".into(), store: None },
+            ReaderMove::Forget { namespace, name: "search".into(), store: Some(store) },
+            ReaderMove::Delivered { store, delivery: ControlIndex(1 << 40), lsn: Lsn(0) },
+        ]));
         for fork in [None, Some(Lsn(0)), Some(Lsn(1 << 40))] {
             check(&ControlChange::ForkPush { store: StoreId(7), generation: ControlIndex(3), fork });
         }
@@ -483,8 +598,13 @@ mod tests {
         }));
         for problem in ["", "too large"] {
             let (digest, node) = ([9; 32], NodeId(1023));
-            check(&ControlChange::ReportComponent { digest, node, problem: problem.into() });
+            let report = ComponentReport { engine: "wasm-1".into(), problem: problem.into() };
+            check(&ControlChange::ReportComponent { digest, node, report });
         }
+        let generations = Generations { oldest: Generation(1), newest: Generation(u32::MAX) };
+        let release = Release { version: "0.2.0".into(), generations, engine: "wasm-1".into() };
+        check(&ControlChange::AnnounceRelease { node: NodeId(1023), release });
+        check(&ControlChange::SwitchGeneration(Generation(u32::MAX)));
         check(&ControlChange::SkipRecord(Skip {
             store: StoreId(7),
             lsn: Lsn(12),

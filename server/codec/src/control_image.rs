@@ -1,16 +1,17 @@
 //! What the control log adds up to, as one column of bytes in a state image.
 
 use tribunal_types::{
-    AnnouncedComponent, ClusterNode, ControlImage, ControlIndex, DeclaredStore, Epoch, HeldKey, LastProposal,
+    AnnouncedComponent, ClusterNode, ComponentReport, ControlImage, ControlIndex, DeclaredStore, Epoch, Generation, HeldKey, HeldWebhook, LastProposal,
     NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
 };
 
 use crate::control::{
-    put_activation, put_bounds, put_component, put_detachment, put_fork, put_join, put_key, put_skip, put_slot,
-    put_store, take_activation, take_bounds, take_component, take_detachment, take_fork, take_join, take_key,
-    take_skip, take_slot, take_store,
+    put_activation, put_bounds, put_component, put_detachment, put_fork, put_join, put_key, put_release, put_report,
+    put_skip, put_slot, put_store, take_activation, take_bounds, take_component, take_detachment, take_fork,
+    take_generation, take_join, take_key, take_release, take_report, take_skip, take_slot, take_store,
 };
 use crate::reader::{Malformed, Reader};
+use crate::readers::{put_offset, put_webhook, take_offset, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head_since};
 
@@ -22,6 +23,10 @@ const WITHOUT_PUSHERS: u8 = 2;
 const WITHOUT_REMOVALS: u8 = 3;
 /// The last version without the data directories of nodes that were admitted.
 const WITHOUT_DIRECTORIES: u8 = 4;
+/// The last version without what nodes run, and without the engines for which components are ready.
+const WITHOUT_RELEASES: u8 = 5;
+/// The last version without offsets of consumers and webhooks.
+const WITHOUT_READERS: u8 = 5;
 
 /// Encodes the state.
 #[must_use]
@@ -53,6 +58,13 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
     put_list(&image.nodes, &mut out, put_node);
     put_list(&image.proposers, &mut out, put_last_proposal);
     put_list(&image.components, &mut out, put_announced);
+    put_varint(u64::from(image.generation.0), &mut out);
+    put_list(&image.releases, &mut out, |(node, release), out| {
+        put_varint(u64::from(node.0), out);
+        put_release(release, out);
+    });
+    put_list(&image.offsets, &mut out, put_offset);
+    put_list(&image.webhooks, &mut out, put_held_webhook);
     out
 }
 
@@ -83,7 +95,19 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
             take_named_nodes(reader)?
         },
         proposers: if version == WITHOUT_PROPOSERS { Vec::new() } else { take_list(reader, take_last_proposal)? },
-        components: if version <= WITHOUT_REMOVALS { Vec::new() } else { take_list(reader, take_announced)? },
+        components: if version <= WITHOUT_REMOVALS {
+            Vec::new()
+        } else {
+            take_list(reader, |reader| take_announced(reader, version))?
+        },
+        generation: if version <= WITHOUT_RELEASES { Generation::FIRST } else { take_generation(reader)? },
+        releases: if version <= WITHOUT_RELEASES {
+            Vec::new()
+        } else {
+            take_list(reader, |reader| Ok((NodeId(reader.number("node")?), take_release(reader)?)))?
+        },
+        offsets: if version <= WITHOUT_READERS { Vec::new() } else { take_list(reader, take_offset)? },
+        webhooks: if version <= WITHOUT_READERS { Vec::new() } else { take_list(reader, take_held_webhook)? },
     };
     reader.finish("end of the control state")?;
     Ok(image)
@@ -172,15 +196,31 @@ fn put_declared(store: &DeclaredStore, out: &mut Vec<u8>) {
     put_varint(store.declared.0, out);
     put_varint(store.generation.0, out);
     put_option(store.detached.as_ref(), out, put_detachment);
-    put_option(store.pusher.as_ref(), out, |pusher, out| {
-        put_varint(u64::from(pusher.node.0), out);
-        put_varint(pusher.since.0, out);
-    });
+    put_option(store.pusher.as_ref(), out, put_pusher);
     put_fork(store.fork.as_ref(), out);
     put_list(&store.skips, out, |(index, skip), out| {
         put_varint(index.0, out);
         put_skip(skip, out);
     });
+}
+
+fn put_pusher(pusher: &Pusher, out: &mut Vec<u8>) {
+    put_varint(u64::from(pusher.node.0), out);
+    put_varint(pusher.since.0, out);
+}
+
+fn put_held_webhook(held: &HeldWebhook, out: &mut Vec<u8>) {
+    put_webhook(&held.webhook, out);
+    put_varint(held.registered.0, out);
+    put_option(held.deliverer.as_ref(), out, put_pusher);
+}
+
+fn take_held_webhook(reader: &mut Reader<'_>) -> Result<HeldWebhook, Malformed> {
+    Ok(HeldWebhook {
+        webhook: take_webhook(reader)?,
+        registered: ControlIndex(reader.varint("registration")?),
+        deliverer: take_option(reader, take_pusher)?,
+    })
 }
 
 fn take_pusher(reader: &mut Reader<'_>) -> Result<Pusher, Malformed> {
@@ -262,19 +302,28 @@ fn put_announced(announced: &AnnouncedComponent, out: &mut Vec<u8>) {
     put_component(&announced.component, out);
     put_varint(announced.announced.0, out);
     put_varint(announced.reports.len() as u64, out);
-    for (node, problem) in &announced.reports {
+    for (node, report) in &announced.reports {
         put_varint(u64::from(node.0), out);
-        put_bytes(problem.as_bytes(), out);
+        put_report(report, out);
     }
 }
 
-fn take_announced(reader: &mut Reader<'_>) -> Result<AnnouncedComponent, Malformed> {
+fn take_announced(reader: &mut Reader<'_>, version: u8) -> Result<AnnouncedComponent, Malformed> {
     Ok(AnnouncedComponent {
         component: take_component(reader)?,
         announced: ControlIndex(reader.varint("announcement")?),
-        reports: take_list(reader, |reader| Ok((NodeId(reader.number("node")?), reader.text("problem")?)))?
-            .into_iter()
-            .collect(),
+        reports: take_list(reader, |reader| {
+            let node = NodeId(reader.number("node")?);
+            let report = match version {
+                ..=WITHOUT_RELEASES => {
+                    ComponentReport { problem: reader.text("problem")?, ..ComponentReport::default() }
+                }
+                _ => take_report(reader)?,
+            };
+            Ok((node, report))
+        })?
+        .into_iter()
+        .collect(),
     })
 }
 
@@ -285,8 +334,7 @@ fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_types::{
-        ApiKey, Bounds, Component, Detachment, FilledBy, GroupId, GroupJoin, Lsn, PluginActivation, PluginSlot, Roles,
-        Skip, StoreId, StoreSpec,
+        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, LogId, Lsn, PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec, Webhook,
     };
 
     use super::*;
@@ -351,9 +399,25 @@ mod tests {
                         signature: "ab".into(),
                     },
                     announced: ControlIndex(280),
-                    reports: [(NodeId(1), String::new()), (NodeId(300), "too large".into())].into(),
+                    reports: [
+                        (NodeId(1), ComponentReport { engine: "wasm-1".into(), problem: String::new() }),
+                        (NodeId(300), ComponentReport { engine: String::new(), problem: "too large".into() }),
+                    ]
+                    .into(),
                 },
                 AnnouncedComponent::default(),
+            ],
+            generation: Generation(70_000),
+            releases: vec![
+                (
+                    NodeId(1),
+                    Release {
+                        version: "0.2.0".into(),
+                        generations: Generations { oldest: Generation(69_999), newest: Generation(70_000) },
+                        engine: "wasm-1".into(),
+                    },
+                ),
+                (NodeId(300), Release::default()),
             ],
             nodes: vec![
                 ClusterNode {
@@ -370,6 +434,34 @@ mod tests {
                     drained: true,
                 },
                 ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
+            ],
+            offsets: vec![
+                ConsumerOffset {
+                    namespace: NamespaceId(3),
+                    name: "search".into(),
+                    store: StoreId(7),
+                    log: LogId([9; 16]),
+                    lsn: Lsn(12),
+                    at_ms: 1_700_000_000_000,
+                },
+                ConsumerOffset::default(),
+            ],
+            webhooks: vec![
+                HeldWebhook {
+                    webhook: Webhook {
+                        store: StoreId(7),
+                        url: "https://receiver.example/hook".into(),
+                        secret: "0123456789abcdef".into(),
+                        records_max: 500,
+                        bytes_max: 1 << 20,
+                        timeout_ms: 10_000,
+                        log: LogId([9; 16]),
+                        watermark: Lsn(11),
+                    },
+                    registered: ControlIndex(281),
+                    deliverer: Some(Pusher { node: NodeId(2), since: ControlIndex(282) }),
+                },
+                HeldWebhook::default(),
             ],
             proposers: vec![
                 LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
@@ -390,10 +482,13 @@ mod tests {
     }
 
     /// Encodes an image without stores, nodes, proposers and components as an earlier version did, which had a list of groups
-    /// after that of nodes, and none of components.
+    /// after that of nodes, and none of components; no earlier version has the two lists at the end.
     fn of_version(version: u8, image: &ControlImage) -> Vec<u8> {
         let mut bytes = encode_control_image(image);
         bytes[1] = version;
+        // The sixth version has added the first generation, no release, and no readers.
+        assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(0)));
+        assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(1)));
         bytes
     }
 
@@ -405,8 +500,13 @@ mod tests {
             stores: none.stores,
             nodes: none.nodes,
             components: none.components,
+            generation: none.generation,
+            releases: none.releases,
+            offsets: none.offsets,
+            webhooks: none.webhooks,
             ..image()
         };
+        assert_eq!(decode_control_image(&of_version(WITHOUT_READERS, &image)).as_ref(), Ok(&image));
         let third = of_version(WITHOUT_REMOVALS, &image);
         assert_eq!(decode_control_image(&third).as_ref(), Ok(&image));
         let mut named = third;
@@ -422,10 +522,18 @@ mod tests {
         let mut first = of_version(WITHOUT_PROPOSERS, &image);
         assert_eq!(first.pop(), Some(0));
         assert_eq!(decode_control_image(&first), Ok(image));
-        for other in [0, 6] {
+        for other in [0, 7] {
             first[1] = other;
             assert!(decode_control_image(&first).is_err(), "version {other}");
         }
+        // What a member had made of a component did not name an engine.
+        let report = ComponentReport { engine: String::new(), problem: "x".into() };
+        let announced =
+            AnnouncedComponent { reports: [(NodeId(3), report)].into(), ..AnnouncedComponent::default() };
+        let mut bytes = Vec::new();
+        put_announced(&announced, &mut bytes);
+        assert_eq!(bytes.pop(), Some(0));
+        assert_eq!(take_announced(&mut Reader::new(&bytes), WITHOUT_RELEASES), Ok(announced));
         // The fifth version has added an absent directory after the address, and at the end that the node is not drained.
         let node = ClusterNode { id: NodeId(1), name: "a".into(), address: "b".into(), ..ClusterNode::default() };
         let mut bytes = Vec::new();

@@ -27,6 +27,8 @@ const ABSENT: u8 = 13;
 const REMOVED: u8 = 16;
 const CLAIM: u8 = 17;
 const CLAIMED: u8 = 18;
+const DELIVERIES: u8 = 19;
+const CLOCK: u8 = 24;
 
 /// A message of one member to another.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,8 @@ pub enum Frame {
     },
     /// What the pushes of the sender are doing, for people. Not for the member, which does not know what it says.
     PushStates(Bytes),
+    /// What the deliveries of the sender to webhooks are doing, likewise.
+    Deliveries(Bytes),
     /// An operator wants this store's push to be tried again. Not for the member.
     ResumePush(StoreId),
     /// The digest of all that the sender has decided.
@@ -86,6 +90,8 @@ pub enum Frame {
     Claim(u64),
     /// The directory to which its number is bound; `None` if the receiver is not admitted, as far as the sender knows.
     Claimed(Option<u64>),
+    /// The sender's clock, Unix milliseconds. Not for the member, which knows no clock.
+    Clock(u64),
 }
 
 /// How far the first start of a node is.
@@ -140,7 +146,7 @@ impl Frame {
     pub fn is_heartbeat(&self) -> bool {
         match self {
             Frame::Raft(message) => message.is_heartbeat(),
-            Frame::Pushed { .. } | Frame::Decided { .. } => true,
+            Frame::Pushed { .. } | Frame::Decided { .. } | Frame::Clock(_) => true,
             _ => false,
         }
     }
@@ -163,6 +169,7 @@ impl Frame {
             Frame::Entries(entries) => (ENTRIES, entries.encode()),
             Frame::Pushed { decided, stores } => (PUSHED, encode_pushed(*decided, stores)),
             Frame::PushStates(states) => (PUSH_STATES, states.to_vec()),
+            Frame::Deliveries(states) => (DELIVERIES, states.to_vec()),
             Frame::ResumePush(store) => {
                 let mut out = Vec::with_capacity(5);
                 put_varint(u64::from(store.0), &mut out);
@@ -195,6 +202,7 @@ impl Frame {
             }
             Frame::Stage(stage) => (STAGE, vec![*stage as u8]),
             Frame::Claim(directory) => (CLAIM, directory.to_le_bytes().to_vec()),
+            Frame::Clock(unix_ms) => (CLOCK, unix_ms.to_le_bytes().to_vec()),
             Frame::Claimed(None) => (CLAIMED, Vec::new()),
             Frame::Claimed(Some(directory)) => (CLAIMED, directory.to_le_bytes().to_vec()),
         };
@@ -221,6 +229,7 @@ impl Frame {
             ENTRIES => PeerEntries::take(&mut reader, bytes).map(Frame::Entries),
             PUSHED => take_pushed(&mut reader),
             PUSH_STATES => Ok(Frame::PushStates(bytes.slice(1..))),
+            DELIVERIES => Ok(Frame::Deliveries(bytes.slice(1..))),
             RESUME_PUSH => {
                 let store = StoreId(reader.number("store")?);
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
@@ -239,6 +248,10 @@ impl Frame {
             CLAIM => {
                 let directory = reader.u64_le("directory")?;
                 reader.finish("end of the frame").map(|()| Frame::Claim(directory))
+            }
+            CLOCK => {
+                let unix_ms = reader.u64_le("clock")?;
+                reader.finish("end of the frame").map(|()| Frame::Clock(unix_ms))
             }
             CLAIMED if bytes.len() == 1 => Ok(Frame::Claimed(None)),
             CLAIMED => {
@@ -361,6 +374,7 @@ mod tests {
         let at = |store, acked| StorageAt { store: StoreId(store), push: ControlIndex(9), acked: Lsn(acked) };
         let entries = vec![entry(3, 70_000, b"x\0"), entry(3, 70_001, b""), entry(9, 70_002, &[7; 300])];
         for frame in [
+            Frame::Clock(1_700_000_000_000),
             Frame::Ask { group, after: u64::MAX },
             Frame::Entries(PeerEntries { group, handed_out: u64::MAX, entries }),
             Frame::Entries(PeerEntries { group, handed_out: 0, entries: Vec::new() }),
@@ -404,6 +418,10 @@ mod tests {
         assert_eq!(Frame::decode(&bytes), Ok(frame));
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
+        for frame in [Frame::PushStates, Frame::Deliveries] {
+            let frame = frame(Bytes::from_static(b"ab"));
+            assert_eq!(Frame::decode(&frame.encode().into()), Ok(frame));
+        }
         assert_eq!(Frame::decode(&Frame::Removed.encode().into()), Ok(Frame::Removed));
         for claimed in [Frame::Claimed(None), Frame::Claimed(Some(7))] {
             assert_eq!(Frame::decode(&claimed.encode().into()), Ok(claimed));

@@ -11,6 +11,7 @@ mod descriptors;
 mod memory;
 mod node;
 mod node_status;
+mod planted;
 mod plugins;
 mod readers;
 mod ready;

@@ -115,6 +115,9 @@ impl NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(stopping());
         }
+        if self.joined.is_some() && self.shared.view.has_wrong_clock() {
+            return Err(self.not_taken());
+        }
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > limits::WAITING_BYTES_MAX {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -470,14 +473,20 @@ impl NodeService {
         Ok(Declared { spec, created })
     }
 
+    /// Refuses what no majority would agree on now.
+    pub(crate) fn check_takes_changes(&self) -> Result<(), ServiceError> {
+        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
+            return Err(self.not_taken());
+        }
+        Ok(())
+    }
+
     /// Proposes a change of the configuration; returns when its entry is durable and applied.
     ///
     /// # Errors
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
-        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
-            return Err(self.not_taken());
-        }
+        self.check_takes_changes()?;
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
         // A node that is cut off from the others waits for a majority; the change may still be agreed on.
@@ -551,6 +560,10 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
+            if self.joined.is_some() && self.shared.view.has_wrong_clock() {
+                // It would issue an id that no node executes.
+                return Err(self.not_taken());
+            }
             let until = self.until_fresh(&begin.stores, begin.freshness).await?;
             let floor = self.shared.progress.floor();
             let snapshot = |&store: &StoreId| {

@@ -221,7 +221,8 @@ impl Caller {
         let (head, body) = request.into_parts();
         let answer = {
             let peers = self.shared.peers.read();
-            admit(&head, &self.certificate, &self.shared.settings, &peers, &self.shared.former.read())
+            let generation = *self.shared.generation.read();
+            admit(&head, &self.certificate, &self.shared.settings, &peers, &self.shared.former.read(), generation)
         };
         let answer = answer.and_then(|who| self.accept(who, body));
         let (status, body) = match answer {

@@ -6,7 +6,7 @@ use hyper::header::{HeaderMap, HeaderName};
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode};
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tribunal_types::NodeId;
+use tribunal_types::{Generation, Generations, NodeId};
 
 use crate::identity::{is_of_node, node_name, node_of};
 use crate::settings::{Lane, PeerSettings};
@@ -18,6 +18,8 @@ pub(crate) const VERSION: &str = "1";
 pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("tribunal-peer-version");
 pub(crate) const CLUSTER_HEADER: HeaderName = HeaderName::from_static("tribunal-cluster");
 pub(crate) const NODE_HEADER: HeaderName = HeaderName::from_static("tribunal-node");
+/// The generations in which the caller can decide.
+pub(crate) const GENERATIONS_HEADER: HeaderName = HeaderName::from_static("tribunal-generations");
 pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
 
 /// Characters of a header that are repeated in a sentence.
@@ -44,6 +46,7 @@ pub(crate) fn admit<P>(
     us: &PeerSettings,
     peers: &BTreeMap<NodeId, P>,
     former: &BTreeSet<NodeId>,
+    generation: Generation,
 ) -> Result<Admitted, Refusal> {
     let here = us.node;
     let refuse = |status, reason| Err(Refusal { status, reason });
@@ -106,10 +109,33 @@ pub(crate) fn admit<P>(
         );
         return refuse(StatusCode::FORBIDDEN, reason);
     }
+    check_generation(&head.headers, here, node, generation)?;
     let lane = header(&head.headers, &LANE_HEADER);
     match Lane::of_name(&lane) {
         Some(lane) => Ok(Admitted { node, lane }),
         None => refuse(StatusCode::BAD_REQUEST, format!("node {here} does not know the lane `{lane}` of node {node}")),
+    }
+}
+
+/// Refuses a node whose release cannot decide any more as the cluster does. One that cannot yet may know of a switch of which
+/// this node does not know.
+fn check_generation(headers: &HeaderMap, here: NodeId, node: NodeId, generation: Generation) -> Result<(), Refusal> {
+    let told = header(headers, &GENERATIONS_HEADER);
+    // The first release told none.
+    let generations = if told.is_empty() { Some(Generations::default()) } else { Generations::from_text(&told) };
+    match generations {
+        Some(generations) if generations.newest >= generation => Ok(()),
+        Some(generations) => Err(Refusal {
+            status: StatusCode::UPGRADE_REQUIRED,
+            reason: format!(
+                "node {here} belongs to a cluster that decides in generation {generation}, but the release of node {node} can decide in \
+                 generation {generations} only; start a newer release as node {node}"
+            ),
+        }),
+        None => Err(Refusal {
+            status: StatusCode::BAD_REQUEST,
+            reason: format!("node {here} does not know the generations `{told}` of node {node}; run releases that are next to each other"),
+        }),
     }
 }
 

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tribunal_types::NodeId;
+use tribunal_types::{Generation, NodeId};
 
 use crate::accept;
 use crate::dial;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub peers: RwLock<BTreeMap<NodeId, Peer>>,
     /// Nodes that were removed: they are told so.
     pub former: RwLock<BTreeSet<NodeId>>,
+    /// The generation in which the cluster decides, as far as is known here.
+    pub generation: RwLock<Generation>,
 }
 
 /// A peer, for as long as it is one.
@@ -127,8 +129,8 @@ impl Peers {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(unusable)?;
         let peers = std::mem::take(&mut settings.peers);
         let (refusals, none) = (Refusals::default(), RwLock::default());
-        let former = RwLock::default();
-        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former });
+        let (former, generation) = (RwLock::default(), RwLock::default());
+        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former, generation });
         let (stop, stopping) = watch::channel(false);
         let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
         let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
@@ -183,6 +185,11 @@ impl Peers {
         *self.shared.former.write() = nodes;
     }
 
+    /// Sets the generation in which the cluster decides. Nodes that cannot are refused when they connect.
+    pub fn set_generation(&self, generation: Generation) {
+        *self.shared.generation.write() = generation;
+    }
+
     /// Returns the peers and where they are.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<NodeId, String> {
@@ -195,11 +202,20 @@ impl Peers {
     /// # Panics
     /// If the frame is longer than [`PeerSettings::frame_bytes_max`].
     pub fn send(&self, to: NodeId, lane: Lane, frame: Bytes) -> bool {
-        let (len, max) = (frame.len(), self.shared.settings.frame_bytes_max);
+        self.send_all(to, lane, vec![frame])
+    }
+
+    /// Sends frames as [`Peers::send`] does, in their order and in as few pieces as possible. Returns whether all were queued.
+    ///
+    /// # Panics
+    /// If a frame is longer than [`PeerSettings::frame_bytes_max`].
+    pub fn send_all(&self, to: NodeId, lane: Lane, frames: Vec<Bytes>) -> bool {
+        let max = self.shared.settings.frame_bytes_max;
+        let len = frames.iter().map(Bytes::len).max().unwrap_or_default();
         assert!(len <= max, "a frame of {len} bytes for node {to}: nodes take {max}");
         // Recursive: may be called while a frame is delivered, which a thread that changes the peers may wait for.
         let link = self.shared.peers.read_recursive().get(&to).map(|peer| Arc::clone(&peer.link));
-        link.is_some_and(|link| link.send(lane, frame, &*self.shared.events))
+        link.is_some_and(|link| link.send(lane, frames, &*self.shared.events))
     }
 
     /// Returns what is known about all peers.

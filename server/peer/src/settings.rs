@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tribunal_types::NodeId;
+use tribunal_types::{Generations, NodeId};
 
 /// Bytes of a cluster's name.
 const CLUSTER_BYTES_MAX: usize = 64;
@@ -53,6 +53,8 @@ pub struct PeerSettings {
     /// How long a peer may be silent on the heartbeat lane; on the bulk lane, where an answer may be queued after much else,
     /// five times as long.
     pub silent_after: Duration,
+    /// The generations in which this node can decide: the others are told.
+    pub generations: Generations,
 }
 
 impl PeerSettings {
@@ -99,6 +101,7 @@ mod tests {
             frame_bytes_max: 100,
             queue_bytes_max: 164,
             silent_after: SILENT_AFTER,
+            generations: Generations::OWN,
         }
     }
 

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use tribunal_core::policy::Policies;
-use tribunal_types::{EpochOutcome, Isolation, PluginActivation, PluginSlot};
+use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
 
 /// Runs the rule and the validators in force. What it does must follow from the calls alone, so that every replica decides
 /// the same.
@@ -17,6 +17,9 @@ pub trait PolicyRunner {
     /// Returns whether all code is here that epochs are decided with from now on. As long as it is not, no epoch is decided and
     /// no control entry applied; it is asked again at every event.
     fn is_complete(&mut self) -> bool;
+
+    /// Everything is decided in this generation from the next epoch on. Code that cannot do so is not complete.
+    fn set_generation(&mut self, generation: Generation);
 
     /// Puts the code that waits for a slot into it: the slot's activation holds from now on.
     fn install(&mut self, slot: &PluginSlot);

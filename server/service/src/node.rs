@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::ServiceFuture;
-use tribunal_types::{ControlIndex, Digest, Epoch, GroupId, NamespaceId, NodeId};
+use tribunal_types::{ControlIndex, Digest, Epoch, Generation, GroupId, NamespaceId, NodeId, Release};
 
 /// Operations that inspect the node.
 pub trait NodeApi: Send + Sync {
@@ -77,15 +77,19 @@ pub struct ClusterView {
     pub control: ControlIndex,
     /// The leader of the control log, if it is known.
     pub control_leader: Option<NodeId>,
+    /// The generation in which the cluster decides; none of a node that runs alone.
+    pub generation: Option<Generation>,
     /// The nodes with which the cluster began, ascending.
     pub founders: Vec<NodeId>,
     /// All nodes that were not removed, ascending.
     pub nodes: Vec<NodeView>,
     /// Stores with a storage outside of the nodes.
     pub pushes: Vec<PushView>,
+    /// Stores whose log is delivered to a webhook.
+    pub webhooks: Vec<PushView>,
 }
 
-/// A store that one node of a cluster pushes to.
+/// A store that one node of a cluster pushes: to its storage, or to its webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushView {
     /// Its namespace.
@@ -140,6 +144,8 @@ pub struct NodeView {
     pub led_by: Option<NodeId>,
     /// Why there is no connection, or what else is wrong with the node, for people.
     pub problem: Option<String>,
+    /// What it runs, once it has announced that.
+    pub release: Option<Release>,
 }
 
 /// Whether the node accepts transactions, and if not, why.

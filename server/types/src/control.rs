@@ -3,11 +3,14 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::access::ApiKey;
 use crate::ids::{Epoch, GroupId, Lsn, NodeId, StoreId};
 use crate::limits::NAME_BYTES_MAX;
+use crate::reader::{ReaderMove, Webhook};
+use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
 
@@ -99,8 +102,8 @@ pub struct PluginChoice {
     pub name: String,
     /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
-    /// Fingerprint of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an
-    /// epoch on, too.
+    /// Name of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an epoch on,
+    /// too. What is built in has the same results on all of them.
     pub host: String,
     /// Configuration handed to `init`, JSON text.
     pub config: String,
@@ -134,15 +137,32 @@ pub struct AnnouncedComponent {
     pub component: Component,
     /// The entry that announced it first.
     pub announced: ControlIndex,
-    /// Of each member that has reported, why it cannot run the component; empty if the component is ready there.
-    pub reports: BTreeMap<NodeId, String>,
+    /// What each member has made of it that has reported.
+    pub reports: BTreeMap<NodeId, ComponentReport>,
+}
+
+/// What a member has made of a component.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComponentReport {
+    /// The engine that the member has, and for which the component is ready.
+    pub engine: String,
+    /// Why the member cannot run the component; empty if it is ready.
+    pub problem: String,
+}
+
+impl ComponentReport {
+    /// Returns whether the component is ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.problem.is_empty()
+    }
 }
 
 impl AnnouncedComponent {
     /// Returns whether a member has reported that it is ready.
     #[must_use]
     pub fn is_ready_on(&self, node: NodeId) -> bool {
-        self.reports.get(&node).is_some_and(String::is_empty)
+        self.reports.get(&node).is_some_and(ComponentReport::is_ready)
     }
 }
 
@@ -204,8 +224,8 @@ pub enum ControlChange {
         digest: [u8; 32],
         /// The member.
         node: NodeId,
-        /// Why it cannot run it; empty if it is ready.
-        problem: String,
+        /// What it has made of it.
+        report: ComponentReport,
     },
     /// Removes a plugin's code: no slot returns to it. Written once no slot holds it, so that when this entry is durable,
     /// the outcomes of all epochs that the code decided are, too.
@@ -238,6 +258,30 @@ pub enum ControlChange {
         /// Where the log ended.
         fork: Option<Lsn>,
     },
+    /// Registers a receiver of a store's log, in place of the one before.
+    RegisterWebhook {
+        /// The receiver.
+        webhook: Webhook,
+        /// It continues where the one before has got to, instead of after the watermark that it comes with.
+        resumes: bool,
+    },
+    /// Forgets a store's receiver.
+    RemoveWebhook {
+        /// The store.
+        store: StoreId,
+    },
+    /// Names the member that delivers a store's log to its receiver from now on, unless another delivery has begun since it was
+    /// proposed.
+    AssignWebhook {
+        /// The store.
+        store: StoreId,
+        /// The delivery that it replaces.
+        replaces: ControlIndex,
+        /// The member.
+        node: NodeId,
+    },
+    /// Moves offsets and watermarks, in this order.
+    MoveReaders(Vec<ReaderMove>),
     /// Passes one record by, which a storage can never take. The entry is the audit record.
     SkipRecord(Skip),
     /// Bounds that decide verdicts.
@@ -284,6 +328,15 @@ pub enum ControlChange {
         /// The node.
         node: NodeId,
     },
+    /// A node tells what it runs.
+    AnnounceRelease {
+        /// The node.
+        node: NodeId,
+        /// What it runs.
+        release: Release,
+    },
+    /// From the first epoch that carries this entry, everything is decided in this generation, in which all members can.
+    SwitchGeneration(Generation),
     /// Makes a node the only one: all others are removed for good, without any of what a removal waits for. Written into the log of
     /// a node that has stopped, after a majority of the others was lost.
     SoleNode {

@@ -10,6 +10,8 @@ use crate::control::{
     AnnouncedComponent, Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip,
 };
 use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
+use crate::reader::{ConsumerOffset, HeldWebhook};
+use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 
 /// The state after control entry `index`.
@@ -35,6 +37,14 @@ pub struct ControlImage {
     pub proposers: Vec<LastProposal>,
     /// Components that were uploaded to a cluster, ascending digest.
     pub components: Vec<AnnouncedComponent>,
+    /// Generation in which epochs are decided.
+    pub generation: Generation,
+    /// What each node runs that has announced it, ascending node.
+    pub releases: Vec<(NodeId, Release)>,
+    /// Offsets of a cluster's consumers, by namespace, name and store.
+    pub offsets: Vec<ConsumerOffset>,
+    /// Receivers that are registered in a cluster, ascending store.
+    pub webhooks: Vec<HeldWebhook>,
 }
 
 /// A node of the cluster.

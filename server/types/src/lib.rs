@@ -16,7 +16,9 @@ pub mod ids;
 pub mod image;
 pub mod limits;
 pub mod outcome;
+pub mod reader;
 pub mod record;
+pub mod release;
 pub mod store;
 pub mod txn;
 pub mod verdict;
@@ -27,7 +29,7 @@ pub use adaptor::{
 };
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{
-    AnnouncedComponent, Bounds, Component, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin,
+    AnnouncedComponent, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin,
     PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
@@ -43,7 +45,9 @@ pub use outcome::{
     CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, ItemPlaces, PolicyFallback, StoreLsn, VerdictAt,
     Witness,
 };
+pub use reader::{ConsumerOffset, HeldWebhook, ReaderMove, Webhook};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
+pub use release::{Generation, Generations, Release};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
 pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};
 pub use verdict::{Conflict, OpKind, Reason, Stage, Verdict};

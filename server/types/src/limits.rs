@@ -64,6 +64,12 @@ pub const STORES_MAX: usize = 1024;
 pub const STORES_PER_TENANT_MAX: usize = 64;
 /// Skipped records of one store: each is an operator's decision, and all are kept.
 pub const SKIPS_PER_STORE_MAX: usize = 10_000;
+/// Offsets of consumers that are remembered.
+pub const OFFSETS_MAX: usize = 4_096;
+/// Offsets of the consumers of a tenant that is not the service's own.
+pub const OFFSETS_PER_TENANT_MAX: usize = 256;
+/// Changes of offsets and of watermarks that share an entry of the control log.
+pub const READER_MOVES_MAX: usize = 512;
 /// Keys that may be out at one time.
 pub const KEYS_MAX: usize = 10_000;
 /// Keys of a tenant that is not the service's own.
@@ -78,6 +84,8 @@ pub const TENANTS_MAX: usize = 10_000;
 pub const KEY_EXPIRES_IN_S_MAX: u32 = 36_500 * 86_400;
 /// How far a transaction id's time may be from `epoch_time`, milliseconds.
 pub const ID_WINDOW_MS: u64 = 10 * 60 * 1000;
+/// How far the clock of a cluster's node may be from those of the others, milliseconds, while it takes commits.
+pub const CLOCKS_APART_MS_MAX: u64 = 60 * 1000;
 /// How long history above the floor is kept, milliseconds of `epoch_time`.
 pub const FLOOR_AGE_MS: u64 = 60 * 1000;
 /// Bytes of history (versions, tombstones, range window) above which the floor rises earlier.
@@ -107,4 +115,6 @@ const _: () = {
     assert!(STREAM_COMMITS_MAX <= TXNS_PER_REQUEST_MAX);
     assert!(STREAM_BYTES_MAX <= BODY_BYTES_MAX);
     assert!(STATUS_AGE_MS >= ID_WINDOW_MS);
+    // What such a node has issued can be executed.
+    assert!(2 * CLOCKS_APART_MS_MAX < ID_WINDOW_MS);
 };

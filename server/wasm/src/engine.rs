@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig};
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, name_of};
 use crate::instance_permits::InstancePermits;
 use crate::limits::PluginLimits;
 
@@ -29,6 +29,7 @@ pub struct PluginEngine {
     pub(crate) limits: PluginLimits,
     pub(crate) permits: Arc<InstancePermits>,
     fingerprint: Fingerprint,
+    name: String,
 }
 
 /// The engine cannot start here.
@@ -45,11 +46,17 @@ impl PluginEngine {
         let wasmtime = config(&limits).and_then(|config| Engine::new(&config));
         let wasmtime = wasmtime.map_err(|e| EngineError(with_advice(format!("{e:#}"))))?;
         let fingerprint = Fingerprint::of(&wasmtime, &limits);
-        let permits = InstancePermits::new(limits.instances_max);
-        Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint }))
+        let (permits, name) = (InstancePermits::new(limits.instances_max), name_of(&limits));
+        Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint, name }))
     }
 
-    /// Returns the fingerprint, which replicas must share to guarantee equal results.
+    /// Returns the name. Replicas whose engines have the same one get the same results of a plugin, faults included.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the fingerprint, which is finer: that of one build, for code that it has compiled.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -160,10 +167,13 @@ mod tests {
     #[test]
     fn engines_of_equal_limits_have_equal_fingerprints() {
         let small = PluginLimits { instances_max: 2, ..PluginLimits::default() };
-        let one = PluginEngine::new(small).expect("starts").fingerprint();
-        let other = PluginEngine::new(PluginLimits { instances_max: 3, ..small }).expect("starts").fingerprint();
-        assert_eq!(one, other, "the number of instances is a setting of each node");
-        let richer = PluginLimits { fuel_per_txn: 20_001, ..small };
-        assert_ne!(one, PluginEngine::new(richer).expect("starts").fingerprint());
+        let of = |limits| {
+            let engine = PluginEngine::new(limits).expect("starts");
+            (engine.fingerprint(), engine.name().to_owned())
+        };
+        let one = of(small);
+        assert_eq!(one, of(PluginLimits { instances_max: 3, ..small }), "the number of instances is a setting of each node");
+        let richer = of(PluginLimits { fuel_per_txn: 20_001, ..small });
+        assert!(one.0 != richer.0 && one.1 != richer.1);
     }
 }

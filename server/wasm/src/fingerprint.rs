@@ -1,4 +1,9 @@
-//! The fingerprint of everything that replicas must share for a plugin to give equal results, faults included.
+//! What an engine is known by: its name, which replicas must share for a plugin to give equal results, faults included; and the
+//! fingerprint of all that compiled code and the results of checks depend on, which is finer.
+//!
+//! Another version of wasmtime is another fingerprint, and another engine only if a plugin could tell: by the fuel that is
+//! spent at a point where that is checked, by the depth at which the stack overflows, by what traps. `tests/engine_name.rs`
+//! measures these.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,12 +14,25 @@ use wasmtime::Engine;
 use crate::engine::operator_cost;
 use crate::limits::PluginLimits;
 
+/// Number of the engine. Must be raised when wasmtime, as it is pinned, gives a plugin other results or other faults.
+const ENGINE: u32 = 1;
 /// Version of the host's own rules: how columns are split, what is a fault. Must be raised when one of them changes.
 const HOST_RULES: u64 = 2;
 
 /// SHA-256 of wasmtime's exact version, instruction set and flags, tunables, features, cost table, and limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
+
+/// Returns the name of an engine with these limits: its number, the architecture, whose stack frames have a size of their own, and
+/// a digest of the table of costs, of the host's rules and of the limits.
+pub(crate) fn name_of(limits: &PluginLimits) -> String {
+    let mut wide = Wide(Sha256::new());
+    operator_cost().hash(&mut wide);
+    HOST_RULES.hash(&mut wide);
+    limits.fingerprinted().hash(&mut wide);
+    let digest: String = wide.0.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("wasm-{ENGINE}-{}-{digest}", std::env::consts::ARCH)
+}
 
 /// A `Hasher` that feeds SHA-256.
 struct Wide(Sha256);

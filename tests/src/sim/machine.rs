@@ -241,6 +241,7 @@ impl Machine {
                 image_every_bytes: self.build.image_every_bytes,
                 quota: "nothing".into(),
                 in_flight_max: 4,
+                pause_min: Duration::from_millis(1),
                 batch_bytes_max: 1024 * 1024,
                 take_over_after: Some(TAKE_OVER_AFTER),
             },

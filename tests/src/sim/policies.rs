@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_replica::PolicyRunner;
-use tribunal_types::{EpochOutcome, Isolation, PluginActivation, PluginSlot};
+use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
 use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builtin};
 
 /// Every so many seeds are played with components, and every so many with components that starve.
@@ -93,6 +93,8 @@ impl PolicyRunner for SimPolicies {
     fn install(&mut self, _: &PluginSlot) {}
 
     fn set_faults_max(&mut self, _: u32) {}
+
+    fn set_generation(&mut self, _: Generation) {}
 
     fn fell_back(&self, _: Option<Isolation>) {}
 

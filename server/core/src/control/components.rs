@@ -4,11 +4,10 @@
 //! to decide an epoch with code that it lacks. A single node keeps its uploads to itself: nothing of it is here then.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::sync::Arc;
 
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
-use tribunal_types::{AnnouncedComponent, Component, ControlIndex, NodeId};
+use tribunal_types::{AnnouncedComponent, Component, ComponentReport, ControlIndex, NodeId};
 
 use super::effect::{Applied, Effect, Refusal};
 
@@ -39,14 +38,14 @@ impl Components {
         Ok(Effect::ComponentAnnounced(component.digest))
     }
 
-    /// Notes what a member has made of a component: `problem` is empty if it is ready.
-    pub(super) fn report(&mut self, digest: &[u8; 32], node: NodeId, problem: &str) -> Effect {
+    /// Notes what a member has made of a component.
+    pub(super) fn report(&mut self, digest: &[u8; 32], node: NodeId, report: &ComponentReport) -> Effect {
         let known = self.by_digest.get(digest).map(|announced| announced.reports.get(&node));
-        if known.is_none_or(|known| known.is_some_and(|known| known == problem)) {
+        if known.is_none_or(|known| known.is_some_and(|known| known == report)) {
             return Effect::Unchanged;
         }
         let announced = Arc::make_mut(&mut self.by_digest).get_mut(digest);
-        announced.into_iter().for_each(|announced| drop(announced.reports.insert(node, String::from(problem))));
+        announced.into_iter().for_each(|announced| drop(announced.reports.insert(node, report.clone())));
         Effect::ComponentReported(*digest)
     }
 
@@ -74,6 +73,14 @@ impl Components {
         self.get(digest).is_some_and(|announced| members.iter().all(|member| announced.is_ready_on(*member)))
     }
 
+    /// Returns whether none of these members has reported that it has another engine than this one.
+    #[must_use]
+    pub fn is_for_engine(&self, digest: &[u8; 32], members: &[NodeId], engine: &str) -> bool {
+        self.get(digest).is_some_and(|announced| {
+            members.iter().all(|member| announced.reports.get(member).is_none_or(|report| report.engine == engine))
+        })
+    }
+
     /// Restores the components from an image.
     #[must_use]
     pub(super) fn restore(image: alloc::vec::Vec<AnnouncedComponent>) -> Components {
@@ -90,26 +97,33 @@ mod tests {
         Component { digest: [code; 32], name: name.into(), world: world.into(), ..Component::default() }
     }
 
+    fn report(engine: &str, problem: &str) -> ComponentReport {
+        ComponentReport { engine: engine.into(), problem: problem.into() }
+    }
+
     #[test]
     fn a_component_is_ready_once_every_member_has_reported_so() {
         let mut components = Components::default();
         let members = [NodeId(1), NodeId(2)];
         assert!(!components.is_ready(&[7; 32], &[]), "nobody has announced it");
-        assert_eq!(components.report(&[7; 32], NodeId(1), ""), Effect::Unchanged);
+        assert_eq!(components.report(&[7; 32], NodeId(1), &report("a", "")), Effect::Unchanged);
         assert_eq!(
             components.announce(ControlIndex(3), &component(7, "a", "rule")),
             Ok(Effect::ComponentAnnounced([7; 32]))
         );
-        assert_eq!(components.report(&[7; 32], NodeId(1), ""), Effect::ComponentReported([7; 32]));
+        assert_eq!(components.report(&[7; 32], NodeId(1), &report("a", "")), Effect::ComponentReported([7; 32]));
         assert!(!components.is_ready(&[7; 32], &members));
-        assert_eq!(components.report(&[7; 32], NodeId(2), "too large"), Effect::ComponentReported([7; 32]));
+        assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "too large")), Effect::ComponentReported([7; 32]));
         assert!(!components.is_ready(&[7; 32], &members));
-        assert_eq!(components.report(&[7; 32], NodeId(2), ""), Effect::ComponentReported([7; 32]));
-        assert_eq!(components.report(&[7; 32], NodeId(2), ""), Effect::Unchanged);
+        assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "")), Effect::ComponentReported([7; 32]));
+        assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "")), Effect::Unchanged);
         assert!(components.is_ready(&[7; 32], &members) && components.is_ready(&[7; 32], &members[..1]));
         assert!(!components.is_ready(&[7; 32], &[NodeId(1), NodeId(2), NodeId(3)]), "a member has joined");
+        assert!(components.is_for_engine(&[7; 32], &members, "a") && !components.is_for_engine(&[7; 32], &members, "b"));
+        components.report(&[7; 32], NodeId(2), &report("b", ""));
+        assert!(components.is_ready(&[7; 32], &members) && !components.is_for_engine(&[7; 32], &members, "a"));
         components.forget(&[7; 32]);
-        assert!(!components.is_ready(&[7; 32], &members));
+        assert!(!components.is_ready(&[7; 32], &members) && !components.is_for_engine(&[7; 32], &members, "a"));
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! What an entry of the control log did: the reply to its proposer, and what the rest of a node has to follow.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use tribunal_types::limits::{
     ADDRESS_BYTES_MAX, KEYS_MAX, KEYS_PER_TENANT_MAX, NAME_BYTES_MAX, NODES_MAX, PLUGIN_VERSIONS_MAX,
     SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
 };
-use tribunal_types::{ApiKey, Bounds, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+use tribunal_types::{ApiKey, Bounds, Generation, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+
+use super::readers::ReaderMoved;
 
 /// The result of an entry: every node that applies it gets the same one.
 pub type Applied = Result<Effect, Refusal>;
@@ -32,6 +35,14 @@ pub enum Effect {
     PushAssigned(StoreId),
     /// The store's storage was found ahead of the log, or is back.
     PushForked(StoreId),
+    /// A store's log has a receiver, or another one: its delivery starts.
+    WebhookRegistered(StoreId),
+    /// A store's log has no receiver any more.
+    WebhookRemoved(StoreId),
+    /// Another node delivers a store's log from now on.
+    WebhookAssigned(StoreId),
+    /// Offsets and watermarks were moved: what became of each, in the order of the entry.
+    ReadersMoved(Vec<ReaderMoved>),
     /// A record is not given to a storage.
     RecordSkipped(StoreId, Lsn),
     /// These bounds are in force from the next epoch on.
@@ -69,6 +80,10 @@ pub enum Effect {
     NodeAdmitted(NodeId),
     /// A node has its data directory.
     NodeClaimed(NodeId),
+    /// What this node runs is known, and was not before.
+    ReleaseAnnounced(NodeId),
+    /// Everything is decided in this generation from the next epoch on.
+    GenerationSwitched(Generation),
     /// A group is a member from this epoch on.
     GroupJoined(GroupJoin),
     /// A node is being removed: its group is to close.
@@ -98,6 +113,8 @@ pub enum Refusal {
     TooManyStoresOfTenant,
     /// The store has records, so what decides existence there cannot be changed.
     ExistenceFixed,
+    /// There is no such store.
+    StoreUnknown,
     /// Too many records of the store are skipped already.
     TooManySkips,
     /// Another plugin has this name, or the component another name.
@@ -106,6 +123,8 @@ pub enum Refusal {
     TooManyPlugins,
     /// A member lacks the component, or nobody has announced it.
     PluginNotReady,
+    /// A member has another engine than the one that the activation names.
+    EnginesDiffer,
     /// A slot holds this version, or will.
     PluginInUse,
     /// The service has its keys.
@@ -138,6 +157,10 @@ pub enum Refusal {
     NodeClaimed,
     /// The node has another group.
     NodeHasGroup,
+    /// A release with a name that is too long, or without a generation.
+    ReleaseMalformed,
+    /// A member runs a release that cannot decide in this generation, or has not announced what it runs.
+    GenerationUnknown,
     /// Positions of the control log no longer fit the numbers of stores and tenants.
     OutOfNumbers,
 }
@@ -150,6 +173,7 @@ impl fmt::Display for Refusal {
             Refusal::ExistenceFixed => {
                 f.write_str("`existence` of a store that has records cannot be changed; declare another store")
             }
+            Refusal::StoreUnknown => f.write_str("there is no such store"),
             Refusal::TooManySkips => {
                 write!(f, "{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again")
             }
@@ -163,6 +187,10 @@ impl fmt::Display for Refusal {
             Refusal::PluginNotReady => {
                 f.write_str("not every member of the cluster has this plugin version ready any more; try again")
             }
+            Refusal::EnginesDiffer => f.write_str(
+                "the members run releases with different plugin engines, so they could not decide the same; upgrade all nodes \
+                 first, then activate the plugin",
+            ),
             Refusal::PluginInUse => f.write_str("a slot holds this plugin version, or will; roll the slot back first"),
             Refusal::TooManyKeys => {
                 write!(f, "the service has {KEYS_MAX} keys, the maximum, expired ones included; revoke some")
@@ -204,6 +232,14 @@ impl fmt::Display for Refusal {
             Refusal::NodeHasGroup => {
                 f.write_str("the node has another group already; a wiped disk is admitted as a new node")
             }
+            Refusal::ReleaseMalformed => write!(
+                f,
+                "a release has a version and an engine of at most {NAME_BYTES_MAX} bytes, and one generation at least"
+            ),
+            Refusal::GenerationUnknown => f.write_str(
+                "not every member runs a release that can decide in this generation; upgrade the nodes that \
+                 `tribunal cluster status` shows with an older one",
+            ),
             Refusal::OutOfNumbers => f.write_str("the control log is too long for another number"),
         }
     }

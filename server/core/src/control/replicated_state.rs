@@ -19,6 +19,8 @@ use super::effect::{Applied, Effect, Refusal};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
+use super::readers::ReaderTable;
+use super::releases::Releases;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
 
@@ -44,6 +46,8 @@ pub struct ReplicatedState {
     members: Members,
     proposers: Proposers,
     components: Components,
+    releases: Releases,
+    readers: ReaderTable,
 }
 
 impl ReplicatedState {
@@ -75,6 +79,15 @@ impl ReplicatedState {
                 Ok(self.stores.assign(index, *store, *replaces, *node))
             }
             ControlChange::ForkPush { store, generation, fork } => Ok(self.stores.fork(*store, *generation, *fork)),
+            ControlChange::RegisterWebhook { webhook, .. } if self.stores.store(webhook.store).is_none() => {
+                Err(Refusal::StoreUnknown)
+            }
+            ControlChange::RegisterWebhook { webhook, resumes } => Ok(self.readers.register(index, webhook, *resumes)),
+            ControlChange::RemoveWebhook { store } => Ok(self.readers.remove(*store)),
+            ControlChange::AssignWebhook { store, replaces, node } => {
+                Ok(self.readers.assign(index, *store, *replaces, *node))
+            }
+            ControlChange::MoveReaders(moves) => Ok(self.readers.change(moves)),
             ControlChange::SkipRecord(skip) => self.stores.skip(index, skip),
             ControlChange::SetBounds(bounds) if self.bounds == Some(*bounds) => Ok(Effect::Unchanged),
             ControlChange::SetBounds(bounds) => {
@@ -91,8 +104,8 @@ impl ReplicatedState {
                 Ok(Effect::PluginActivated { activation: activation.clone(), holds })
             }
             ControlChange::AnnounceComponent(component) => self.components.announce(index, component),
-            ControlChange::ReportComponent { digest, node, problem } => {
-                Ok(self.components.report(digest, *node, problem))
+            ControlChange::ReportComponent { digest, node, report } => {
+                Ok(self.components.report(digest, *node, report))
             }
             ControlChange::ForgetPlugin { digest } => {
                 // Another node may have activated it since this was proposed.
@@ -110,18 +123,37 @@ impl ReplicatedState {
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::RemoveNode { node } => self.members.remove(*node),
             ControlChange::DrainNode { node, drained } => self.members.drain(*node, *drained),
-            ControlChange::ForgetNode { node } => Ok(self.members.forget(*node)),
+            ControlChange::ForgetNode { node } => {
+                let effect = self.members.forget(*node);
+                if effect == Effect::NodeLeft(*node) {
+                    self.releases.forget(*node);
+                }
+                Ok(effect)
+            }
+            ControlChange::AnnounceRelease { node, .. } if self.members.node(*node).is_none() => Err(Refusal::NodeUnknown),
+            ControlChange::AnnounceRelease { node, release } => self.releases.announce(*node, release),
+            ControlChange::SwitchGeneration(generation) => self.releases.switch(*generation, moment.members),
             ControlChange::SoleNode { node } => self.members.leave_alone(*node),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
     }
 
-    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them.
+    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them, if they
+    /// have the same engine still.
     fn check_ready(&self, activation: &PluginActivation, members: &[NodeId]) -> Result<(), Refusal> {
         let PluginActivation { choice, by, .. } = activation;
-        let members = if *by == FilledBy::Request { members } else { &[] };
-        let is_ready = !choice.announced || self.components.is_ready(&choice.digest, members);
-        if is_ready { Ok(()) } else { Err(Refusal::PluginNotReady) }
+        if !choice.announced {
+            return Ok(());
+        }
+        let waited_for = if *by == FilledBy::Request { members } else { &[] };
+        if !self.components.is_ready(&choice.digest, waited_for) {
+            return Err(Refusal::PluginNotReady);
+        }
+        let decides = !matches!(choice.slot, PluginSlot::Adaptor(_));
+        if decides && !self.components.is_for_engine(&choice.digest, members, &choice.host) {
+            return Err(Refusal::EnginesDiffer);
+        }
+        Ok(())
     }
 
     /// Lets every activation hold whose epoch `next` is. Returns the slots that changed.
@@ -165,6 +197,18 @@ impl ReplicatedState {
         &self.components
     }
 
+    /// Returns what the nodes run, and the generation in which epochs are decided.
+    #[must_use]
+    pub fn releases(&self) -> &Releases {
+        &self.releases
+    }
+
+    /// Returns the readers of logs.
+    #[must_use]
+    pub fn readers(&self) -> &ReaderTable {
+        &self.readers
+    }
+
     /// Returns the members.
     #[must_use]
     pub fn members(&self) -> &Members {
@@ -175,6 +219,7 @@ impl ReplicatedState {
     #[must_use]
     pub fn image(&self) -> ControlImage {
         let (tenants, keys, revoked) = self.keys.image();
+        let (offsets, webhooks) = self.readers.image();
         ControlImage {
             index: self.index,
             bounds: self.bounds,
@@ -186,13 +231,18 @@ impl ReplicatedState {
             nodes: self.members.image(),
             proposers: self.proposers.image(),
             components: self.components.iter().cloned().collect(),
+            generation: self.releases.generation(),
+            releases: self.releases.image(),
+            offsets,
+            webhooks,
         }
     }
 
     /// Restores the state from an image.
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
-        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, components } = image;
+        let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, .. } = image;
+        let ControlImage { components, generation, releases, offsets, webhooks, .. } = image;
         ReplicatedState {
             index,
             bounds,
@@ -202,6 +252,8 @@ impl ReplicatedState {
             members: Members::restore(nodes),
             proposers: Proposers::restore(proposers),
             components: Components::restore(components),
+            releases: Releases::restore(generation, releases),
+            readers: ReaderTable::restore(offsets, webhooks),
         }
     }
 }

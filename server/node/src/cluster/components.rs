@@ -18,7 +18,7 @@ use tribunal_core::control::slots::SlotUse;
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_peer::Peers;
 use tribunal_types::limits::{PART_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_PROBLEM_BYTES_MAX};
-use tribunal_types::{AnnouncedComponent, Component, ControlChange, NodeId, PluginChoice, PluginSlot};
+use tribunal_types::{AnnouncedComponent, Component, ComponentReport, ControlChange, NodeId, PluginChoice, PluginSlot};
 use tribunal_wasm::World;
 
 use crate::cluster::transfers::{Source, Transfers};
@@ -97,6 +97,8 @@ impl Source for Served {
 pub struct Fetching {
     /// This node.
     pub node: NodeId,
+    /// The engine that runs plugins here.
+    pub engine: String,
     /// What is announced.
     pub announced: Arc<AnnouncedPlugins>,
     /// Where components are kept, checked and compiled.
@@ -197,12 +199,13 @@ impl Worker {
             }
         }
         let Some((_, problem)) = self.settled.get(&digest) else { return };
-        let is_known = announced.reports.get(&self.parts.node) == Some(problem);
+        let report = ComponentReport { engine: self.parts.engine.clone(), problem: problem.clone() };
+        let is_known = announced.reports.get(&self.parts.node) == Some(&report);
         if is_known || self.reported.get(&digest).is_some_and(|at| at.elapsed() < REPORT_AGAIN) {
             return;
         }
         self.reported.insert(digest, Instant::now());
-        let change = ControlChange::ReportComponent { digest, node: self.parts.node, problem: problem.clone() };
+        let change = ControlChange::ReportComponent { digest, node: self.parts.node, report };
         // What came of it is seen when it is applied.
         let (reply, _) = oneshot::channel();
         let _ = self.parts.messages.send(Message::Control(change, reply));

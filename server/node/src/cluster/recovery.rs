@@ -18,6 +18,7 @@ use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
+use crate::cluster::releases::check_generation;
 use crate::cluster::state_copy::incoming;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
@@ -34,7 +35,9 @@ pub const TICK: Duration = Duration::from_millis(30);
 /// How long others wait for a group whose leader is alive and brings nothing.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 /// Own batches on their way to a majority at a time.
-const IN_FLIGHT_MAX: usize = 4;
+const IN_FLIGHT_MAX: usize = 8;
+/// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
 const IMAGE_EVERY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Bytes of a batch, unless it is a single transaction.
@@ -111,13 +114,15 @@ pub fn recover_member(
     for digest in loader.store.sweep(replicated.index().0)? {
         loader.compiled.remove(&digest);
     }
-    let activations = policies.go_live(replicated.slots())?;
+    check_generation(&replicated)?;
+    let activations = policies.go_live_as_member(replicated.slots())?;
     let keyer = RowKeyer::new(found.row_secret);
     let stored = |group: GroupId| (group, reader.group_state(group));
     let own = Membership::group_of(membership.node);
     let settings = Settings {
         image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
         in_flight_max: IN_FLIGHT_MAX,
+        pause_min: PAUSE_MIN,
         batch_bytes_max: BATCH_BYTES_MAX,
         take_over_after: Some(TAKE_OVER_AFTER),
         ..settings
@@ -168,6 +173,7 @@ pub fn recover_member(
         ms = started.elapsed().as_millis() as u64,
         "recovered"
     );
+    check_generation(member.replica().replicated())?;
     // Who was named by the control log counts; what nobody named is for the first start of the cluster.
     let slots = member.replica().replicated().slots();
     let is_named =

@@ -45,6 +45,10 @@ pub fn follow(peers: &Peers, membership: &Membership, members: &Members, effect:
             tracing::info!(added = node.0, "a node was admitted");
             connect(peers, membership, members);
         }
+        Effect::GenerationSwitched(generation) => {
+            tracing::info!(generation = generation.0, "the cluster has switched to another generation: there is no way back to older releases");
+            peers.set_generation(*generation);
+        }
         Effect::GroupJoined(join) => tracing::info!(added = join.group.node.0, "a node has become a member"),
         Effect::NodeDrained(node) => tracing::info!(drained = node.0, "a node is drained"),
         Effect::NodeResumed(node) => tracing::info!(resumed = node.0, "a node is no longer drained"),

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use tribunal_core::control::members::Members;
+use tribunal_core::control::releases::Releases;
 use tribunal_member::OddPeer;
 use tribunal_peer::{PeerStatus, Peers};
 use tribunal_service::{ClusterView, MemberStage, NodeView};
@@ -19,6 +20,8 @@ use crate::cluster::transfers::Transfers;
 
 /// Epochs after which the digest is kept.
 const DIGESTS_KEPT: usize = 1024;
+/// For how long it counts that a majority answers: many ticks, and far less than another node takes over after.
+const SERVES_FOR: Duration = Duration::from_millis(500);
 
 /// What the sequencer knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +44,12 @@ pub struct Roles {
     pub lags: BTreeMap<NodeId, u64>,
     /// Why nothing is decided here: code that decides is missing.
     pub lacks: Option<String>,
+    /// Why the node's clock is not to be believed.
+    pub clock: Option<String>,
     /// The nodes that there are, and were.
     pub members: Members,
+    /// What they run.
+    pub releases: Releases,
     /// The nodes that have decided otherwise than this one.
     pub odd: BTreeMap<NodeId, OddPeer>,
 }
@@ -53,6 +60,8 @@ pub struct View {
     roles: RwLock<Roles>,
     /// Digests after the last epochs with a transaction, ascending.
     decided: RwLock<VecDeque<(Epoch, Digest)>>,
+    /// When a majority was last known to answer.
+    served_at: RwLock<Option<Instant>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
 }
@@ -86,18 +95,19 @@ impl View {
         after.checked_sub(1).map(|at| decided[at].1)
     }
 
-    /// Notes who leads what.
-    pub fn follow(&self, member: &NodeMember) {
+    /// Notes who leads what. `clock` tells why the node's clock is not to be believed.
+    pub fn follow(&self, member: &NodeMember, clock: Option<String>) {
         let covered: BTreeMap<GroupId, Epoch> =
             member.replica().epochs().groups().map(|(group, next)| (group, next.prev())).collect();
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
         let lacks = member.replica().policies().lacking();
-        let takes_commits = member.takes_commits() && lacks.is_none();
+        let decides = member.takes_commits() && lacks.is_none();
         let roles = Roles {
-            takes_commits,
-            takes_changes: takes_commits || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
+            takes_commits: decides && clock.is_none(),
+            takes_changes: decides || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
             lacks,
+            clock,
             leaders,
             led: member.led().count(),
             elections: member.elections(),
@@ -105,6 +115,7 @@ impl View {
             covered,
             lags: member.lags(),
             members: member.replica().replicated().members().clone(),
+            releases: member.replica().replicated().releases().clone(),
             odd: member.odd_peers().clone(),
         };
         for (node, odd) in &roles.odd {
@@ -112,6 +123,7 @@ impl View {
                 tracing::warn!("{}", has_diverged(*node, odd));
             }
         }
+        *self.served_at.write() = roles.takes_commits.then(Instant::now);
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
@@ -127,6 +139,19 @@ impl View {
     #[must_use]
     pub fn takes_commits(&self) -> bool {
         self.roles.read().takes_commits
+    }
+
+    /// Returns whether the clock of a member is not to be believed.
+    #[must_use]
+    pub fn has_wrong_clock(&self) -> bool {
+        self.roles.read().clock.is_some()
+    }
+
+    /// Returns whether a member takes transactions, and has found so just now: a process that was paused is not sure of it
+    /// before its sequencer has looked again.
+    #[must_use]
+    pub fn serves_now(&self) -> bool {
+        self.served_at.read().is_some_and(|at| at.elapsed() < SERVES_FOR)
     }
 
     /// Returns whether a member passes changes of configuration on.
@@ -176,7 +201,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, odd, lacks, members, .. } = view.roles();
+    let Roles { takes_commits, leaders, control, odd, lacks, clock, members, releases, .. } = view.roles();
     let status = peers.status();
     let addresses = roster::addresses(membership, &members);
     let own_address = membership.nodes.get(&membership.node);
@@ -192,8 +217,9 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             connected: *node == membership.node || peer.is_some_and(is_connected),
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
+            release: releases.of(*node).cloned(),
             problem: match odd.get(node) {
-                _ if *node == membership.node => lacks.clone(),
+                _ if *node == membership.node => lacks.clone().or(clock.clone()),
                 Some(odd) => Some(has_diverged(*node, odd)),
                 None if peer.is_none() => {
                     Some(format!("node {} has no address of node {node}: add it to `cluster.nodes`", membership.node))
@@ -211,8 +237,10 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         digest,
         control,
         control_leader: leaders.get(&GroupId::CONTROL).copied(),
+        generation: Some(releases.generation()),
         nodes: nodes.collect(),
         pushes: Vec::new(),
+        webhooks: Vec::new(),
     }
 }
 

@@ -84,11 +84,18 @@ struct Report {
     digests: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     control_leader: Option<u16>,
+    /// Generation in which the cluster decides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generation: Option<u32>,
     nodes: Vec<Row>,
+    /// What the nodes run, if that is not the same.
+    releases: Vec<NodeRelease>,
     /// The nodes that are being added or removed, or are drained.
     changes: Vec<Change>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
+    /// Which node delivers to each webhook.
+    webhooks: Vec<ClusterPush>,
     /// What is not well, for people.
     problems: Vec<String>,
 }
@@ -98,6 +105,32 @@ struct Report {
 struct Change {
     node: u16,
     stage: NodeStage,
+}
+
+/// What a node runs.
+#[derive(Clone, PartialEq, Serialize)]
+struct NodeRelease {
+    node: u16,
+    /// Unknown until the node has announced it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generations: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    engine: Option<String>,
+}
+
+/// Returns what the nodes run, if they differ.
+fn releases(nodes: &[ClusterNode]) -> Vec<NodeRelease> {
+    let release = |node: &ClusterNode| NodeRelease {
+        node: node.node,
+        version: node.version.clone(),
+        generations: node.generations.clone(),
+        engine: node.engine.clone(),
+    };
+    let all: Vec<_> = nodes.iter().map(release).collect();
+    let is_same = all.windows(2).all(|two| NodeRelease { node: two[1].node, ..two[0].clone() } == two[1]);
+    if is_same { Vec::new() } else { all }
 }
 
 /// What is told of a node.
@@ -123,6 +156,17 @@ struct Row {
     leads: Vec<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
+}
+
+/// Prints which node pushes each of these stores.
+fn print_pushes(pushes: &[ClusterPush], by: &str) {
+    if !pushes.is_empty() {
+        out!("\n{:<24} {:<24} {by}", "store", "namespace");
+    }
+    for ClusterPush { namespace, store, node } in pushes {
+        let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
+        out!("{store:<24} {namespace:<24} {node}");
+    }
 }
 
 impl Report {
@@ -205,9 +249,12 @@ impl Report {
             epoch: first.unwrap_or_default().to_string(),
             digests,
             control_leader: best.and_then(|info| info.control_leader),
+            generation: best.and_then(|info| info.generation),
             nodes,
+            releases: best.map(|info| releases(&info.nodes)).unwrap_or_default(),
             changes,
             pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
+            webhooks: best.map(|info| info.webhooks.clone()).unwrap_or_default(),
             problems,
         }
     }
@@ -221,6 +268,7 @@ impl Report {
         let digests = match self.digests {
             "equal" => "equal",
             "differ" => "DIFFER",
+            _ if self.nodes.iter().all(|node| !node.answers) => "unknown: no node answers",
             _ => "unknown: a node lags too far to be compared",
         };
         out!("digests after epoch {}: {digests}\n", self.epoch);
@@ -252,13 +300,16 @@ impl Report {
                 NodeStage::Member => {}
             }
         }
-        if !self.pushes.is_empty() {
-            out!("\n{:<24} {:<24} pushed by", "store", "namespace");
+        if let (false, Some(generation)) = (self.releases.is_empty(), self.generation) {
+            out!("\nthe nodes run different releases, and decide in generation {generation} until all can in the next one:");
         }
-        for ClusterPush { namespace, store, node } in &self.pushes {
-            let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
-            out!("{store:<24} {namespace:<24} {node}");
+        for NodeRelease { node, version, generations, engine } in &self.releases {
+            let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known yet".into());
+            let (version, generations, engine) = (known(version), known(generations), known(engine));
+            out!("node {node}: release {version}, generations {generations}, plugin engine {engine}");
         }
+        print_pushes(&self.pushes, "pushed by");
+        print_pushes(&self.webhooks, "webhook delivered by");
         if !self.problems.is_empty() {
             out!("");
         }
@@ -337,6 +388,20 @@ mod tests {
         assert_eq!(rows, [(Some(1), Some(2)), (Some(2), Some(1)), (Some(3), Some(0))]);
         let line = report.line(&report.nodes[1]);
         assert!(line.contains("own,control") && line.contains("http://node-2"), "{line}");
+    }
+
+    #[test]
+    fn releases_are_told_apart() {
+        let node = |node, version: Option<&str>| ClusterNode {
+            node,
+            version: version.map(Into::into),
+            generations: Some("1".into()),
+            ..ClusterNode::default()
+        };
+        assert!(releases(&[node(1, Some("0.1.0")), node(2, Some("0.1.0"))]).is_empty());
+        let told = releases(&[node(1, Some("0.1.0")), node(2, Some("0.2.0")), node(3, None)]);
+        let versions: Vec<_> = told.iter().map(|release| (release.node, release.version.as_deref())).collect();
+        assert_eq!(versions, [(1, Some("0.1.0")), (2, Some("0.2.0")), (3, None)]);
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct ClockState {
     pub offset_ms: i64,
     /// The difference is too large to be corrected at once.
     pub distrusted: bool,
+    /// That has lasted, so it is no short jump.
+    pub lasting: bool,
     /// How often that began since the start.
     pub jumps: u64,
 }
@@ -136,6 +138,7 @@ impl EpochClock {
         ClockState {
             offset_ms: state.offset_us / 1000,
             distrusted: state.distrusted_since_us.is_some(),
+            lasting: state.distrusted_since_us.is_some_and(|since| state.monotonic_us - since >= HOLD_MS * 1000),
             jumps: state.jumps,
         }
     }
@@ -176,7 +179,7 @@ fn system_clocks() -> Reading {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let boot = clock_gettime(ClockId::Boottime);
     Reading {
-        wall_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+        wall_us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX) + crate::planted::clock_offset_us(),
         monotonic_us: boot.tv_sec.saturating_mul(1_000_000).saturating_add(boot.tv_nsec / 1000),
     }
 }

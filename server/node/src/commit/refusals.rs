@@ -13,6 +13,8 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
         Refusal::TooManyPlugins => ("too_many_plugins", ""),
+        Refusal::EnginesDiffer => ("engines_differ", ""),
+        Refusal::GenerationUnknown => ("generation_unknown", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
         Refusal::LastMajority => ("last_majority", ""),
         Refusal::LastServing => ("last_serving", ""),
@@ -20,13 +22,17 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
         Refusal::TooManyNodes => ("too_many_nodes", ""),
-        Refusal::NodeUnknown => return ServiceError::NotFound { what: "node of this number".into() },
+        Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
+        Refusal::NodeUnknown => {
+            return ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
+        }
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
         | Refusal::OutOfNodes
         | Refusal::NodeNotAdmitted
         | Refusal::NodeClaimed
         | Refusal::NodeHasGroup
+        | Refusal::ReleaseMalformed
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }

@@ -11,6 +11,7 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
 use tribunal_types::{StoreId, TxnRequest};
 
+use crate::cluster::peer_clocks::PeerClocks;
 use crate::cluster::state_copy::Lag;
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -48,6 +49,10 @@ pub struct Sequencer {
     refused: bool,
     /// Entries that the others no longer have, if the node lacks some.
     lag: Option<Lag>,
+    /// The clocks of the other nodes.
+    clocks: PeerClocks,
+    /// By how much the own one is ahead of them, milliseconds, if that is too much.
+    apart_ms: Option<i64>,
     /// Ticks since the member takes part.
     ticks: u64,
     /// Ticks that the first start of a member has taken.
@@ -85,6 +90,8 @@ impl Sequencer {
             reads: FreshReads::default(),
             refused: false,
             lag: None,
+            clocks: PeerClocks::default(),
+            apart_ms: None,
             ticks: 0,
             waited_ticks: 0,
             stopped: false,
@@ -106,6 +113,7 @@ impl Sequencer {
                 self.take_queued();
                 self.tick(messages);
                 self.tick_member();
+                self.settle(messages);
                 if let Some(reason) = self.inline.failed.take() {
                     return self.fail(messages, reason);
                 }
@@ -135,14 +143,17 @@ impl Sequencer {
             self.take_queued();
             self.tick(messages);
             self.tick_member();
+            self.settle(messages);
             if let Some(reason) = self.inline.failed.take() {
                 return self.fail(messages, reason);
             }
         }
     }
 
+    /// Returns the time. A clock that is not to be believed has none, so the entries of the node have none either.
     fn now(&self) -> Now {
-        Now { monotonic: self.started.elapsed(), unix_us: self.state.clock.now_us() }
+        let unix_us = if self.apart_ms.is_some() { 0 } else { self.state.clock.now_us() };
+        Now { monotonic: self.started.elapsed(), unix_us }
     }
 
     /// Brings an event to the replica, and carries out what follows.
@@ -152,13 +163,12 @@ impl Sequencer {
         self.follow();
     }
 
-    /// Carries out what follows from the last input.
+    /// Carries out what follows from the last input; of a member, what [`Sequencer::settle`] does not.
     fn follow(&mut self) {
-        while let Some(output) = self.decider.poll() {
+        while let Some(output) = self.decider.poll_urgent() {
             self.carry_out(output);
         }
         self.write_outcomes();
-        self.write_round();
     }
 
     fn is_embedded(&self, store: StoreId) -> bool {
@@ -273,8 +283,15 @@ impl Sequencer {
         let mut phase = Phase::HandingOver;
         self.bring(Input::HandOver);
         let begun = Instant::now();
-        while !self.stopped {
+        loop {
             phase = self.go_on_stopping(phase, begun.elapsed());
+            self.settle(messages);
+            if let Some(reason) = self.inline.failed.take() {
+                return self.fail(messages, reason);
+            }
+            if self.stopped {
+                break;
+            }
             let wait = self.wake_in().unwrap_or(MAJORITY_TIMEOUT);
             match messages.recv_timeout(wait) {
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
@@ -283,12 +300,10 @@ impl Sequencer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.tick_member();
-            if let Some(reason) = self.inline.failed.take() {
-                return self.fail(messages, reason);
-            }
         }
         // Groups write at ticks how far they know to be agreed on: the next start begins there.
         self.bring(Input::Tick);
+        self.settle(messages);
         self.log.send(Job::Stop);
         Ended::Stopped
     }

@@ -70,8 +70,8 @@ fn readiness(components: &Components, members: &[NodeId], name: &str, digest: Op
     let Some(AnnouncedComponent { component, reports, .. }) = newest else { return Readiness::Unknown };
     let short = &hex(&component.digest)[..12];
     let problem = |node: &NodeId| {
-        let problem = reports.get(node).filter(|problem| !problem.is_empty())?;
-        Some(format!("node {node} cannot run it: {problem}"))
+        let report = reports.get(node).filter(|report| !report.is_ready())?;
+        Some(format!("node {node} cannot run it: {}", report.problem))
     };
     let problems: Vec<String> = members.iter().filter_map(problem).collect();
     if !problems.is_empty() {
@@ -92,7 +92,7 @@ fn readiness(components: &Components, members: &[NodeId], name: &str, digest: Op
 #[cfg(test)]
 mod tests {
     use tribunal_core::control::{Moment, ReplicatedState};
-    use tribunal_types::{ControlChange, ControlIndex, Epoch};
+    use tribunal_types::{ComponentReport, ControlChange, ControlIndex, Epoch};
 
     use super::*;
 
@@ -110,8 +110,8 @@ mod tests {
             ControlChange::AnnounceComponent(component)
         };
         let report = |code: u8, node, problem: &str| {
-            let (digest, problem) = ([code; 32], problem.to_owned());
-            ControlChange::ReportComponent { digest, node: NodeId(node), problem }
+            let report = ComponentReport { problem: problem.to_owned(), ..ComponentReport::default() };
+            ControlChange::ReportComponent { digest: [code; 32], node: NodeId(node), report }
         };
         let members = [NodeId(1), NodeId(2), NodeId(3)];
         write(announce(7, 50));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use tribunal_core::native::NativeRule;
+use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{ConflictRule, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns};
 use tribunal_service::plugins::Health;
 use tribunal_types::{Isolation, PluginSlot};
@@ -136,13 +136,23 @@ impl HealthBoard {
 pub struct CountedRule {
     /// The rule.
     pub rule: WasmRule,
+    /// Of a built-in rule its native counterpart, which answers after a fault. So a built-in one never fails: whatever engine or
+    /// build a replica has, the results are equal.
+    pub counterpart: Option<NativeRule>,
     /// Its counters.
     pub health: Arc<SlotHealth>,
 }
 
 impl ConflictRule for CountedRule {
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
-        self.health.count(columns.csn.len(), || self.rule.rank_metered(columns)).map_err(PolicyFault::from)
+        let ranks = self.health.count(columns.csn.len(), || self.rule.rank_metered(columns));
+        match (ranks, self.counterpart) {
+            (Err(_), Some(native)) => {
+                self.health.fell_back();
+                native.rank(columns)
+            }
+            (ranks, _) => ranks.map_err(PolicyFault::from),
+        }
     }
 }
 
@@ -150,6 +160,8 @@ impl ConflictRule for CountedRule {
 pub struct CountedValidator {
     /// The validator.
     pub validator: WasmValidator,
+    /// Whether it is the built-in one of its level, and its native counterpart answers after a fault.
+    pub is_builtin: bool,
     /// Its counters.
     pub health: Arc<SlotHealth>,
 }
@@ -159,9 +171,13 @@ impl Validator for CountedValidator {
         self.validator.needs()
     }
 
-    fn validate(&self, _: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
-        let judge = || self.validator.validate_metered(columns);
-        self.health.count(columns.len(), judge).map_err(PolicyFault::from)
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        let validation = self.health.count(columns.len(), || self.validator.validate_metered(columns));
+        if validation.is_err() && self.is_builtin {
+            self.health.fell_back();
+            return NativeValidator.validate(level, columns);
+        }
+        validation.map_err(PolicyFault::from)
     }
 }
 
@@ -179,7 +195,7 @@ impl ConflictRule for CountedNative<NativeRule> {
     }
 }
 
-impl Validator for CountedNative<tribunal_core::native::NativeValidator> {
+impl Validator for CountedNative<NativeValidator> {
     fn needs(&self, level: Isolation) -> u8 {
         self.native.needs(level)
     }
@@ -187,5 +203,43 @@ impl Validator for CountedNative<tribunal_core::native::NativeValidator> {
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         let judge = || Ok((self.native.validate(level, columns), 0));
         self.health.count(columns.len(), judge).map_err(PolicyFault::from)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, World};
+
+    use super::*;
+
+    /// Two engines on which a built-in plugin faults at different sizes decide the same: no fault leaves the plugin.
+    #[test]
+    fn a_built_in_rule_that_faults_answers_as_its_counterpart_does() {
+        let limits = PluginLimits { fuel_per_call: 100_000, fuel_per_txn: 0, fuel_per_op: 0, instances_max: 2, ..PluginLimits::default() };
+        let engine = PluginEngine::new(limits).expect("starts");
+        let builtin = Builtin::find(World::ConflictRule, "shorter-txn-wins").expect("is built in");
+        let rule = WasmRule::new(builtin.load(&engine, "").expect("loads")).expect("is a rule");
+        let native = NativeRule::by_name("shorter-txn-wins", 0).expect("there is one");
+        let health = Arc::new(SlotHealth::default());
+        let counted = CountedRule { rule: rule.clone(), counterpart: Some(native), health: Arc::clone(&health) };
+        let uploaded = CountedRule { rule, counterpart: None, health: Arc::default() };
+        let columns = |count: u32| TxnColumns {
+            csn: (0..u64::from(count)).collect(),
+            epoch: 7,
+            start: (0..u64::from(count)).map(|n| n % 7).collect(),
+            origin: vec![1; count as usize],
+            priority: vec![100; count as usize],
+            reads: vec![3; count as usize],
+            writes: vec![1; count as usize],
+            first_attempt: vec![1; count as usize],
+        };
+        let (few, many) = (columns(3), columns(20_000));
+        assert_eq!(uploaded.rank(&few), native.rank(&few));
+        assert!(uploaded.rank(&many).is_err(), "its fuel is not enough");
+        for columns in [&few, &many] {
+            assert_eq!(counted.rank(columns), native.rank(columns));
+        }
+        let told = health.read();
+        assert_eq!((told.calls, told.fallbacks, told.faults.len()), (2, 1, 1), "it is counted");
     }
 }

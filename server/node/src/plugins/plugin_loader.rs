@@ -15,6 +15,7 @@ use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot};
 use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
 
 use crate::config::{Config, PolicyHost};
+use crate::planted;
 use crate::plugins::compiled_files::CompiledFiles;
 use crate::plugins::engine::{LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
@@ -98,7 +99,7 @@ impl PluginLoader {
     pub fn host_name(&self) -> Result<String, String> {
         match self.host {
             PolicyHost::Native => Ok(NATIVE.to_owned()),
-            PolicyHost::Wasm => Ok(engine()?.fingerprint().to_string()),
+            PolicyHost::Wasm => Ok(planted::engine(engine()?.name())),
         }
     }
 
@@ -149,21 +150,15 @@ impl PluginLoader {
         let health = Arc::new(SlotHealth::default());
         let loaded = match &choice.slot {
             PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice)?),
-            PluginSlot::Rule if choice.host == NATIVE => {
+            PluginSlot::Rule if self.is_native(World::ConflictRule, choice) => {
                 let native = native_of(&choice.name, &choice.config)?;
                 let rule = Box::new(CountedNative { native, health: Arc::clone(&health) });
                 Loaded::Rule(LoadedRule { rule, fallback: native })
             }
-            PluginSlot::Validator(_) if choice.host == NATIVE => {
+            PluginSlot::Validator(_) if self.is_native(World::IsolationValidator, choice) => {
                 Loaded::Validator(Box::new(CountedNative { native: NativeValidator, health: Arc::clone(&health) }))
             }
-            slot => {
-                let own = engine()?.fingerprint().to_string();
-                if choice.host != own {
-                    return Err(format!("it ran on engine {}, this is {own}", choice.host));
-                }
-                self.load_policy(choice, slot, &health)?
-            }
+            slot => self.load_policy(choice, slot, &health)?,
         };
         Ok(Ready { choice: choice.clone(), loaded, health })
     }
@@ -176,21 +171,55 @@ impl PluginLoader {
     ) -> Result<Loaded, String> {
         let said = |error: tribunal_wasm::LoadError| error.to_string();
         let health = Arc::clone(health);
-        if *slot == PluginSlot::Rule {
-            let rule = WasmRule::new(self.module(World::ConflictRule, choice)?).map_err(said)?;
-            // An uploaded rule has no native counterpart. Its fallback must be the same on every replica.
-            let is_builtin = builtin_by_digest(World::ConflictRule, &choice.digest).is_some();
-            let fallback =
-                if is_builtin { native_of(&choice.name, &choice.config)? } else { NativeRule::FirstWriterWins };
-            return Ok(Loaded::Rule(LoadedRule { rule: Box::new(CountedRule { rule, health }), fallback }));
+        let world = if *slot == PluginSlot::Rule { World::ConflictRule } else { World::IsolationValidator };
+        let is_builtin = self.builtin_of(world, choice).is_some();
+        if !is_builtin {
+            self.check_engine(choice)?;
         }
-        let validator = WasmValidator::new(self.module(World::IsolationValidator, choice)?).map_err(said)?;
-        Ok(Loaded::Validator(Box::new(CountedValidator { validator, health })))
+        let module = self.module(world, choice)?;
+        if *slot == PluginSlot::Rule {
+            let rule = WasmRule::new(module).map_err(said)?;
+            let counterpart = is_builtin.then(|| native_of(&choice.name, &choice.config)).transpose()?;
+            // An uploaded rule has no native counterpart. Its fallback must be the same on every replica.
+            let fallback = counterpart.unwrap_or(NativeRule::FirstWriterWins);
+            let rule = Box::new(CountedRule { rule, counterpart, health });
+            return Ok(Loaded::Rule(LoadedRule { rule, fallback }));
+        }
+        let validator = WasmValidator::new(module).map_err(said)?;
+        Ok(Loaded::Validator(Box::new(CountedValidator { validator, is_builtin, health })))
+    }
+
+    /// Returns whether a policy runs natively here: all do that are activated so, and what is built in on a node that runs the
+    /// native ones.
+    fn is_native(&self, world: World, choice: &PluginChoice) -> bool {
+        choice.host == NATIVE || self.host == PolicyHost::Native && self.builtin_of(world, choice).is_some()
+    }
+
+    /// Checks that an uploaded plugin has the same results here as where it was activated.
+    fn check_engine(&self, choice: &PluginChoice) -> Result<(), String> {
+        let own = self.host_name()?;
+        if choice.host == own {
+            return Ok(());
+        }
+        Err(format!(
+            "it was activated for the plugin engine {}, and the engine of this release is {own}: their results could differ. Start \
+             the release that has the former; to change releases, first activate built-in plugins in place of it, and \
+             activate it again once all nodes have the new release",
+            choice.host
+        ))
+    }
+
+    /// Returns the built-in component of a choice. Another build of it, from another release, has another digest and the same
+    /// results, as its native counterpart has; so does this one.
+    fn builtin_of(&self, world: World, choice: &PluginChoice) -> Option<&'static Builtin> {
+        let is_upload = || choice.announced || self.store.find(&choice.digest).is_some();
+        builtin_by_digest(world, &choice.digest)
+            .or_else(|| Builtin::find(world, &choice.name).filter(|_| world != World::LogAdaptor && !is_upload()))
     }
 
     fn module(&self, world: World, choice: &PluginChoice) -> Result<Module, String> {
         let (engine, init) = (engine()?, choice.config.as_str());
-        let module = match builtin_by_digest(world, &choice.digest) {
+        let module = match self.builtin_of(world, choice) {
             // A few milliseconds of compiling.
             Some(builtin) => builtin.load(engine, init),
             None => {

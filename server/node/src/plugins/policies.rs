@@ -11,8 +11,9 @@ use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_replica::PolicyRunner;
 use tribunal_types::limits::PLUGIN_FAULTS_MAX;
-use tribunal_types::{Epoch, EpochOutcome, FilledBy, Isolation, PluginActivation, PluginChoice, PluginSlot};
+use tribunal_types::{Epoch, EpochOutcome, FilledBy, Generation, Isolation, PluginActivation, PluginChoice, PluginSlot};
 
+use crate::cluster::releases::{cannot_decide, own_generations};
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
 use crate::plugins::plugin_loader::{Loaded, LoadedRule, PluginLoader, Ready, named};
@@ -38,6 +39,10 @@ pub struct PolicySet {
     live: bool,
     /// Whether the times of calls are recorded.
     timed: bool,
+    /// The node is a member of a cluster: what it cannot load, the others may decide with.
+    is_member: bool,
+    /// Why this release can decide nothing any more.
+    outdated: Option<String>,
 }
 
 /// A choice that decides, or will, and cannot be loaded.
@@ -97,6 +102,8 @@ impl PolicySet {
             faults_max: PLUGIN_FAULTS_MAX,
             live: false,
             timed: false,
+            is_member: false,
+            outdated: None,
         })
     }
 
@@ -107,7 +114,7 @@ impl PolicySet {
     fn obtain(&mut self, choice: &PluginChoice, waits: bool) -> Option<Ready> {
         match self.loader.take(choice) {
             Ok(ready) => Some(ready),
-            Err(error) if choice.announced => {
+            Err(error) if choice.announced || self.is_member => {
                 self.lack(choice, waits, error);
                 None
             }
@@ -121,7 +128,7 @@ impl PolicySet {
         if let PluginSlot::Adaptor(name) = &choice.slot {
             return self.loader.set_adaptor(name, Err(missing_plugin(choice, &error)));
         }
-        tracing::warn!(error, "{}: nothing is decided until its component is here", named(choice));
+        tracing::warn!(error, "{}: nothing is decided without it", named(choice));
         self.tried_at = self.loader.store.changes();
         self.lacks.push(Lack { choice: choice.clone(), waits, error });
     }
@@ -148,10 +155,13 @@ impl PolicySet {
     /// Says what is not here although it decides epochs, or will; `None` if all is.
     #[must_use]
     pub fn lacking(&self) -> Option<String> {
+        if self.outdated.is_some() {
+            return self.outdated.clone();
+        }
         let lacks = self.lacks.iter().map(|Lack { choice, error, .. }| format!("{} ({error})", named(choice)));
         let lacks = lacks.collect::<Vec<_>>().join(", ");
         (!lacks.is_empty()).then(|| {
-            format!("this node decides nothing, because it lacks {lacks}; it fetches that from the nodes that have it")
+            format!("this node decides nothing, because it lacks {lacks}; what other nodes have, it fetches")
         })
     }
 
@@ -238,6 +248,38 @@ impl PolicySet {
                 }
             }
         }
+        self.load_adaptors(slots)?;
+        self.live = true;
+        Ok(missing)
+    }
+
+    /// Loads what the control log of a cluster names; and where it names nothing yet, what the configuration does, which is
+    /// returned: a cluster's plugins do not depend on what one of its nodes is configured with.
+    ///
+    /// # Errors
+    /// If there is no such policy.
+    pub fn go_live_as_member(&mut self, slots: &Slots) -> Result<Vec<PluginActivation>, String> {
+        (self.is_member, self.live) = (true, true);
+        let mut unnamed = Vec::new();
+        for configured in self.configured.clone() {
+            let state = slots.slot(&configured.slot);
+            match state.and_then(|state| state.active()) {
+                Some(entry) => self.load_or_lack(&entry.activation.choice, false)?.into_iter().for_each(|it| self.run(it)),
+                None => {
+                    self.load_or_lack(&configured, false)?.into_iter().for_each(|it| self.run(it));
+                    unnamed.push(PluginActivation { choice: configured, ..PluginActivation::default() });
+                }
+            }
+            if let Some(entry) = state.and_then(|state| state.waiting()) {
+                let ready = self.load_or_lack(&entry.activation.choice, true)?;
+                ready.into_iter().for_each(|ready| drop(self.waiting.insert(ready.choice.slot.clone(), ready)));
+            }
+        }
+        self.load_adaptors(slots)?;
+        Ok(unnamed)
+    }
+
+    fn load_adaptors(&mut self, slots: &Slots) -> Result<(), String> {
         for (slot, state) in slots.iter() {
             let PluginSlot::Adaptor(name) = slot else { continue };
             if let Some(entry) = state.active() {
@@ -254,8 +296,7 @@ impl PolicySet {
                 ready.into_iter().for_each(|ready| drop(self.waiting.insert(slot.clone(), ready)));
             }
         }
-        self.live = true;
-        Ok(missing)
+        Ok(())
     }
 
     /// Loads a choice, or notes that a member of a cluster lacks it.
@@ -265,7 +306,7 @@ impl PolicySet {
     fn load_or_lack(&mut self, choice: &PluginChoice, waits: bool) -> Result<Option<Ready>, String> {
         match self.loader.load(choice) {
             Ok(ready) => Ok(Some(ready)),
-            Err(error) if choice.announced => {
+            Err(error) if choice.announced || self.is_member => {
                 self.lack(choice, waits, error);
                 Ok(None)
             }
@@ -312,7 +353,16 @@ impl PolicyRunner for PolicySet {
         if !self.lacks.is_empty() {
             self.load_lacking();
         }
-        self.lacks.is_empty()
+        self.lacks.is_empty() && self.outdated.is_none()
+    }
+
+    fn set_generation(&mut self, generation: Generation) {
+        let generations = own_generations();
+        self.outdated = (!generations.contain(generation)).then(|| cannot_decide(generation, generations));
+        match &self.outdated {
+            Some(reason) => tracing::error!("{reason}"),
+            None => tracing::info!(generation = generation.0, "the generation of the cluster is this one from now on"),
+        }
     }
 
     fn install(&mut self, slot: &PluginSlot) {

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tribunal_peer::{Authority, Lane, NodeCertificate};
+use tribunal_types::Generation;
 
 use crate::intruder::{Answered, Headers, ask, certificate, connect, headers, odd_certificate};
 use crate::nodes::{CLUSTER, DEADLINE, Node, authority, cluster};
@@ -104,6 +105,29 @@ async fn requests_that_are_not_those_of_a_peer_are_refused() {
     scene.refused(2, "/v1/commit", valid(), StatusCode::NOT_FOUND, &words).await;
     scene.refused(2, PATH, Vec::new(), StatusCode::BAD_REQUEST, &["node 1", "node 2", "version ``"]).await;
     assert!(scene.nodes[0].events.frames(7, Lane::Bulk, 0).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_cannot_decide_as_the_cluster_does_is_refused() {
+    let scene = Scene::new().await;
+    let of = |generations: &str| {
+        let mut headers = headers(2, "bulk");
+        headers.push(("tribunal-generations", generations.into()));
+        headers
+    };
+    for malformed in ["2-1", "x", "1-"] {
+        let words = ["node 1 does not know the generations", "of node 2"];
+        scene.refused(2, PATH, of(malformed), StatusCode::BAD_REQUEST, &words).await;
+    }
+    scene.nodes[0].peers.set_generation(Generation(2));
+    let words = ["node 1 belongs to a cluster that decides in generation 2", "generation 1 only", "newer release as node 2"];
+    scene.refused(2, PATH, of("1"), StatusCode::UPGRADE_REQUIRED, &words).await;
+    scene.refused(2, PATH, headers(2, "bulk"), StatusCode::UPGRADE_REQUIRED, &words).await;
+    for other in ["1-2", "2-3", "3-4"] {
+        // The last one may know of a switch of which node 1 does not.
+        let answered = scene.ask_node_1(&certificate(&scene.authority, 2), PATH, of(other)).await;
+        assert_eq!(answered.response.status(), StatusCode::OK, "{other}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tribunal_peer::{
     Authority, Identity, Lane, LaneStatus, NodeCertificate, PeerEvents, PeerSettings, PeerStatus, Peers, Received,
 };
-use tribunal_types::NodeId;
+use tribunal_types::{Generations, NodeId};
 
 /// Nothing that a test waits for takes so long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -172,6 +172,7 @@ pub fn settings(node: u16, peers: &[(u16, SocketAddr)]) -> PeerSettings {
         frame_bytes_max: 12 * MIB,
         queue_bytes_max: 16 * MIB,
         silent_after: DEADLINE,
+        generations: Generations::OWN,
     }
 }
 

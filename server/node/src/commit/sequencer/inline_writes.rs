@@ -1,12 +1,14 @@
-//! What the sequencer writes on its own thread: a batch, when nothing else is there to do, and the outcome after it (decision 77).
+//! What the sequencer writes on its own thread when nothing else is there to do: a batch and the outcome after it (decision
+//! 77), or what the Raft groups of a member write (decision 110).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use tribunal_log::LogError;
+use tribunal_member::Input;
 use tribunal_replica::Event;
-use tribunal_types::Batch;
+use tribunal_types::{Batch, GroupId};
 
 use super::Sequencer;
 use crate::commit::epoch_cache::ResolvedEpoch;
@@ -26,6 +28,8 @@ pub(super) enum Allowed {
     Batch,
     /// The outcome of that batch.
     Outcome,
+    /// What Raft groups write, and outcomes.
+    Rounds,
 }
 
 /// Writes that are due on this thread.
@@ -33,7 +37,10 @@ pub(super) enum Allowed {
 pub(super) struct InlineWrites {
     pub(super) allowed: Allowed,
     pub(super) batch: Option<Arc<Batch>>,
-    pub(super) outcomes: Vec<Arc<ResolvedEpoch>>,
+    /// Outcomes, each with the entries that its epoch was decided from if there are several groups.
+    pub(super) outcomes: Vec<(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>)>,
+    /// The log thread has to bring the mark up to date once the log is quiet, and sleeps.
+    mark_is_due: bool,
     /// Why durability is in doubt, after a write that failed.
     pub(super) failed: Option<String>,
 }
@@ -41,15 +48,69 @@ pub(super) struct InlineWrites {
 impl Sequencer {
     /// Lets the replica seal what is due, and writes the batch here if nothing else is there to do.
     pub(super) fn tick(&mut self, messages: &Receiver<Message>) {
-        let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
-        let busy = asked || !messages.is_empty();
-        self.inline.allowed = if busy { Allowed::Nothing } else { Allowed::Batch };
+        self.inline.allowed = if self.is_free(messages) { Allowed::Batch } else { Allowed::Nothing };
         self.step(Event::Tick);
         if let Some(batch) = self.inline.batch.take() {
             self.inline.allowed = Allowed::Outcome;
             self.write_batch(batch);
         }
+        self.end_inline();
+    }
+
+    pub(super) fn end_inline(&mut self) {
         self.inline.allowed = Allowed::Nothing;
+        if std::mem::take(&mut self.inline.mark_is_due) {
+            // After the answers: nobody waits for the mark.
+            self.log.send(Job::MarkIsDue);
+        }
+    }
+
+    /// Returns whether nobody waits for this thread.
+    pub(super) fn is_free(&self, messages: &Receiver<Message>) -> bool {
+        let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
+        !asked && messages.is_empty()
+    }
+
+    /// Writes what Raft groups have to write and makes it durable, if that is allowed, no job waits for the log and the disk is
+    /// fast: otherwise the log thread does. Returns the number of what has become durable here.
+    pub(super) fn write_round(&mut self) -> Option<u64> {
+        if self.round.is_empty() {
+            return None;
+        }
+        let mut round = std::mem::take(&mut self.round);
+        let allowed = self.inline.allowed == Allowed::Rounds;
+        let written = self.log.try_writer().filter(|writer| allowed && writer.syncs_fast()).map(|mut writer| {
+            let mark_was_due = writer.mark_due_since.is_some();
+            let records = std::mem::take(&mut round.records);
+            let written = writer.append_records(records).and_then(|()| round.sync.map_or(Ok(()), |_| writer.sync()));
+            written.map(|()| writer.mark_due_since.is_some() && !mark_was_due)
+        });
+        match written {
+            None => {
+                self.log.send(Job::Groups(round));
+                None
+            }
+            Some(Ok(mark_is_due)) => {
+                self.inline.mark_is_due |= mark_is_due;
+                round.sync
+            }
+            Some(Err(error)) => {
+                self.write_failed(&error);
+                None
+            }
+        }
+    }
+
+    /// Tells the member what this thread has made durable. Commits that have come meanwhile go into the batch that follows at
+    /// once.
+    pub(super) fn persisted_here(&mut self, number: u64) {
+        let allowed = std::mem::take(&mut self.inline.allowed);
+        self.take_queued();
+        self.inline.allowed = allowed;
+        let now = self.now();
+        let Some(member) = self.decider.member() else { return };
+        let refused = member.step(Input::Persisted(number), now);
+        debug_assert!(refused.is_ok(), "the number is the member's own");
     }
 
     /// Writes a batch, unless a job waits for the log or the disk is slow: then the log thread does.
@@ -61,12 +122,9 @@ impl Sequencer {
         match written {
             None => self.log.send(Job::Append(batch)),
             Some(Ok(mark_was_due)) => {
+                self.inline.mark_is_due |= !mark_was_due;
                 self.take_queued();
                 self.step(Event::Entry(batch));
-                if !mark_was_due {
-                    // After the answers: nobody waits for the mark.
-                    self.log.send(Job::MarkIsDue);
-                }
             }
             Some(Err(error)) => self.write_failed(&error),
         }
@@ -74,17 +132,17 @@ impl Sequencer {
 
     /// Notes what epochs decided, after everybody was told: here, or on the log thread if a job waits.
     pub(super) fn write_outcomes(&mut self) {
-        for epoch in std::mem::take(&mut self.inline.outcomes) {
-            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &[]));
+        for (epoch, entries) in std::mem::take(&mut self.inline.outcomes) {
+            let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &entries));
             match written {
-                None => self.log.send(Job::Outcome(epoch, Vec::new())),
+                None => self.log.send(Job::Outcome(epoch, entries)),
                 Some(Ok(())) => {}
                 Some(Err(error)) => self.write_failed(&error),
             }
         }
     }
 
-    fn write_failed(&mut self, error: &LogError) {
+    pub(super) fn write_failed(&mut self, error: &LogError) {
         self.inline.failed.get_or_insert_with(|| error.to_string());
         // It ends when it finds that the log has failed.
         self.log.send(Job::MarkIsDue);

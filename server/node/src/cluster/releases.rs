@@ -1,0 +1,168 @@
+//! Rolling upgrades: this node tells the others in the control log what it runs, and the leader of the control log proposes the
+//! switch to the next generation once all members can decide in it.
+//!
+//! Nothing here decides anything: the fold of the control log refuses a switch that not all members can follow. A member that was
+//! changed for an older release a moment ago may be counted by what it announced before; so the proposer waits until all
+//! have been connected for a while, which is long enough for each to announce what it runs now.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tribunal_core::control::ReplicatedState;
+use tribunal_peer::Peers;
+use tribunal_types::{ControlChange, Generation, Generations, GroupId, NodeId, Release};
+
+use crate::cluster::view::{Roles, View};
+use crate::commit::message::Message;
+use crate::planted;
+
+/// Time between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// After which time a change that has not arrived is proposed again.
+const PROPOSED_AGAIN: Duration = Duration::from_secs(5);
+/// How long all members must be connected before the generation is switched.
+const SETTLED_AFTER: Duration = Duration::from_secs(3);
+
+/// Returns what this process runs; `engine` is the name of its plugin engine.
+#[must_use]
+pub fn own_release(engine: String) -> Release {
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    planted::release(Release { version, generations: Generations::OWN, engine })
+}
+
+/// Returns the generations in which this process can decide.
+#[must_use]
+pub fn own_generations() -> Generations {
+    own_release(String::new()).generations
+}
+
+/// Says that a release cannot decide in the generation of its cluster.
+#[must_use]
+pub fn cannot_decide(generation: Generation, own: Generations) -> String {
+    let advice = if own.newest < generation {
+        "its nodes were upgraded, and there is no way back: start the newer release"
+    } else {
+        "first upgrade all its nodes to a release that can decide in both"
+    };
+    format!(
+        "the cluster decides in generation {generation}, but this release ({}) can decide in generation {own} only; {advice}. Nothing \
+         of the node's data is lost",
+        own_release(String::new()).version
+    )
+}
+
+/// Checks that this release can decide as the control log says.
+///
+/// # Errors
+/// If it cannot; says what to do.
+pub fn check_generation(replicated: &ReplicatedState) -> Result<(), String> {
+    let (generation, own) = (replicated.releases().generation(), own_generations());
+    if own.contain(generation) { Ok(()) } else { Err(cannot_decide(generation, own)) }
+}
+
+/// What the task is tied to.
+pub struct Announcing {
+    /// This node.
+    pub node: NodeId,
+    /// What it runs.
+    pub release: Release,
+    /// What is known of the cluster.
+    pub view: std::sync::Arc<View>,
+    /// Who is connected.
+    pub peers: Weak<Peers>,
+    /// The sequencer's queue.
+    pub messages: Sender<Message>,
+}
+
+impl Announcing {
+    /// Starts the task, which ends with the connections to the other nodes.
+    pub fn start(self, runtime: &Handle) {
+        runtime.spawn(async move {
+            let (mut proposed_at, mut connected) = (None::<Instant>, Connected::default());
+            while let Some(peers) = self.peers.upgrade() {
+                let status = peers.status();
+                let now = Instant::now();
+                connected.note(status.peers.iter().map(|(node, peer)| (*node, peer.is_connected())), now);
+                let waits = proposed_at.is_some_and(|at| now - at < PROPOSED_AGAIN);
+                if let Some(change) = (!waits).then(|| self.due(&connected, now)).flatten() {
+                    proposed_at = Some(now);
+                    // What came of it is seen when it is applied.
+                    let (reply, _) = oneshot::channel();
+                    let _ = self.messages.send(Message::Control(change, reply));
+                }
+                drop(peers);
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+
+    /// Returns what is to be proposed next.
+    fn due(&self, connected: &Connected, now: Instant) -> Option<ControlChange> {
+        let roles = self.view.roles();
+        if !roles.takes_changes {
+            return None;
+        }
+        if roles.releases.of(self.node) != Some(&self.release) {
+            return Some(ControlChange::AnnounceRelease { node: self.node, release: self.release.clone() });
+        }
+        let next = next_generation(&roles, self.node)?;
+        let others = roles.covered.keys().map(|group| group.node).filter(|node| *node != self.node);
+        connected.since(others, now.checked_sub(SETTLED_AFTER)?).then_some(ControlChange::SwitchGeneration(next))
+    }
+}
+
+/// Returns the generation to switch to, if this node is the one to propose it.
+fn next_generation(roles: &Roles, node: NodeId) -> Option<Generation> {
+    if roles.leaders.get(&GroupId::CONTROL) != Some(&node) {
+        return None;
+    }
+    let members: Vec<NodeId> = roles.covered.keys().map(|group| group.node).collect();
+    roles.releases.next(&members)
+}
+
+/// Since when each node has been connected.
+#[derive(Default)]
+struct Connected(BTreeMap<NodeId, Instant>);
+
+impl Connected {
+    fn note(&mut self, peers: impl Iterator<Item = (NodeId, bool)>, now: Instant) {
+        let before = std::mem::take(&mut self.0);
+        let connected = peers.filter(|(_, connected)| *connected);
+        self.0 = connected.map(|(node, _)| (node, before.get(&node).copied().unwrap_or(now))).collect();
+    }
+
+    fn since(&self, mut nodes: impl Iterator<Item = NodeId>, at: Instant) -> bool {
+        nodes.all(|node| self.0.get(&node).is_some_and(|since| *since <= at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_away_counts_from_its_return() {
+        let (mut connected, begun) = (Connected::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let nodes = [NodeId(2), NodeId(3)];
+        connected.note(nodes.iter().map(|node| (*node, true)), at(0));
+        connected.note([(NodeId(2), true), (NodeId(3), false)].into_iter(), at(1));
+        connected.note(nodes.iter().map(|node| (*node, true)), at(2));
+        assert!(connected.since(nodes[..1].iter().copied(), at(0)));
+        assert!(!connected.since(nodes.iter().copied(), at(1)) && connected.since(nodes.iter().copied(), at(2)));
+        assert!(!connected.since([NodeId(4)].into_iter(), at(9)), "it was never connected");
+    }
+
+    #[test]
+    fn a_release_that_cannot_decide_says_what_to_do() {
+        let own = Generations { oldest: Generation(3), newest: Generation(4) };
+        let told = cannot_decide(Generation(5), own);
+        assert!(told.contains("generation 5") && told.contains("3-4") && told.contains("start the newer"), "{told}");
+        let told = cannot_decide(Generation(2), own);
+        assert!(told.contains("generation 2") && told.contains("can decide in both"), "{told}");
+    }
+}
