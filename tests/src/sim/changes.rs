@@ -8,11 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_codec::{decode_control, proposed_in};
 use tribunal_core::control::{Applied, Moment, ReplicatedState};
+use tribunal_core::planted::{Bug, planted};
 use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
+use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
 use tribunal_types::{
-    ApiKey, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, Lsn, NamespaceId, ProposalId,
-    ReaderMove, StoreId, StoreSpec, Webhook,
+    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, Lsn, NamespaceId,
+    ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
 };
 
 use crate::cluster::tracked;
@@ -37,7 +39,15 @@ impl Changes {
     pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
         self.ask(node, start);
         let name = random.between(1, NAMES);
-        let change = match random.between(0, 4) {
+        let change = match random.between(0, 5) {
+            // A cluster has as many partitions as its operator wants, not as cores. A node whose state has diverged could not
+            // follow.
+            5 if !planted(Bug::OneNodeDiverges) => ControlChange::SetBounds(Bounds {
+                window_bytes_max: WINDOW_BYTES_MAX as u64,
+                status_bytes_max: STATUS_BYTES_MAX as u64,
+                plugin_faults_max: PLUGIN_FAULTS_MAX,
+                partitions: random.one_of(&[1, 2, 3, 8]),
+            }),
             0 => ControlChange::RevokeKey { id: format!("k{}", random.between(1, self.asked)) },
             1 => {
                 let (id, namespace_name) = (format!("k{}", self.asked), format!("t{name}"));
