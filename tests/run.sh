@@ -94,8 +94,9 @@ build test --release --workspace --locked --no-run
 run_tests test --release --workspace --locked
 # The pure crates again, with debug assertions and overflow checks.
 run_tests test --locked -p tribunal-types -p tribunal-core -p tribunal-codec
-# Each planted bug must be caught. A command of its own, because the bugs are compiled into the core.
-run_tests test --release --locked -p tribunal-tests --features planted-bugs --test negative --test divergence
+# Each planted bug must be caught. A command of its own, because the bugs are compiled into the core; of the whole workspace, so
+# that libraries are not compiled again with fewer features.
+run_tests test --release --locked --workspace --features tribunal-tests/planted-bugs --test negative --test divergence
 
 # Nodes of other releases, and with clocks that are wrong. A command of its own, because only its binary can be made such one.
 run_tests test --release --locked --workspace --features tribunal/planted --test cluster_upgrade

@@ -56,9 +56,12 @@ pub struct ClusterInfo {
     /// Stores with a storage outside of the nodes that are not detached, and which node pushes to each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pushes: Vec<ClusterPush>,
+    /// Stores whose log is delivered to a webhook, and which node delivers it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<ClusterPush>,
 }
 
-/// A store with a storage outside of the nodes.
+/// A store that one node pushes: to its storage outside of the nodes, or to its webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterPush {
     /// Its namespace.
@@ -67,7 +70,7 @@ pub struct ClusterPush {
     /// Its name.
     #[schema(example = "orders")]
     pub store: String,
-    /// The node that pushes to it; absent until one is named, which takes a moment.
+    /// The node that pushes; absent until one is named, which takes a moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub node: Option<u16>,

@@ -38,7 +38,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ),
     (
         "putStore",
-        r#"{"existence": "tracked", "adaptor": "redis", "adaptor_config": {"url": "redis://127.0.0.1:6379"}}"#,
+        r#"{"existence": "tracked", "adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:6379", "prefix": "kv:"}}"#,
     ),
     ("attachPush", r#"{"loaded_lsn": "120"}"#),
     ("skipRecord", r#"{"lsn": "120"}"#),

@@ -44,6 +44,11 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub oldest: Option<String>,
+    /// With `log_truncated`, in a cluster: numbers of the other nodes that still have the records after the position, ascending.
+    /// `GET /v1/cluster` of a node returns its number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(example = json!([2, 3]))]
+    pub nodes: Vec<u16>,
     /// With `log_truncated`: the state from which a reader can start over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "/v1/stores/kv/state")]

@@ -40,7 +40,7 @@ pub struct ConsumerOffset {
     /// Age of the oldest unprocessed record, milliseconds; 0 if there is none.
     #[schema(example = "250")]
     pub lag_ms: String,
-    /// When the offset was stored, milliseconds since 1970.
+    /// When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
     #[schema(example = "1795268000000")]
     pub updated_at_ms: String,
 }
@@ -51,7 +51,7 @@ pub struct ConsumerInfo {
     /// Its name.
     #[schema(example = "search-index")]
     pub name: String,
-    /// The log of this node.
+    /// The log of this node; in a cluster, of all nodes.
     #[schema(example = "8f14e45fceea167a5a36dedd4bea2543")]
     pub log: String,
     /// One per store that it reads, in the order of the stores' names.
@@ -156,6 +156,10 @@ pub struct PushInfo {
     /// Timeout of one request, milliseconds.
     #[schema(minimum = 1, example = 10000)]
     pub timeout_ms: u32,
+    /// The node of a cluster that delivers; absent until one is named, and on a node that runs alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0, example = 2)]
+    pub node: Option<u16>,
     /// What the push is doing.
     pub state: WebhookState,
     /// Last record that the receiver acknowledged.

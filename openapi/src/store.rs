@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// Who tracks which rows exist.
+/// Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
+/// engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+/// and `add` aborts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreExistence {
@@ -30,7 +32,8 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub transactional: Option<bool>,
-    /// LogAdaptor that writes to the storage; absent for a log-only store.
+    /// LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
+    /// engine keeps the rows itself and reads the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "redis")]
     pub adaptor: Option<String>,

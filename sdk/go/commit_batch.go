@@ -153,7 +153,8 @@ func splitReply(answer reply[[]wire.TxnOutcome], count int) []reply[wire.TxnOutc
 		if answer.data == nil || err != nil {
 			// If the response cannot be parsed, the commits may have taken effect: each is resolved by its id.
 			replies[at] = reply[wire.TxnOutcome]{
-				status: answer.status, problem: answer.problem, err: err, neverSent: answer.neverSent, untrusted: answer.untrusted,
+				status: answer.status, problem: answer.problem, endpoint: answer.endpoint, err: err,
+				neverSent: answer.neverSent, untrusted: answer.untrusted,
 			}
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -25,9 +24,10 @@ type response = http.Response
 type reply[T any] struct {
 	data   *T
 	header http.Header
-	// status is that of a refusal.
-	status  int
-	problem *Problem
+	// status is that of a refusal, of endpoint. Without a problem it is not of the service, but of something in its place.
+	status   int
+	problem  *Problem
+	endpoint string
 	// err is why there is no response, or none that can be read.
 	err       error
 	neverSent bool
@@ -111,7 +111,19 @@ func refusal[T any](response *response) reply[T] {
 		// An intermediary has responded.
 		problem = nil
 	}
-	return reply[T]{status: response.StatusCode, problem: problem}
+	refused := reply[T]{status: response.StatusCode, problem: problem}
+	if response.Request != nil {
+		refused.endpoint = response.Request.URL.Scheme + "://" + response.Request.URL.Host
+	}
+	return refused
+}
+
+// refusalText returns the status of a refusal, and where it came from.
+func (a reply[T]) refusalText() string {
+	if a.endpoint == "" {
+		return "status " + strconv.Itoa(a.status)
+	}
+	return a.endpoint + ": status " + strconv.Itoa(a.status)
 }
 
 func documentOf[T any](body []byte) (*T, error) {
@@ -126,7 +138,7 @@ func (a reply[T]) lost() error {
 		return a.err
 	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
 	case slices.Contains([]int{409, 500, 502, 504}, a.status):
-		return errors.New("status " + strconv.Itoa(a.status))
+		return errors.New(a.refusalText())
 	}
 	return nil
 }
@@ -149,9 +161,9 @@ func settled[T any](a reply[T]) (*T, error) {
 	case a.problem != nil:
 		return nil, errorOf(*a.problem)
 	case a.status >= 500:
-		return nil, &Unavailable{Err: fmt.Errorf("status %d", a.status)}
+		return nil, &Unavailable{Err: errors.New(a.refusalText())}
 	}
-	return nil, misbehaved("status %d without a problem document", a.status)
+	return nil, misbehaved("%s without a problem document: is this the address of Tribunal?", a.refusalText())
 }
 
 func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {

@@ -22,23 +22,28 @@ type failure struct {
 	problem    *Problem
 }
 
-// failureOf returns why a reply is none: the connection failed, or the endpoint is unavailable; nil if it is one.
-// "overloaded" is an answer: the same load would follow to the next endpoint.
+// aboutTheRequest has the refusals, for its size, that a request would get elsewhere as well.
+var aboutTheRequest = []int{
+	http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
+}
+
+// failureOf returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its
+// place; nil if it is one. "overloaded" is an answer: the same load would follow to the next endpoint.
 func failureOf[T any](a reply[T]) *failure {
 	if a.err != nil && !a.garbled {
 		return &failure{a.err, !a.neverSent, a.untrusted, a.problem}
 	}
-	if !slices.Contains([]int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status) {
+	maybeTaken := a.status >= 500 && a.status != http.StatusServiceUnavailable
+	switch {
+	case a.status == 0 || a.problem == nil && slices.Contains(aboutTheRequest, a.status):
+		return nil
+	case a.problem == nil:
+		return &failure{fmt.Errorf("status %d without a problem document", a.status), maybeTaken, false, nil}
+	case !slices.Contains([]int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status),
+		!a.problem.Retryable, a.problem.Code == "overloaded":
 		return nil
 	}
-	failed := &failure{fmt.Errorf("status %d", a.status), a.status != http.StatusServiceUnavailable, false, a.problem}
-	if a.problem != nil {
-		if !a.problem.Retryable || a.problem.Code == "overloaded" {
-			return nil
-		}
-		failed.err = fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail)
-	}
-	return failed
+	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, false, a.problem}
 }
 
 // inDoubt returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does

@@ -351,6 +351,36 @@ func TestTheErrorAfterAllHaveFailedNamesEachEndpointAndItsReason(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotTribunalIsPassedOver(t *testing.T) {
+	for _, status := range []int{301, 404, 500} {
+		first := startEndpoint(t, func(string, []string, int) (int, string) { return status, "a proxy" })
+		second := startEndpoint(t, works)
+		client := clientOf(t, Options{}, first.url, second.url)
+		checkCommits(t, client)
+		if !reflect.DeepEqual(first.asked(), second.asked()) || client.Endpoint() != second.url {
+			t.Error(status, first.asked(), second.asked())
+		}
+	}
+}
+
+func TestARefusalForTheSizeOfARequestIsNotRepeatedElsewhere(t *testing.T) {
+	first := startEndpoint(t, func(string, []string, int) (int, string) { return 413, "a proxy" })
+	second := startEndpoint(t, works)
+	var misbehaved *ServerMisbehaved
+	_, err := clientOf(t, Options{}, first.url, second.url).Begin(context.Background(), BeginOptions{})
+	if !errors.As(err, &misbehaved) || len(second.asked()) != 0 {
+		t.Error(err, second.asked())
+	}
+}
+
+func TestAnAnswerThatIsNotOfTribunalNamesItsEndpoint(t *testing.T) {
+	only := startEndpoint(t, func(string, []string, int) (int, string) { return 404, "a proxy" })
+	_, err := clientOf(t, Options{}, only.url).Begin(context.Background(), BeginOptions{})
+	if err == nil || !strings.Contains(err.Error(), only.url+": status 404 without a problem document") {
+		t.Error(err)
+	}
+}
+
 func TestTheTimeoutIsSharedByTheEndpoints(t *testing.T) {
 	first, second := startEndpoint(t, fails(isSilent)), startEndpoint(t, fails(isSilent))
 	begun := time.Now()

@@ -168,6 +168,7 @@ impl Cluster {
                     image_every_bytes: 2_000,
                     quota: "nothing".into(),
                     in_flight_max: history.in_flight_max,
+                    pause_min: Duration::from_millis(if history.in_flight_max > 1 { 1 } else { 0 }),
                     batch_bytes_max: 100_000,
                     take_over_after: Some(TAKE_OVER_AFTER),
                 },

@@ -83,6 +83,7 @@ impl Played {
                 image_every_bytes: u64::MAX,
                 quota: String::new(),
                 in_flight_max: 1,
+                pause_min: Duration::ZERO,
                 batch_bytes_max: 1 << 20,
                 take_over_after: Some(Duration::from_millis(700)),
             },

@@ -166,6 +166,12 @@ fn story(bug: Bug) -> &'static str {
              epoch
              T3 si @kv:1,sql:2 read x@T1 read sql/y@T2 put a=1 => snapshots_differ join: read x seen T1 now T2"
         }
+        Bug::DuplicateAcrossGroups => {
+            "nodes 2
+             epoch
+             T1 ser put x=1 body=7          => ok
+             T2@2 ser put x=1 id=T1 body=7  => replayed 1.0"
+        }
         Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
         Bug::VoidCounted
         | Bug::AckBeforeMajority
@@ -297,8 +303,14 @@ fn every_planted_bug_is_caught() {
     if replica_histories_until_caught().is_none() {
         missed_by_replicas.push(Bug::VoidCounted);
     }
-    let others =
-        [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
+    let others = [
+        Bug::BarrierSkipped,
+        Bug::AnswersShifted,
+        Bug::ReplayExecutes,
+        Bug::DuplicateAcrossGroups,
+        Bug::NumberGivenTwice,
+        Bug::ChangeAppliedAgain,
+    ];
     for bug in Bug::OF_THE_CLUSTER.into_iter().chain(others).filter(|bug| *bug != Bug::VoidCounted) {
         plant(Some(bug));
         // Peers are asked when a link is cut, which does not happen often among all faults.

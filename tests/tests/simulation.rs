@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use tribunal_tests::sim::faults::Fault;
 use tribunal_tests::sim::machine::TICK_US;
+use tribunal_tests::sim::storages::StoragesReport;
 use tribunal_tests::sim::{MembersReport, Planted, Run, play};
 
 /// Seeds of a run in CI.
@@ -74,6 +75,18 @@ fn many_seeds_keep_all_promises() {
     assert!(removed >= 500 && broken >= 100 && told >= 200, "{removed} removed, {broken} broken, {told} know it");
     let late = members(|m| m.late_reads);
     assert!(late >= 200, "{late} fresh reads begin at a node that was removed");
+    assert!(members(|m| m.wiped) >= 200, "{} machines lose their disk", members(|m| m.wiped));
+    let storages = |of: fn(&StoragesReport) -> u64| reports.iter().map(|report| of(&report.storages)).sum::<u64>();
+    let (records, too_late, believed) = (storages(|s| s.records), storages(|s| s.too_late), storages(|s| s.believed));
+    assert!(records >= 20 * reports.len() as u64, "storages take {records} records");
+    assert!(too_late >= 50, "{too_late} requests meet a storage that another node has moved");
+    assert!(believed >= 1_000, "{believed} times a node believes what another one has told of a storage");
+    let wasm = reports.iter().filter(|report| report.has_wasm).count();
+    let fallbacks = reports.iter().map(|report| report.fallbacks).sum::<u64>();
+    assert!(
+        wasm * 10 == reports.len() && fallbacks >= 100,
+        "{wasm} runs have components, which fail {fallbacks} times"
+    );
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
@@ -140,6 +153,26 @@ fn a_node_that_cannot_reach_a_leader_decides_and_takes_nothing_over() {
 /// Returns the first seed with which a bug is noticed.
 fn noticed(planted: Planted) -> Option<u64> {
     (1..=200).find(|&seed| play(Run { planted: Some(planted), ..run(seed) }).is_err())
+}
+
+#[test]
+fn votes_from_the_mark_are_noticed() {
+    assert!(noticed(Planted::VoteFromTheMark).is_some());
+}
+
+#[test]
+fn a_copy_of_the_state_that_forgets_votes_is_noticed() {
+    assert!(noticed(Planted::CopyForgetsVotes).is_some());
+}
+
+#[test]
+fn two_pushers_that_move_one_watermark_are_noticed() {
+    assert!(noticed(Planted::TwoPushers).is_some());
+}
+
+#[test]
+fn partitions_that_follow_a_machines_cores_are_noticed() {
+    assert!(noticed(Planted::OwnPartitions).is_some());
 }
 
 #[test]

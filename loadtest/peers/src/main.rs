@@ -17,10 +17,12 @@ mod postgres;
 mod process;
 mod redis;
 mod resp;
+mod scaling;
 mod sdk;
 mod session;
 mod talk;
 mod three_nodes;
+mod timeline;
 mod tribunal;
 mod tribunal_sessions;
 mod turns;
@@ -63,6 +65,10 @@ enum Command {
         #[arg(long)]
         charts: PathBuf,
     },
+    /// Draws what clients notice when a node is killed, and when one is added.
+    Timeline(timeline::Timeline),
+    /// Prints what clusters of up to 100 nodes would do by the costs of a run with one and three nodes.
+    Scaling(scaling::Scaling),
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,6 +146,11 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(flags) => run(&flags),
         Command::Report { from, charts } => figures::report(&from, &charts),
+        Command::Timeline(timeline) => timeline.run(),
+        Command::Scaling(costs) => {
+            print!("{}", costs.table());
+            Ok(())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

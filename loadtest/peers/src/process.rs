@@ -123,6 +123,11 @@ impl Process {
         self.signal(Signal::STOP);
     }
 
+    /// Kills it, as a machine that fails would.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
     /// Lets its tree go on.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);

@@ -29,7 +29,7 @@ pub struct ThreeNodes {
     addrs: Vec<SocketAddr>,
     sent_bytes: &'static str,
     _links: Vec<Link>,
-    _data: TempDir,
+    data: TempDir,
 }
 
 impl ThreeNodes {
@@ -65,7 +65,7 @@ impl ThreeNodes {
             process = start(false)?;
         }
         let sent_bytes = "tribunal_peer_sent_bytes_total{";
-        Ok(ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, _data: data })
+        Ok(ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, data })
     }
 
     /// Starts three nodes of etcd.
@@ -96,11 +96,18 @@ impl ThreeNodes {
         all.args(["-c", &script]);
         let process = Process::start("etcd-three", all, Signal::TERM, place(parent, port)?)?;
         let sent_bytes = "etcd_network_peer_sent_bytes_total{";
-        let etcd = ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, _data: data };
+        let etcd = ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, data };
         for addr in &etcd.addrs {
             until(|| Ok(Rpc::connect(*addr)?.get("/health")?.0 == 200))?;
         }
         Ok(etcd)
+    }
+
+    /// Stops the nodes; returns where they listened, and the folder with their files.
+    #[must_use]
+    pub fn stop(self) -> (Vec<SocketAddr>, TempDir) {
+        drop(self.process);
+        (self.addrs, self.data)
     }
 
     /// Returns the process that started the others.
@@ -183,13 +190,18 @@ fn links(port: u16, rtt: Duration) -> Vec<Link> {
 }
 
 fn wait_ready(port: u16) -> Result<(), BenchError> {
-    for addr in apis(port) {
-        until(|| {
-            let mut rpc = Rpc::connect(addr)?;
-            Ok(rpc.get("/readyz")?.0 == 200 && rpc.get("/v1/snapshot?store=kv")?.0 == 200)
-        })?;
-    }
-    Ok(())
+    apis(port).try_for_each(is_ready)
+}
+
+/// Waits until a node takes commits.
+///
+/// # Errors
+/// If it does not for long.
+pub fn is_ready(addr: SocketAddr) -> Result<(), BenchError> {
+    until(|| {
+        let mut rpc = Rpc::connect(addr)?;
+        Ok(rpc.get("/readyz")?.0 == 200 && rpc.get("/v1/snapshot?store=kv")?.0 == 200)
+    })
 }
 
 fn until(is_so: impl Fn() -> Result<bool, BenchError>) -> Result<(), BenchError> {

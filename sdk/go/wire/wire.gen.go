@@ -588,7 +588,7 @@ type Consistency string
 
 // ConsumerInfo A consumer and its offsets.
 type ConsumerInfo struct {
-	// Log The log of this node.
+	// Log The log of this node; in a cluster, of all nodes.
 	//
 	// Example: 8f14e45fceea167a5a36dedd4bea2543
 	Log string `json:"log"`
@@ -640,7 +640,7 @@ type ConsumerOffset struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// UpdatedAtMs When the offset was stored, milliseconds since 1970.
+	// UpdatedAtMs When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
 	//
 	// Example: 1795268000000
 	UpdatedAtMs string `json:"updated_at_ms"`
@@ -805,6 +805,12 @@ type Problem struct {
 	// Example: 3
 	Line *int32 `json:"line,omitempty"`
 
+	// Nodes With `log_truncated`, in a cluster: numbers of the other nodes that still have the records after the position, ascending.
+	// `GET /v1/cluster` of a node returns its number.
+	//
+	// Example: [2,3]
+	Nodes *[]int32 `json:"nodes,omitempty"`
+
 	// Oldest With `log_truncated`: the oldest position that is retained.
 	Oldest *string `json:"oldest,omitempty"`
 
@@ -891,6 +897,11 @@ type PushInfo struct {
 
 	// LastError The last error; absent once a request has succeeded.
 	LastError *string `json:"last_error,omitempty"`
+
+	// Node The node of a cluster that delivers; absent until one is named, and on a node that runs alone.
+	//
+	// Example: 2
+	Node *int32 `json:"node,omitempty"`
 
 	// RecordsMax Maximum number of records in one request.
 	//
@@ -1231,7 +1242,8 @@ type StorageDurability string
 
 // StoreDeclaration Declaration of a store.
 type StoreDeclaration struct {
-	// Adaptor LogAdaptor that writes to the storage; absent for a log-only store.
+	// Adaptor LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
+	// engine keeps the rows itself and reads the log.
 	//
 	// Example: redis
 	Adaptor *string `json:"adaptor,omitempty"`
@@ -1249,7 +1261,9 @@ type StoreDeclaration struct {
 	Transactional *bool `json:"transactional,omitempty"`
 }
 
-// StoreExistence Who tracks which rows exist.
+// StoreExistence Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
+// engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+// and `add` aborts.
 type StoreExistence string
 
 // StoreInfo A store and its progress.

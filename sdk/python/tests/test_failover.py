@@ -23,6 +23,7 @@ from tribunal_client import (
     Misuse,
     PreparedCommit,
     RetryPolicy,
+    ServerMisbehaved,
     Unavailable,
 )
 from tribunal_client.endpoints import Endpoints
@@ -251,6 +252,32 @@ def test_the_error_after_all_have_failed_names_each_endpoint_and_its_reason(star
     assert (len(second.asked), len(third.asked)) == (2, 2), "each is tried twice"
     with pytest.raises(Unavailable):
         client.commit(_prepared(client))
+
+
+@pytest.mark.parametrize("status", [301, 404, 500])
+def test_what_is_not_tribunal_is_passed_over(start: Start, status: int) -> None:
+    first, second = start(lambda *_: (status, "a proxy")), start(_works)
+    client = _client([first.url, second.url])
+    _commit(client)
+    assert first.asked == second.asked
+    assert client.endpoint == second.url
+
+
+def test_a_refusal_for_the_size_of_a_request_is_not_repeated_elsewhere(start: Start) -> None:
+    first, second = start(lambda *_: (413, "a proxy")), start(_works)
+    client = _client([first.url, second.url])
+    with pytest.raises(ServerMisbehaved, match="status 413"):
+        client.begin()
+    assert not second.asked
+
+
+def test_an_answer_that_is_not_of_tribunal_names_its_endpoint(start: Start) -> None:
+    missing, page = start(lambda *_: (404, "a proxy")), start(lambda *_: (200, "a page"))
+    for endpoint, text in ((missing, "status 404 without a problem document"), (page, "does not fit the API")):
+        with pytest.raises(ServerMisbehaved) as misbehaved:
+            _client([endpoint.url]).begin()
+        assert str(misbehaved.value).startswith(f"{endpoint.url}: ")
+        assert text in str(misbehaved.value)
 
 
 def test_the_timeout_is_shared_by_the_endpoints(start: Start) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tribunal_client import AsyncClient, AsyncTransaction, Client, Misuse, Transaction, Unavailable
+from tribunal_client import AsyncClient, AsyncTransaction, Client, ClientMistake, Misuse, Transaction, Unavailable
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -33,6 +33,37 @@ def test_an_offset_is_a_number() -> None:
     offset: Any = "1"
     with Client(NOWHERE) as client, pytest.raises(Misuse, match="`after` must be an int, not str"):
         client.log("kv", offset)
+
+
+@pytest.mark.parametrize(("timeout_s", "resolve_timeout_s"), [(0, 1), (-1, 1), (1, -1), (float("nan"), 1)])
+def test_a_timeout_is_positive(timeout_s: float, resolve_timeout_s: float) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(Misuse, match="timeout_s"):
+            kind(NOWHERE, timeout_s=timeout_s, resolve_timeout_s=resolve_timeout_s)
+
+
+def test_a_closed_client_sends_nothing(url: str) -> None:
+    async def closed() -> None:
+        client = AsyncClient(url)
+        await client.close()
+        for call in (client.begin(["kv"]), client.stores(), client.log("kv").next(0)):
+            with pytest.raises(Misuse, match="closed"):
+                await call
+
+    client = Client(url)
+    client.close()
+    for call in (lambda: client.begin(["kv"]), client.stores, lambda: client.log("kv").next(0)):
+        with pytest.raises(Misuse, match="closed"):
+            call()
+    asyncio.run(closed())
+
+
+def test_a_store_is_declared_by_a_mapping_as_well(url: str, prefix: str) -> None:
+    store = prefix.strip("/").replace("/", "-")
+    with Client(url) as client:
+        assert client.declare_store(store, {"existence": "declared"}).existence == "declared"
+        with pytest.raises(ClientMistake, match="unknown_field"):
+            client.declare_store(store, {"existance": "declared"})
 
 
 def test_an_error_tells_what_cannot_be_reached() -> None:

@@ -218,7 +218,7 @@ impl Client {
             Ok(Verdict::Response(answer)) if is_settled(&answer) => {
                 self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
             }
-            Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.status.to_string()).await,
+            Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.refusal_text()).await,
             Ok(Verdict::Committed(committed)) => self.recorded(Ok(Outcome::Committed(*committed))),
             Ok(Verdict::Line(outcome, traceparent)) => self.outcome_in_batch(txn_id, *outcome, traceparent).await,
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
@@ -255,7 +255,7 @@ impl Client {
                 }
                 return self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await;
             }
-            Ok(answer) => answer.status.to_string(),
+            Ok(answer) => answer.refusal_text(),
             Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
             Err(lost) => lost.text,
         };
@@ -665,9 +665,12 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     match serde_json::from_slice::<Problem>(&answer.body) {
         Ok(problem) => Err(Error::of_problem(problem)),
         Err(_) if answer.status.is_server_error() => {
-            Err(Error::Unavailable { text: answer.status.to_string(), retry_after: None })
+            Err(Error::Unavailable { text: answer.refusal_text(), retry_after: None })
         }
-        Err(_) => Err(Error::misbehaved(format!("status {} without a problem document", answer.status))),
+        Err(_) => {
+            let text = answer.refusal_text();
+            Err(Error::misbehaved(format!("{text} without a problem document: is this the address of Tribunal?")))
+        }
     }
 }
 

@@ -33,8 +33,17 @@ pub(crate) enum Verdict {
     Line(Box<TxnOutcome>, Option<String>),
 }
 
+/// Which commits share a batch. One that writes nothing is judged without a sync of the log, and would wait for it in a batch with
+/// others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitKind {
+    ReadOnly,
+    Writes,
+}
+
 /// A commit and the body of its request.
 pub(crate) struct CommitItem {
+    kind: CommitKind,
     txn_id: String,
     traceparent: Option<String>,
     pub(crate) body: Bytes,
@@ -42,6 +51,13 @@ pub(crate) struct CommitItem {
 }
 
 impl Batchable for CommitItem {
+    fn group(&self) -> &str {
+        match self.kind {
+            CommitKind::ReadOnly => "reads",
+            CommitKind::Writes => "writes",
+        }
+    }
+
     fn id(&self) -> Option<&str> {
         Some(&self.txn_id)
     }
@@ -73,10 +89,11 @@ impl CommitItem {
         txn_id: String,
         traceparent: Option<String>,
         ack: Option<Ack>,
+        kind: CommitKind,
         body: Vec<u8>,
     ) -> Result<Self, Error> {
         check_length(&body)?;
-        let mut item = CommitItem { txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
+        let mut item = CommitItem { kind, txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
         // A batch has one trace context, and is answered only when the slowest of its commits is.
         let waits = ack == Some(Ack::Applied);
         item.is_batchable = item.traceparent.is_none() && !waits && item.bytes() <= BOUNDS.bytes_max;
@@ -86,7 +103,8 @@ impl CommitItem {
     pub(crate) fn of(prepared: &PreparedCommit) -> Result<Self, Error> {
         let (txn_id, traceparent) = (prepared.txn_id.clone(), prepared.traceparent.clone());
         let body = serde_json::to_vec(&prepared.request).map_err(CommitItem::unrepresentable)?;
-        CommitItem::new(txn_id, traceparent, prepared.request.ack, body)
+        let kind = if prepared.request.writes.is_empty() { CommitKind::ReadOnly } else { CommitKind::Writes };
+        CommitItem::new(txn_id, traceparent, prepared.request.ack, kind, body)
     }
 
     pub(crate) fn unrepresentable(error: serde_json::Error) -> Error {

@@ -58,6 +58,15 @@ pub(crate) struct Answer {
     pub replayed: bool,
     pub traceparent: Option<String>,
     pub body: Bytes,
+    /// Of a refusal: the endpoint that it is of.
+    pub refused_by: Option<Box<str>>,
+}
+
+impl Answer {
+    /// Returns the status of a refusal, and where it came from.
+    pub(crate) fn refusal_text(&self) -> String {
+        format!("{}: status {}", self.refused_by.as_deref().unwrap_or_default(), self.status)
+    }
 }
 
 /// There is no response.
@@ -183,7 +192,7 @@ impl Connection {
     /// Sends a request to one endpoint after another, until one answers or the call has no attempt left.
     pub(crate) async fn ask_on(&self, call: &mut Failover<'_>, sent: &Sent<'_>) -> Result<Answer, NoAnswer> {
         while let Some(timeout) = call.next().await {
-            let answered = async { collected(self.response(call.url(), sent, None).await?).await };
+            let answered = async { collected(self.response(call.url(), sent, None).await?, call.url()).await };
             let reply = within(timeout, answered).await;
             if call.is_over(Failure::of_reply(&reply)) {
                 return call.reply(reply);
@@ -206,7 +215,7 @@ impl Connection {
                 if response.status().is_success() {
                     return Ok(Ok(response.into_body()));
                 }
-                collected(response).await.map(Err)
+                collected(response, call.url()).await.map(Err)
             };
             let reply = match within(timeout, opened).await {
                 Ok(Ok(body)) => {
@@ -255,7 +264,7 @@ pub(crate) async fn within<T>(
         .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
 }
 
-async fn collected(response: Response<Incoming>) -> Result<Answer, NoAnswer> {
+async fn collected(response: Response<Incoming>, url: &str) -> Result<Answer, NoAnswer> {
     let status = response.status();
     let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
     let traceparent = response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
@@ -263,7 +272,8 @@ async fn collected(response: Response<Incoming>) -> Result<Answer, NoAnswer> {
         .collect()
         .await
         .map_err(|e| NoAnswer::lost(e.to_string()))?;
-    Ok(Answer { status, replayed, traceparent, body: body.to_bytes() })
+    let refused_by = (!status.is_success()).then(|| url.into());
+    Ok(Answer { status, replayed, traceparent, body: body.to_bytes(), refused_by })
 }
 
 fn header(what: &str, text: String) -> Result<HeaderValue, Error> {

@@ -16,6 +16,10 @@ use crate::endpoints::Endpoints;
 /// How often one of several endpoints gets a call.
 pub(crate) const ROUNDS_MAX: u32 = 2;
 
+/// Refusals, for its size, that a request would get elsewhere as well.
+const ABOUT_THE_REQUEST: [StatusCode; 3] =
+    [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::URI_TOO_LONG, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE];
+
 /// When a request may be sent again, to another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -55,7 +59,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns why a reply is none: the connection failed, or the endpoint is unavailable.
+    /// Returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
     pub(crate) fn of_reply(reply: &Result<Answer, NoAnswer>) -> Option<Self> {
         match reply {
             Ok(answer) => {
@@ -83,22 +87,21 @@ impl Failure {
 
     /// `overloaded` is an answer: the same load would follow to the next endpoint.
     fn of_status(status: StatusCode, problem: impl FnOnce() -> Option<Problem>) -> Option<Self> {
-        let maybe_taken = match status {
-            StatusCode::SERVICE_UNAVAILABLE => false,
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => true,
-            _ => return None,
-        };
-        let mut failure =
-            Failure { text: status.to_string(), maybe_taken, hopeless: false, retry_after: None, lags: false };
-        if let Some(problem) = problem() {
-            if !problem.retryable || problem.code == "overloaded" {
-                return None;
-            }
-            failure.text = format!("{} {}: {}", status.as_u16(), problem.code, problem.detail);
-            failure.retry_after = problem.retry_after_ms.map(|ms| Duration::from_millis(ms.into()));
-            failure.lags = problem.code == "store_lagging";
+        if status.is_success() {
+            return None;
         }
-        Some(failure)
+        let maybe_taken = status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE;
+        let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false };
+        let Some(problem) = problem() else {
+            let is_the_same_elsewhere = ABOUT_THE_REQUEST.contains(&status);
+            return (!is_the_same_elsewhere).then(|| failure(format!("status {status} without a problem document")));
+        };
+        let is_unavailable = matches!(status.as_u16(), 502..=504) && problem.retryable;
+        (is_unavailable && problem.code != "overloaded").then(|| Failure {
+            retry_after: problem.retry_after_ms.map(|ms| Duration::from_millis(ms.into())),
+            lags: problem.code == "store_lagging",
+            ..failure(format!("{} {}: {}", status.as_u16(), problem.code, problem.detail))
+        })
     }
 }
 

@@ -59,6 +59,7 @@ mod reads;
 mod retry;
 mod run;
 mod session;
+mod store_name;
 mod stream;
 mod tls;
 mod transaction;

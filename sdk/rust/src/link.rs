@@ -217,7 +217,10 @@ impl Link {
         let body = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
         let reply = match body {
             Ok(body) => {
-                let answer = Answer { status, replayed: false, traceparent: None, body: body.to_bytes() };
+                let refused_by =
+                    client.connection().endpoints().urls().get(self.endpoint).map(|url| url.as_str().into());
+                let (replayed, traceparent, body) = (false, None, body.to_bytes());
+                let answer = Answer { status, replayed, traceparent, body, refused_by };
                 Ok(Verdict::Response(answer))
             }
             Err(e) => Err(NoAnswer::lost(e.to_string())),

@@ -70,7 +70,9 @@ pub(crate) fn apart<A: DeserializeOwned, T>(
         Ok(answer) if count > 1 && is_refused(answer.status) => return (0..count).map(|_| Shared::Refused).collect(),
         reply => return (0..count).map(|_| Shared::Failed(reply.clone())).collect(),
     };
-    match serde_json::from_slice(&answer.body).map_err(|e| e.to_string()).and_then(parts) {
+    // Checked as a whole, which is faster than text by text.
+    let text = std::str::from_utf8(&answer.body).map_err(|e| e.to_string());
+    match text.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())).and_then(parts) {
         Ok(parts) => parts.into_iter().map(Shared::Part).collect(),
         Err(text) => (0..count).map(|_| Shared::Unreadable(text.clone())).collect(),
     }

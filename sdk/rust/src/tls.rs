@@ -79,7 +79,15 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
         rustls::Error::InvalidCertificate(error @ (C::Expired | C::ExpiredContext { .. })) => {
             format!("its certificate must be renewed: {error}")
         }
-        rustls::Error::InvalidCertificate(error) => format!("its certificate cannot be used: {error}"),
+        rustls::Error::InvalidCertificate(C::Other(other)) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "its certificate is that of a certificate authority, which no service may present: make one with \
+             `basicConstraints = CA:FALSE`"
+                .into()
+        }
+        rustls::Error::InvalidCertificate(error) => format!(
+            "its certificate cannot be used: {error}. If it is signed by an authority of your own, name that: `--ca-file`, the \
+             variable `TRIBUNAL_CA_FILE`, or `ca_file` in the options"
+        ),
         rustls::Error::InvalidMessage(_) => "it does not speak TLS there; is it `http://`?".into(),
         other => format!("no TLS: {other}"),
     })

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
@@ -12,13 +11,14 @@ use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Wri
 use tribunal_types::{Epoch, Version};
 
 use crate::client::{Client, Row};
-use crate::commit_batch::CommitItem;
+use crate::commit_batch::{CommitItem, CommitKind};
 use crate::commit_body::{CommitBody, CommitOptions, OP_BYTES};
 use crate::reads::{KeyRange, RangeRows, RowRead, RowState};
+use crate::store_name::StoreName;
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
 
-type RowName = (Arc<str>, Vec<u8>);
+type RowName = (StoreName, Vec<u8>);
 
 /// An open transaction.
 pub struct Transaction {
@@ -33,7 +33,7 @@ pub struct Transaction {
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
     /// Names of the stores that it uses, shared by its rows. Few.
-    stores: Vec<Arc<str>>,
+    stores: Vec<StoreName>,
     /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
     /// Prefetched rows, which do not count as read until the caller gets them.
@@ -353,7 +353,7 @@ impl Transaction {
     /// # Errors
     /// None for values that were written by this transaction.
     pub fn own_write(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Option<Value>>, Error> {
-        match self.writes.get(&(Arc::from(store), key.as_ref().to_vec())) {
+        match self.writes.get(&(StoreName::new(store), key.as_ref().to_vec())) {
             None | Some(PendingWrite { op: WriteOp::Add, .. }) => Ok(None),
             Some(write) => Ok(Some(write.value.as_deref().map(wire::parsed).transpose()?)),
         }
@@ -446,7 +446,8 @@ impl Transaction {
         let mut body = CommitBody::new(&options, names.chain(values).sum()).map_err(CommitItem::unrepresentable)?;
         body.reads(self.sent_reads().map(|((store, key), seen)| (&**store, key.as_slice(), seen.version)));
         body.writes(written);
-        CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, body.finish())
+        let kind = if self.writes.is_empty() { CommitKind::ReadOnly } else { CommitKind::Writes };
+        CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, kind, body.finish())
     }
 
     /// Returns the rows that were read and that the commit has to name. At `serializable`, a range is compared with all
@@ -461,12 +462,12 @@ impl Transaction {
             .filter(move |(name, seen)| !(seen.in_range && serializable) || self.writes.contains_key(*name))
     }
 
-    fn store(&mut self, store: &str) -> Arc<str> {
+    fn store(&mut self, store: &str) -> StoreName {
         if let Some(known) = self.stores.iter().find(|known| ***known == *store) {
-            return Arc::clone(known);
+            return known.clone();
         }
-        let store = Arc::from(store);
-        self.stores.push(Arc::clone(&store));
+        let store = StoreName::new(store);
+        self.stores.push(store.clone());
         store
     }
 

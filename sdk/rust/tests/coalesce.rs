@@ -335,3 +335,26 @@ async fn without_coalesce_every_commit_is_a_request_of_its_own() {
     }
     crowd.release().await;
 }
+
+#[tokio::test]
+async fn commits_that_write_nothing_share_no_batch_with_those_that_write() {
+    let mut crowd = Crowd::new(true).await;
+    let read_only = || {
+        let mut txn = crowd.client.begin_local(IsolationLevel::Serializable);
+        txn.observe("kv", "a", None);
+        txn.prepare()
+    };
+    let (reads, writes) = ([read_only(), read_only(), read_only()], [crowd.prepared(), crowd.prepared()]);
+    // No request of their own kind is in flight.
+    let reading = crowd.queued(&reads).await;
+    let writing = crowd.queued(&writes).await;
+    let held = crowd.request().await;
+    assert_eq!(held.ids, reads.each_ref().map(|prepared| prepared.txn_id.clone()));
+    held.commit();
+    assert_eq!(ends(reading).await, ["committed"; 3], "while commits that write wait for theirs");
+    crowd.release().await;
+    let held = crowd.request().await;
+    assert_eq!(held.ids, writes.each_ref().map(|prepared| prepared.txn_id.clone()));
+    held.commit();
+    assert_eq!(ends(writing).await, ["committed"; 2]);
+}

@@ -321,6 +321,35 @@ async fn the_error_after_all_have_failed_names_each_endpoint_and_its_reason() {
 }
 
 #[tokio::test]
+async fn what_is_not_tribunal_is_passed_over() {
+    for status in [301, 404, 500] {
+        let first = Endpoint::start(move |_, _, _| Reply::Json(status, json!("a proxy"))).await;
+        let second = Endpoint::that_commits().await;
+        let client = client(&[&first.url, &second.url], options());
+        assert!(matches!(client.commit(&prepared(&client)).await, Ok(Outcome::Committed(_))));
+        assert_eq!(first.asked(), second.asked());
+        assert_eq!(client.endpoint(), second.url);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_for_the_size_of_a_request_is_not_repeated_elsewhere() {
+    let first = Endpoint::start(|_, _, _| Reply::Json(413, json!("a proxy"))).await;
+    let second = Endpoint::that_commits().await;
+    let begun = client(&[&first.url, &second.url], options()).begin(BeginOptions::default()).await;
+    assert!(matches!(begun, Err(Error::ServerMisbehaved(_))));
+    assert_eq!(second.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_of_tribunal_names_its_endpoint() {
+    let only = Endpoint::start(|_, _, _| Reply::Json(404, json!("a proxy"))).await;
+    let error = client(&[&only.url], options()).begin(BeginOptions::default()).await.err().expect("no answer");
+    let expected = format!("{}: status 404 Not Found without a problem document", only.url);
+    assert!(error.to_string().contains(&expected), "{error}");
+}
+
+#[tokio::test]
 async fn the_timeout_is_shared_by_the_endpoints() {
     let endpoints = [Endpoint::start(|_, _, _| Reply::Silent).await, Endpoint::start(|_, _, _| Reply::Silent).await];
     let timeout = Duration::from_millis(600);

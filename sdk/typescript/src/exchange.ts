@@ -10,10 +10,10 @@ export interface Exchanged<T> {
   response: Response;
 }
 
-/** A response of any status, or none. */
+/** A response of any status, or none. A refusal without a problem is not of the service, but of something in its place. */
 export type Reply<T> =
   | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
-  | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined }
+  | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined; readonly endpoint?: string }
   | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly untrusted: boolean; readonly problem: Problem | undefined; readonly cause: unknown };
 
 /** Makes one call. */
@@ -28,7 +28,8 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
   }
   const { data, error, response } = exchanged;
   if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
-  return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined };
+  const endpoint = response.url === "" ? {} : { endpoint: new URL(response.url).origin };
+  return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
 }
 
 /** Returns why the outcome of a commit is not known; `undefined` if the reply tells it, or nothing was sent. */
@@ -40,7 +41,7 @@ export function lostBy(reply: Reply<unknown>): string | undefined {
       return reply.neverSent ? undefined : reply.text;
     case "problem":
       // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
-      return [409, 500, 502, 504].includes(reply.status) ? `status ${reply.status}` : undefined;
+      return [409, 500, 502, 504].includes(reply.status) ? refusalText(reply) : undefined;
   }
 }
 
@@ -58,9 +59,14 @@ export function settled<T>(reply: Reply<T>): T {
       throw new Unavailable(`tribunal cannot be reached: ${reply.text}`, reply.problem, reply.cause);
     case "problem":
       if (reply.problem !== undefined) throw errorOf(reply.problem);
-      if (reply.status >= 500) throw new Unavailable(`status ${reply.status}`);
-      throw new ServerMisbehaved(`status ${reply.status} without a problem document`);
+      if (reply.status >= 500) throw new Unavailable(refusalText(reply));
+      throw new ServerMisbehaved(`${refusalText(reply)} without a problem document: is this the address of Tribunal?`);
   }
+}
+
+/** Returns the status of a refusal, and where it came from. */
+function refusalText({ status, endpoint }: { readonly status: number; readonly endpoint?: string }): string {
+  return endpoint === undefined ? `status ${status}` : `${endpoint}: status ${status}`;
 }
 
 function isProblem(body: unknown): body is Problem {

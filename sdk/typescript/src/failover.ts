@@ -13,6 +13,9 @@ import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 /** How often one of several endpoints gets a call. */
 const roundsMax = 2;
 
+/** Refusals, for its size, that a request would get elsewhere as well. */
+const aboutTheRequest = [413, 414, 431];
+
 /** Why an endpoint has not answered a request. */
 export interface Failure {
   readonly text: string;
@@ -25,19 +28,23 @@ export interface Failure {
 }
 
 /**
- * Returns why a reply is none: the connection failed, or the endpoint is unavailable. `overloaded` is an answer: the same
- * load would follow to the next endpoint.
+ * Returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
+ * `overloaded` is an answer: the same load would follow to the next endpoint.
  */
 export function failureOf(reply: Reply<unknown>): Failure | undefined {
   if (reply.kind === "none") {
     const { text, neverSent, untrusted, problem, cause } = reply;
     return { text, maybeTaken: !neverSent, untrusted, problem, cause };
   }
-  if (reply.kind === "ok" || ![502, 503, 504].includes(reply.status)) return undefined;
+  if (reply.kind === "ok") return undefined;
   const { status, problem } = reply;
-  if (problem !== undefined && (!problem.retryable || problem.code === "overloaded")) return undefined;
-  const text = problem === undefined ? `status ${status}` : `${status} ${problem.code}: ${problem.detail}`;
-  return { text, maybeTaken: status !== 503, untrusted: false, problem, cause: undefined };
+  const maybeTaken = status >= 500 && status !== 503;
+  if (problem === undefined) {
+    if (aboutTheRequest.includes(status)) return undefined;
+    return { text: `status ${status} without a problem document`, maybeTaken, untrusted: false, problem, cause: undefined };
+  }
+  if (![502, 503, 504].includes(status) || !problem.retryable || problem.code === "overloaded") return undefined;
+  return { text: `${status} ${problem.code}: ${problem.detail}`, maybeTaken, untrusted: false, problem, cause: undefined };
 }
 
 /**

@@ -10,7 +10,7 @@ export function copied(value: unknown): JsonValue {
   // `undefined` for some values, which the type of `stringify` does not tell.
   let text: unknown;
   try {
-    text = JSON.stringify(value, finite);
+    text = JSON.stringify(value, exact);
   } catch (cause) {
     throw new Misuse(`the value cannot be represented in JSON: ${String(cause)}`, { cause });
   }
@@ -18,9 +18,14 @@ export function copied(value: unknown): JsonValue {
   return JSON.parse(text) as JsonValue;
 }
 
-/** Refuses what JSON would turn into `null`. */
-function finite(_: string, value: unknown): unknown {
+/** Refuses what JSON would turn into something else. `this` is what has the value, as it was before its `toJSON`. */
+function exact(this: Readonly<Record<string, unknown>>, name: string, value: unknown): unknown {
+  const original = this[name];
   if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is no number in JSON`);
+  if (ArrayBuffer.isView(original) || original instanceof ArrayBuffer) {
+    throw new TypeError('bytes are not JSON: write {"$b64": TEXT} with their base64');
+  }
+  if (value instanceof Map || value instanceof Set) throw new TypeError("a Map or Set is not JSON: write an object or an array");
   return value;
 }
 

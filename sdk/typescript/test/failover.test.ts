@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net";
 import { after, test } from "node:test";
 
 import { Endpoints } from "../src/endpoints.js";
-import { Client, ClientMistake, Misuse, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
+import { Client, ClientMistake, Misuse, ServerMisbehaved, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
 /** A response: its status and its body, or its lines; or none: the connection breaks, or stays silent. */
 type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | "lost" | "silent";
@@ -198,6 +198,31 @@ test("the error after all have failed names each endpoint and its reason", async
   });
   assert.deepEqual([second.asked.length, third.asked.length], [2, 2], "each is tried twice");
   await assert.rejects(client.commit(prepared(client)), Unavailable, "nothing was taken");
+});
+
+test("what is not Tribunal is passed over", async () => {
+  for (const status of [301, 404, 500]) {
+    const [first, second] = [await endpoint(() => [status, "a proxy"]), await endpoint(works)];
+    const client = clientOf([first.url, second.url]);
+    assert.equal((await client.commit(prepared(client))).status, "committed");
+    assert.deepEqual(first.asked, second.asked);
+    assert.equal(client.endpoint, second.url);
+  }
+});
+
+test("a refusal for the size of a request is not repeated elsewhere", async () => {
+  const [first, second] = [await endpoint(() => [413, "a proxy"]), await endpoint(works)];
+  await assert.rejects(clientOf([first.url, second.url]).begin(), ServerMisbehaved);
+  assert.equal(second.asked.length, 0);
+});
+
+test("an answer that is not of Tribunal names its endpoint", async () => {
+  const only = await endpoint(() => [404, "a proxy"]);
+  await assert.rejects(clientOf([only.url]).begin(), (error: unknown) => {
+    assert.ok(error instanceof ServerMisbehaved);
+    assert.ok(error.message.startsWith(`${only.url}: status 404 without a problem document`), error.message);
+    return true;
+  });
 });
 
 test("the timeout is shared by the endpoints", async () => {

@@ -41,3 +41,14 @@ test("a key is text or bytes, and a number in a value is finite", () => {
   }
   assert.ok(txn.readOnly);
 });
+
+test("what JSON would turn into something else is a misuse", () => {
+  const txn = new Client(nowhere).beginLocal();
+  const values = [new Uint8Array([1]), Buffer.from("a"), new ArrayBuffer(1), new Map([["a", 1]]), [new Set([1])], { a: Buffer.from("a") }];
+  for (const value of values) {
+    assert.throws(() => {
+      txn.put("kv", "a", value);
+    }, Misuse);
+  }
+  txn.put("kv", "a", { at: new Date(0), optional: undefined, ofBytes: { $b64: "AQ==" } });
+});

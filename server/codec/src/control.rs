@@ -8,6 +8,7 @@ use tribunal_types::{
 
 use crate::control_image::take_flag;
 use crate::reader::{Malformed, Reader};
+use crate::readers::{put_reader_move, put_webhook, take_reader_move, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
@@ -37,7 +38,7 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             put_component(component, out);
         }
         ControlChange::ReportComponent { digest, node, report } => {
-            out.push(11);
+            out.push(42);
             out.extend_from_slice(digest);
             put_varint(u64::from(node.0), out);
             put_report(report, out);
@@ -69,6 +70,26 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             put_varint(u64::from(store.0), out);
             put_varint(generation.0, out);
             put_fork(fork.as_ref(), out);
+        }
+        ControlChange::RegisterWebhook { webhook, resumes } => {
+            out.push(11);
+            put_webhook(webhook, out);
+            out.push(u8::from(*resumes));
+        }
+        ControlChange::RemoveWebhook { store } => {
+            out.push(12);
+            put_varint(u64::from(store.0), out);
+        }
+        ControlChange::AssignWebhook { store, replaces, node } => {
+            out.push(13);
+            put_varint(u64::from(store.0), out);
+            put_varint(replaces.0, out);
+            put_varint(u64::from(node.0), out);
+        }
+        ControlChange::MoveReaders(moves) => {
+            out.push(14);
+            put_varint(moves.len() as u64, out);
+            moves.iter().for_each(|change| put_reader_move(change, out));
         }
         ControlChange::SetBounds(bounds) => {
             out.push(5);
@@ -278,7 +299,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
             // Written before readiness named an engine.
             report: ComponentReport { problem: reader.text("problem")?, engine: String::new() },
         },
-        11 => ControlChange::ReportComponent {
+        42 => ControlChange::ReportComponent {
             digest: reader.array("digest")?,
             node: NodeId(reader.number("node")?),
             report: take_report(reader)?,
@@ -303,6 +324,21 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
             generation: ControlIndex(reader.varint("generation")?),
             fork: take_fork(reader)?,
         },
+        11 => {
+            let webhook = take_webhook(reader)?;
+            ControlChange::RegisterWebhook { webhook, resumes: take_flag(reader)? }
+        }
+        12 => ControlChange::RemoveWebhook { store: StoreId(reader.number("store")?) },
+        13 => ControlChange::AssignWebhook {
+            store: StoreId(reader.number("store")?),
+            replaces: ControlIndex(reader.varint("delivery")?),
+            node: NodeId(reader.number("node")?),
+        },
+        14 => {
+            let count = reader.count(4, "changes of readers")?;
+            let moves = (0..count).map(|_| take_reader_move(reader));
+            ControlChange::MoveReaders(moves.collect::<Result<_, _>>()?)
+        }
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         25 => ControlChange::JoinGroup(take_join(reader)?),
@@ -448,6 +484,8 @@ pub(crate) fn take_activation(reader: &mut Reader<'_>) -> Result<PluginActivatio
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::{ConsumerOffset, LogId, ReaderMove, Webhook};
+
     use super::*;
 
     fn check(change: &ControlChange) {
@@ -514,6 +552,37 @@ mod tests {
         }));
         check(&ControlChange::AttachPush { store: StoreId(7) });
         check(&ControlChange::AssignPush { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
+        let webhook = Webhook {
+            store: StoreId(7),
+            url: "https://receiver.example/hook".into(),
+            secret: "0123456789abcdef".into(),
+            records_max: 500,
+            bytes_max: 1 << 20,
+            timeout_ms: 10_000,
+            log: LogId([9; 16]),
+            watermark: Lsn(1 << 40),
+        };
+        for resumes in [false, true] {
+            check(&ControlChange::RegisterWebhook { webhook: webhook.clone(), resumes });
+        }
+        check(&ControlChange::RemoveWebhook { store: StoreId(7) });
+        check(&ControlChange::AssignWebhook { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
+        let (namespace, store) = (NamespaceId(u32::MAX), StoreId(u32::MAX));
+        let offset = ConsumerOffset {
+            namespace,
+            name: "search".into(),
+            store,
+            log: LogId([9; 16]),
+            lsn: Lsn(u64::MAX),
+            at_ms: 1_700_000_000_000,
+        };
+        check(&ControlChange::MoveReaders(Vec::new()));
+        check(&ControlChange::MoveReaders(vec![
+            ReaderMove::Offset(offset),
+            ReaderMove::Forget { namespace, name: "search".into(), store: None },
+            ReaderMove::Forget { namespace, name: "search".into(), store: Some(store) },
+            ReaderMove::Delivered { store, delivery: ControlIndex(1 << 40), lsn: Lsn(0) },
+        ]));
         for fork in [None, Some(Lsn(0)), Some(Lsn(1 << 40))] {
             check(&ControlChange::ForkPush { store: StoreId(7), generation: ControlIndex(3), fork });
         }

@@ -2,8 +2,8 @@
 
 use tribunal_types::{
     AnnouncedComponent, ClusterNode, ComponentReport, ControlImage, ControlIndex, DeclaredStore, Epoch, Generation,
-    HeldKey, LastProposal, NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry,
-    SlotImage,
+    HeldKey, HeldWebhook, LastProposal, NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey,
+    SlotEntry, SlotImage,
 };
 
 use crate::control::{
@@ -12,6 +12,7 @@ use crate::control::{
     take_generation, take_join, take_key, take_release, take_report, take_skip, take_slot, take_store,
 };
 use crate::reader::{Malformed, Reader};
+use crate::readers::{put_offset, put_webhook, take_offset, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head_since};
 
@@ -25,6 +26,8 @@ const WITHOUT_REMOVALS: u8 = 3;
 const WITHOUT_DIRECTORIES: u8 = 4;
 /// The last version without what nodes run, and without the engines for which components are ready.
 const WITHOUT_RELEASES: u8 = 5;
+/// The last version without offsets of consumers and webhooks.
+const WITHOUT_READERS: u8 = 5;
 
 /// Encodes the state.
 #[must_use]
@@ -61,6 +64,8 @@ pub fn encode_control_image(image: &ControlImage) -> Vec<u8> {
         put_varint(u64::from(node.0), out);
         put_release(release, out);
     });
+    put_list(&image.offsets, &mut out, put_offset);
+    put_list(&image.webhooks, &mut out, put_held_webhook);
     out
 }
 
@@ -102,6 +107,8 @@ pub fn decode_control_image(bytes: &[u8]) -> Result<ControlImage, Malformed> {
         } else {
             take_list(reader, |reader| Ok((NodeId(reader.number("node")?), take_release(reader)?)))?
         },
+        offsets: if version <= WITHOUT_READERS { Vec::new() } else { take_list(reader, take_offset)? },
+        webhooks: if version <= WITHOUT_READERS { Vec::new() } else { take_list(reader, take_held_webhook)? },
     };
     reader.finish("end of the control state")?;
     Ok(image)
@@ -190,15 +197,31 @@ fn put_declared(store: &DeclaredStore, out: &mut Vec<u8>) {
     put_varint(store.declared.0, out);
     put_varint(store.generation.0, out);
     put_option(store.detached.as_ref(), out, put_detachment);
-    put_option(store.pusher.as_ref(), out, |pusher, out| {
-        put_varint(u64::from(pusher.node.0), out);
-        put_varint(pusher.since.0, out);
-    });
+    put_option(store.pusher.as_ref(), out, put_pusher);
     put_fork(store.fork.as_ref(), out);
     put_list(&store.skips, out, |(index, skip), out| {
         put_varint(index.0, out);
         put_skip(skip, out);
     });
+}
+
+fn put_pusher(pusher: &Pusher, out: &mut Vec<u8>) {
+    put_varint(u64::from(pusher.node.0), out);
+    put_varint(pusher.since.0, out);
+}
+
+fn put_held_webhook(held: &HeldWebhook, out: &mut Vec<u8>) {
+    put_webhook(&held.webhook, out);
+    put_varint(held.registered.0, out);
+    put_option(held.deliverer.as_ref(), out, put_pusher);
+}
+
+fn take_held_webhook(reader: &mut Reader<'_>) -> Result<HeldWebhook, Malformed> {
+    Ok(HeldWebhook {
+        webhook: take_webhook(reader)?,
+        registered: ControlIndex(reader.varint("registration")?),
+        deliverer: take_option(reader, take_pusher)?,
+    })
 }
 
 fn take_pusher(reader: &mut Reader<'_>) -> Result<Pusher, Malformed> {
@@ -312,8 +335,8 @@ fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_types::{
-        ApiKey, Bounds, Component, Detachment, FilledBy, Generations, GroupId, GroupJoin, Lsn, PluginActivation,
-        PluginSlot, Release, Roles, Skip, StoreId, StoreSpec,
+        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, LogId, Lsn,
+        PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec, Webhook,
     };
 
     use super::*;
@@ -414,6 +437,34 @@ mod tests {
                 },
                 ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
             ],
+            offsets: vec![
+                ConsumerOffset {
+                    namespace: NamespaceId(3),
+                    name: "search".into(),
+                    store: StoreId(7),
+                    log: LogId([9; 16]),
+                    lsn: Lsn(12),
+                    at_ms: 1_700_000_000_000,
+                },
+                ConsumerOffset::default(),
+            ],
+            webhooks: vec![
+                HeldWebhook {
+                    webhook: Webhook {
+                        store: StoreId(7),
+                        url: "https://receiver.example/hook".into(),
+                        secret: "0123456789abcdef".into(),
+                        records_max: 500,
+                        bytes_max: 1 << 20,
+                        timeout_ms: 10_000,
+                        log: LogId([9; 16]),
+                        watermark: Lsn(11),
+                    },
+                    registered: ControlIndex(281),
+                    deliverer: Some(Pusher { node: NodeId(2), since: ControlIndex(282) }),
+                },
+                HeldWebhook::default(),
+            ],
             proposers: vec![
                 LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
                 LastProposal { proposal: ProposalId { run: u64::MAX, number: u64::MAX }, index: ControlIndex(300) },
@@ -433,11 +484,12 @@ mod tests {
     }
 
     /// Encodes an image without stores, nodes, proposers and components as an earlier version did, which had a list of groups
-    /// after that of nodes, and none of components.
+    /// after that of nodes, and none of components; no earlier version has the two lists at the end.
     fn of_version(version: u8, image: &ControlImage) -> Vec<u8> {
         let mut bytes = encode_control_image(image);
         bytes[1] = version;
-        // The sixth version has added the first generation and no release.
+        // The sixth version has added the first generation, no release, and no readers.
+        assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(0)));
         assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(1)));
         bytes
     }
@@ -452,8 +504,11 @@ mod tests {
             components: none.components,
             generation: none.generation,
             releases: none.releases,
+            offsets: none.offsets,
+            webhooks: none.webhooks,
             ..image()
         };
+        assert_eq!(decode_control_image(&of_version(WITHOUT_READERS, &image)).as_ref(), Ok(&image));
         let third = of_version(WITHOUT_REMOVALS, &image);
         assert_eq!(decode_control_image(&third).as_ref(), Ok(&image));
         let mut named = third;

@@ -32,7 +32,7 @@ pub use image_groups::{GroupCursor, GroupCursors, decode_group_cursors, encode_g
 pub use mark::{GroupMark, MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 pub use outcome::{decode_outcome, encode_outcome};
 pub use reader::{Malformed, Reader};
-pub use readers::{ConsumerOffset, Readers, Webhook, decode_readers, encode_readers};
+pub use readers::{Readers, decode_readers, encode_readers};
 pub use varint::{put_bytes, put_signed, put_varint};
 
 /// First byte of every record.

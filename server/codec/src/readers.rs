@@ -1,62 +1,14 @@
-//! The state that a node stores for readers of its logs: offsets of consumers, and webhooks with their watermarks.
+//! The state that a node which runs alone stores for readers of its logs: offsets of consumers, and webhooks with their
+//! watermarks. In a cluster they are entries of the control log, with the same encoding of each.
 //!
 //! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of webhooks,
 //! then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
 
-use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
+use tribunal_types::{ConsumerOffset, ControlIndex, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook};
 
 use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
-
-/// A consumer's position in one store's log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ConsumerOffset {
-    /// Namespace of the consumer.
-    pub namespace: NamespaceId,
-    /// Name of the consumer.
-    pub name: String,
-    /// The store.
-    pub store: StoreId,
-    /// The log that `lsn` belongs to.
-    pub log: LogId,
-    /// Last record that the consumer has processed.
-    pub lsn: Lsn,
-    /// When the offset was set, Unix milliseconds of the node's clock. Informational.
-    pub at_ms: u64,
-}
-
-/// A registered receiver of one store's log.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Webhook {
-    /// The store.
-    pub store: StoreId,
-    /// URL that records are posted to.
-    pub url: String,
-    /// Key that signs the bodies.
-    pub secret: String,
-    /// Maximum number of records in one request.
-    pub records_max: u32,
-    /// Maximum size of keys and values in one request.
-    pub bytes_max: u32,
-    /// Timeout of one request.
-    pub timeout_ms: u32,
-    /// The log that `watermark` belongs to.
-    pub log: LogId,
-    /// Last record that the receiver has acknowledged.
-    pub watermark: Lsn,
-}
-
-impl std::fmt::Debug for Webhook {
-    /// Leaves the secret out.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Webhook")
-            .field("store", &self.store)
-            .field("url", &self.url)
-            .field("watermark", &self.watermark)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The state of all readers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,26 +25,52 @@ pub fn encode_readers(readers: &Readers) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * (1 + readers.offsets.len() + 2 * readers.webhooks.len()));
     put_head(Kind::Readers, &mut out);
     put_varint(readers.offsets.len() as u64, &mut out);
-    for offset in &readers.offsets {
-        put_varint(u64::from(offset.namespace.0), &mut out);
-        put_varint(u64::from(offset.store.0), &mut out);
-        out.extend_from_slice(&offset.log.0);
-        put_varint(offset.lsn.0, &mut out);
-        put_varint(offset.at_ms, &mut out);
-        put_bytes(offset.name.as_bytes(), &mut out);
-    }
+    readers.offsets.iter().for_each(|offset| put_offset(offset, &mut out));
     put_varint(readers.webhooks.len() as u64, &mut out);
-    for webhook in &readers.webhooks {
-        put_varint(u64::from(webhook.store.0), &mut out);
-        put_varint(u64::from(webhook.records_max), &mut out);
-        put_varint(u64::from(webhook.bytes_max), &mut out);
-        put_varint(u64::from(webhook.timeout_ms), &mut out);
-        out.extend_from_slice(&webhook.log.0);
-        put_varint(webhook.watermark.0, &mut out);
-        put_bytes(webhook.url.as_bytes(), &mut out);
-        put_bytes(webhook.secret.as_bytes(), &mut out);
-    }
+    readers.webhooks.iter().for_each(|webhook| put_webhook(webhook, &mut out));
     out
+}
+
+pub(crate) fn put_offset(offset: &ConsumerOffset, out: &mut Vec<u8>) {
+    put_varint(u64::from(offset.namespace.0), out);
+    put_varint(u64::from(offset.store.0), out);
+    out.extend_from_slice(&offset.log.0);
+    put_varint(offset.lsn.0, out);
+    put_varint(offset.at_ms, out);
+    put_bytes(offset.name.as_bytes(), out);
+}
+
+pub(crate) fn put_webhook(webhook: &Webhook, out: &mut Vec<u8>) {
+    put_varint(u64::from(webhook.store.0), out);
+    put_varint(u64::from(webhook.records_max), out);
+    put_varint(u64::from(webhook.bytes_max), out);
+    put_varint(u64::from(webhook.timeout_ms), out);
+    out.extend_from_slice(&webhook.log.0);
+    put_varint(webhook.watermark.0, out);
+    put_bytes(webhook.url.as_bytes(), out);
+    put_bytes(webhook.secret.as_bytes(), out);
+}
+
+pub(crate) fn put_reader_move(change: &ReaderMove, out: &mut Vec<u8>) {
+    match change {
+        ReaderMove::Offset(offset) => {
+            out.push(0);
+            put_offset(offset, out);
+        }
+        ReaderMove::Forget { namespace, name, store } => {
+            out.push(1);
+            put_varint(u64::from(namespace.0), out);
+            put_bytes(name.as_bytes(), out);
+            // A store may have any number, so it is put one further.
+            put_varint(store.map_or(0, |store| u64::from(store.0) + 1), out);
+        }
+        ReaderMove::Delivered { store, delivery, lsn } => {
+            out.push(2);
+            put_varint(u64::from(store.0), out);
+            put_varint(delivery.0, out);
+            put_varint(lsn.0, out);
+        }
+    }
 }
 
 /// Decodes the state of all readers.
@@ -105,30 +83,57 @@ pub fn decode_readers(bytes: &[u8]) -> Result<Readers, Malformed> {
     let count = reader.count(21, "offsets")?;
     let mut readers = Readers::default();
     for _ in 0..count {
-        readers.offsets.push(ConsumerOffset {
-            namespace: NamespaceId(reader.number("namespace")?),
-            store: StoreId(reader.number("store")?),
-            log: LogId(reader.array("log of an offset")?),
-            lsn: Lsn(reader.varint("offset")?),
-            at_ms: reader.varint("time of an offset")?,
-            name: reader.text("name of a consumer")?,
-        });
+        readers.offsets.push(take_offset(&mut reader)?);
     }
     let count = reader.count(23, "webhooks")?;
     for _ in 0..count {
-        readers.webhooks.push(Webhook {
-            store: StoreId(reader.number("store")?),
-            records_max: reader.number("records of a request")?,
-            bytes_max: reader.number("bytes of a request")?,
-            timeout_ms: reader.number("timeout of a request")?,
-            log: LogId(reader.array("log of a watermark")?),
-            watermark: Lsn(reader.varint("watermark")?),
-            url: reader.text("url")?,
-            secret: reader.text("secret")?,
-        });
+        readers.webhooks.push(take_webhook(&mut reader)?);
     }
     reader.finish("end of readers")?;
     Ok(readers)
+}
+
+pub(crate) fn take_offset(reader: &mut Reader<'_>) -> Result<ConsumerOffset, Malformed> {
+    Ok(ConsumerOffset {
+        namespace: NamespaceId(reader.number("namespace")?),
+        store: StoreId(reader.number("store")?),
+        log: LogId(reader.array("log of an offset")?),
+        lsn: Lsn(reader.varint("offset")?),
+        at_ms: reader.varint("time of an offset")?,
+        name: reader.text("name of a consumer")?,
+    })
+}
+
+pub(crate) fn take_webhook(reader: &mut Reader<'_>) -> Result<Webhook, Malformed> {
+    Ok(Webhook {
+        store: StoreId(reader.number("store")?),
+        records_max: reader.number("records of a request")?,
+        bytes_max: reader.number("bytes of a request")?,
+        timeout_ms: reader.number("timeout of a request")?,
+        log: LogId(reader.array("log of a watermark")?),
+        watermark: Lsn(reader.varint("watermark")?),
+        url: reader.text("url")?,
+        secret: reader.text("secret")?,
+    })
+}
+
+pub(crate) fn take_reader_move(reader: &mut Reader<'_>) -> Result<ReaderMove, Malformed> {
+    Ok(match reader.u8("change of a reader")? {
+        0 => ReaderMove::Offset(take_offset(reader)?),
+        1 => {
+            let namespace = NamespaceId(reader.number("namespace")?);
+            let (name, store) = (reader.text("name of a consumer")?, reader.varint("store")?);
+            let store = store.checked_sub(1).map(u32::try_from).transpose();
+            let store = store.map_err(|_| reader.malformed("store"))?.map(StoreId);
+            ReaderMove::Forget { namespace, name, store }
+        }
+        2 => ReaderMove::Delivered {
+            store: StoreId(reader.number("store")?),
+            delivery: ControlIndex(reader.varint("delivery")?),
+            lsn: Lsn(reader.varint("watermark")?),
+        },
+        _ => return Err(reader.malformed("change of a reader")),
+    })
 }
 
 #[cfg(test)]

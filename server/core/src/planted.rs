@@ -76,6 +76,8 @@ pub enum Bug {
     RemovedNodeReads = 34,
     /// A group joins before it has a leader.
     JoinsWithoutLeader = 35,
+    /// An id that two groups bring to one epoch is executed twice.
+    DuplicateAcrossGroups = 36,
 }
 
 impl Bug {
@@ -103,7 +105,7 @@ impl Bug {
     pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
-    pub const OF_THE_RESOLVER: [Bug; 20] = [
+    pub const OF_THE_RESOLVER: [Bug; 21] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -124,6 +126,7 @@ impl Bug {
         Bug::OnlySnapshotReadsDated,
         Bug::EveryAddCreates,
         Bug::CreatingAddsIgnoreExistence,
+        Bug::DuplicateAcrossGroups,
     ];
 }
 

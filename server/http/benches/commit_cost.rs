@@ -10,6 +10,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tower::ServiceExt;
 use tribunal_http::RouterOptions;
 use tribunal_http::request::json::document;
+use tribunal_http::request::plain_commit::commit_document;
 use tribunal_http::request::txn_body::{TxnSeed, txn_id};
 use tribunal_http::response::field_error::Path;
 use tribunal_http::response::response_json::{JsonWriter, decision};
@@ -72,6 +73,14 @@ fn parts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit");
     group.throughput(Throughput::Bytes(body.len() as u64));
     group.bench_function("read_body", |bencher| {
+        bencher.iter(|| {
+            let text = std::str::from_utf8(black_box(body.as_bytes())).expect("text");
+            let seed =
+                TxnSeed { catalog: &catalog, caller: &caller, id: Some(id), at: Path::Root, bytes_hint: text.len() };
+            commit_document(text, seed).expect("JSON")
+        });
+    });
+    group.bench_function("read_any_body", |bencher| {
         bencher.iter(|| {
             let text = std::str::from_utf8(black_box(body.as_bytes())).expect("text");
             let seed =

@@ -231,7 +231,7 @@ async fn enter(
         Need::OfService(roles) => principal.namespace == NamespaceId(0) && principal.roles.has_any(roles),
     };
     if !allowed {
-        return Err(forbidden(need).into_response());
+        return Err(forbidden(need, &principal).into_response());
     }
     let Some(permit) = app.tenants.enter(principal.namespace, body_bytes) else {
         let error = ServiceError::QuotaExceeded { retry_after_ms: app.service.txns.retry_after_ms() };
@@ -270,15 +270,18 @@ fn refused(Unauthenticated { code, detail, .. }: Unauthenticated) -> ProblemResp
     ProblemResponse::new(StatusCode::UNAUTHORIZED, code, detail)
 }
 
-fn forbidden(need: Need) -> ProblemResponse {
-    let roles = match need {
+fn forbidden(need: Need, principal: &Principal) -> ProblemResponse {
+    let needed = match need {
         Need::AnyOf(roles) => roles.names().collect::<Vec<_>>().join(" or "),
         Need::OfService(roles) => {
             format!("{} in the namespace `default`", roles.names().collect::<Vec<_>>().join(" or "))
         }
         Need::Nobody => "of nobody".to_owned(),
     };
-    ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", format!("this needs the role {roles}"))
+    let own = principal.roles.names().collect::<Vec<_>>().join(", ");
+    let detail =
+        format!("this needs the role {needed}; the caller has {own} in the namespace `{}`", principal.namespace_name);
+    ProblemResponse::new(StatusCode::FORBIDDEN, "forbidden", detail)
 }
 
 #[cfg(test)]

@@ -354,7 +354,8 @@ async fn unknown_routes_methods_and_types_are_problems() {
     check(client.get("/v1/log?store=kv&wait_ms=60001").await, 400, "bad_number");
     check(client.get("/v1/log?store=kv&foo=1").await, 400, "unknown_parameter");
     let gone = check(client.get("/v1/log?store=kv&after=666").await, 410, "log_truncated");
-    assert_eq!(gone.json()["oldest"], "667");
+    assert_eq!((&gone.json()["oldest"], &gone.json()["nodes"]), (&json!("667"), &json!([2, 3])));
+    assert!(gone.json()["detail"].as_str().is_some_and(|detail| detail.contains("pull them from node 2, 3")));
     server.stop().await.unwrap();
 }
 

@@ -276,7 +276,7 @@ async fn what_the_node_says_becomes_a_status() {
         (ServiceError::InFlight, 409, "in_flight", true),
         (ServiceError::BodyMismatch, 422, "body_mismatch", false),
         (ServiceError::TxnIdExpired, 422, "txn_id_expired", false),
-        (ServiceError::LogTruncated { oldest: Lsn(4) }, 410, "log_truncated", false),
+        (ServiceError::LogTruncated { oldest: Lsn(4), nodes: Vec::new() }, 410, "log_truncated", false),
         (ServiceError::StoreLagging { store: KV, retry_after_ms: 1 }, 503, "store_lagging", true),
         (ServiceError::NotFound { what: detail() }, 404, "not_found", false),
     ];

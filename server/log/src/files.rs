@@ -29,10 +29,8 @@ pub enum OpenMode {
     Read,
     /// For reading and writing; it exists.
     Write,
-    /// For reading and writing, created or emptied.
+    /// For reading and writing, created or emptied. Only its owner may read it.
     Create,
-    /// As [`OpenMode::Create`]; only its owner may read it.
-    CreatePrivate,
     /// For writing past the system's cache, aligned. A disk may not support it.
     WriteDirect,
 }
@@ -272,7 +270,7 @@ pub(crate) fn create(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<(),
 /// Writes what is to replace a file beside it, durably. A failure leaves nothing; what a crash leaves is never read.
 pub(crate) fn write_aside(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<Box<dyn LogFile>, LogError> {
     let write = || -> io::Result<Box<dyn LogFile>> {
-        let file = files.open(&aside(path), OpenMode::CreatePrivate)?;
+        let file = files.open(&aside(path), OpenMode::Create)?;
         file.write_all_at(bytes, 0)?;
         file.sync_all()?;
         Ok(file)

@@ -61,6 +61,6 @@ pub use identity::ClusterIdentity;
 pub use images::{ImageWriter, add_image, read_image};
 pub use open::{LogOptions, Opened, Recovered, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
-pub use salvage::{SalvageReport, salvage};
+pub use salvage::{SalvageReport, check_salvage, salvage};
 pub use tribunal_codec::{EntryId, GroupCursor, GroupCursors, GroupState};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

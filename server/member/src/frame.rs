@@ -27,6 +27,7 @@ const ABSENT: u8 = 13;
 const REMOVED: u8 = 16;
 const CLAIM: u8 = 17;
 const CLAIMED: u8 = 18;
+const DELIVERIES: u8 = 19;
 const CLOCK: u8 = 24;
 
 /// A message of one member to another.
@@ -60,6 +61,8 @@ pub enum Frame {
     },
     /// What the pushes of the sender are doing, for people. Not for the member, which does not know what it says.
     PushStates(Bytes),
+    /// What the deliveries of the sender to webhooks are doing, likewise.
+    Deliveries(Bytes),
     /// An operator wants this store's push to be tried again. Not for the member.
     ResumePush(StoreId),
     /// The digest of all that the sender has decided.
@@ -166,6 +169,7 @@ impl Frame {
             Frame::Entries(entries) => (ENTRIES, entries.encode()),
             Frame::Pushed { decided, stores } => (PUSHED, encode_pushed(*decided, stores)),
             Frame::PushStates(states) => (PUSH_STATES, states.to_vec()),
+            Frame::Deliveries(states) => (DELIVERIES, states.to_vec()),
             Frame::ResumePush(store) => {
                 let mut out = Vec::with_capacity(5);
                 put_varint(u64::from(store.0), &mut out);
@@ -225,6 +229,7 @@ impl Frame {
             ENTRIES => PeerEntries::take(&mut reader, bytes).map(Frame::Entries),
             PUSHED => take_pushed(&mut reader),
             PUSH_STATES => Ok(Frame::PushStates(bytes.slice(1..))),
+            DELIVERIES => Ok(Frame::Deliveries(bytes.slice(1..))),
             RESUME_PUSH => {
                 let store = StoreId(reader.number("store")?);
                 reader.finish("end of the frame").map(|()| Frame::ResumePush(store))
@@ -413,6 +418,10 @@ mod tests {
         assert_eq!(Frame::decode(&bytes), Ok(frame));
         assert!((0..bytes.len()).all(|cut| Frame::decode(&bytes.slice(..cut)).is_err()));
         assert_eq!(Frame::decode(&Frame::Leaving.encode().into()), Ok(Frame::Leaving));
+        for frame in [Frame::PushStates, Frame::Deliveries] {
+            let frame = frame(Bytes::from_static(b"ab"));
+            assert_eq!(Frame::decode(&frame.encode().into()), Ok(frame));
+        }
         assert_eq!(Frame::decode(&Frame::Removed.encode().into()), Ok(Frame::Removed));
         for claimed in [Frame::Claimed(None), Frame::Claimed(Some(7))] {
             assert_eq!(Frame::decode(&claimed.encode().into()), Ok(claimed));

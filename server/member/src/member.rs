@@ -67,7 +67,8 @@ pub struct MemberStart<W: Waiters, P, E, L> {
 /// Invariants:
 /// * the replica receives entries, terms and control entries only as the groups hand them out, here or at a peer, in
 ///   the order of each log and each once;
-/// * it receives the next event when everything that followed from the one before has been returned.
+/// * it receives the next event when everything that followed from the one before has been returned, but for epochs that are
+///   complete and not decided yet.
 pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) node: NodeId,
     pub(crate) group: GroupId,
@@ -170,7 +171,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Ok(member)
     }
 
-    /// Takes an input. What follows comes from [`Member::poll`], all of it before the next input.
+    /// Takes an input. What follows comes from [`Member::poll`], all of it before the next input; at least what
+    /// [`Member::poll_urgent`] returns.
     ///
     /// # Errors
     /// Why a frame of a peer was refused; it has changed nothing.
@@ -215,6 +217,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                     | Frame::Clock(_)
                     | Frame::Stage(_)
                     | Frame::PushStates(_)
+                    | Frame::Deliveries(_)
                     | Frame::ResumePush(_)
                     | Frame::Pull(_)
                     | Frame::Part(_)
@@ -236,20 +239,36 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Ok(())
     }
 
-    /// Returns the next output; `None` until there is another input.
-    pub fn poll(&mut self) -> Option<Output<W>> {
+    /// Returns the next output that is there without an epoch being decided: what other nodes and the disk wait for. `None` if
+    /// only [`Member::poll`] has more. Several inputs may be stepped, each followed by this; the epochs that they complete
+    /// are decided together afterwards, by [`Member::poll`].
+    pub fn poll_urgent(&mut self) -> Option<Output<W>> {
         loop {
             // Before the epochs that are decided from them.
             if let Some((group, id, content)) = self.copies.pop_front() {
                 return Some(Output::Copy { group, id, content });
-            } else if let Some(effect) = self.replica.poll() {
+            } else if let Some(effect) = self.replica.poll_ready() {
                 if let Some(output) = self.effect(effect) {
                     return Some(output);
                 }
             } else if let Some(event) = self.events.pop_front() {
                 self.replica.step(event, self.now);
-            } else if let Some(output) = self.raft.poll() {
+            } else {
+                let output = self.raft.poll()?;
                 if let Some(output) = self.raft_output(output) {
+                    return Some(output);
+                }
+            }
+        }
+    }
+
+    /// Returns the next output; `None` until there is another input.
+    pub fn poll(&mut self) -> Option<Output<W>> {
+        loop {
+            if let Some(output) = self.poll_urgent() {
+                return Some(output);
+            } else if let Some(effect) = self.replica.poll() {
+                if let Some(output) = self.effect(effect) {
                     return Some(output);
                 }
             } else if self.ask_new_groups() {

@@ -1,16 +1,18 @@
-//! Which member pushes to which storage (rules 21 and 22 of the cluster), and what all others know of the storage.
+//! Which member pushes to which storage and which webhook (rules 21, 22 and 24 of the cluster), and what all others know of the
+//! storage.
 //!
-//! The control log names one node for each store. The leader of the control group proposes it: for a store that has none,
-//! and for one whose node is gone, that of the nodes which are there that pushes to the fewest stores. Two leaders at a time
+//! The control log names one node for each of them. The leader of the control group proposes it: for one that has none,
+//! and for one whose node is gone, that of the nodes which are there that has the fewest pushes. Two leaders at a time
 //! may propose different ones; the first that is agreed on wins, because a proposal names the push that it replaces. Until a
 //! node has learned that it was replaced, both push, which is safe: a storage moves its watermark from the expected position
-//! only.
+//! only, and a webhook's receiver knows a record by its position.
 //!
 //! The node that pushes tells all others what its storages have acknowledged: when that changes, and at a steady pace,
 //! because the others believe it for a while only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tribunal_core::control::ReplicatedState;
 use tribunal_core::executor::ShardExecutor;
 use tribunal_raft::GroupLog;
 use tribunal_replica::{Event, PolicyRunner, StorageAt, Waiters};
@@ -36,7 +38,7 @@ pub(crate) struct Pushers {
     /// this node.
     decided: BTreeMap<NodeId, (Epoch, u64)>,
     /// Pushes for which a node was proposed, and when.
-    proposed: BTreeMap<StoreId, (ControlIndex, u64)>,
+    proposed: BTreeMap<Target, (ControlIndex, u64)>,
     /// Own pushes to report.
     changed: BTreeSet<StoreId>,
     /// All are to be reported.
@@ -70,41 +72,70 @@ impl Pushers {
     }
 
     /// Returns whether a node is to be proposed in place of this push now, and notes it.
-    fn proposes(&mut self, store: StoreId, push: ControlIndex) -> bool {
-        let last = self.proposed.get(&store);
+    fn proposes(&mut self, target: Target, push: ControlIndex) -> bool {
+        let last = self.proposed.get(&target);
         let is_due = last.is_none_or(|(of, at)| *of != push || self.now - at >= AGAIN_TICKS);
         if is_due {
-            self.proposed.insert(store, (push, self.now));
+            self.proposed.insert(target, (push, self.now));
         }
         is_due
     }
 }
 
-/// Returns a node for each store that has none, or whose node is gone, with the push that it replaces. `present` are the nodes
-/// that can push.
-fn assignments<'a>(
-    stores: impl Iterator<Item = &'a DeclaredStore> + Clone,
+/// What a store's log is pushed to by one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Storage(StoreId),
+    Webhook(StoreId),
+}
+
+/// A push, and the node that the control log names for it.
+#[derive(Clone, Copy, Debug)]
+struct Push {
+    target: Target,
+    name: ControlIndex,
+    node: Option<NodeId>,
+}
+
+/// Returns everything that one node pushes to.
+fn pushes_of(state: &ReplicatedState) -> impl Iterator<Item = Push> {
+    let pushed = state.stores().stores().filter(|store| store.is_external() && store.detached.is_none());
+    let storages = pushed.map(|store| Push {
+        target: Target::Storage(store.spec.id),
+        name: store.push(),
+        node: store.pusher.map(|pusher| pusher.node),
+    });
+    let webhooks = state.readers().webhooks().map(|held| Push {
+        target: Target::Webhook(held.webhook.store),
+        name: held.delivery(),
+        node: held.deliverer.map(|deliverer| deliverer.node),
+    });
+    storages.chain(webhooks)
+}
+
+/// Returns a node for each push that has none, or whose node is gone. `present` are the nodes that can push.
+fn assignments(
+    pushes: &[Push],
     present: &BTreeSet<NodeId>,
     is_gone: impl Fn(NodeId) -> bool,
-) -> Vec<(StoreId, ControlIndex, NodeId)> {
-    let pushed = stores.filter(|store| store.is_external() && store.detached.is_none());
-    let of = |store: &DeclaredStore| store.pusher.map(|pusher| pusher.node).filter(|node| !is_gone(*node));
+) -> Vec<(Target, ControlIndex, NodeId)> {
+    let of = |push: &Push| push.node.filter(|node| !is_gone(*node));
     let mut load: BTreeMap<NodeId, usize> = present.iter().map(|node| (*node, 0)).collect();
-    for node in pushed.clone().filter_map(of) {
-        load.entry(node).and_modify(|stores| *stores += 1);
+    for node in pushes.iter().filter_map(of) {
+        load.entry(node).and_modify(|pushes| *pushes += 1);
     }
     let mut named = Vec::new();
-    for store in pushed.filter(|store| of(store).is_none()) {
+    for push in pushes.iter().filter(|push| of(push).is_none()) {
         // The first of those with the fewest: all are present, whose order is that of their numbers.
-        let Some((&node, stores)) = load.iter_mut().min_by_key(|(_, stores)| **stores) else { break };
-        *stores += 1;
-        named.push((store.spec.id, store.push(), node));
+        let Some((&node, pushes)) = load.iter_mut().min_by_key(|(_, pushes)| **pushes) else { break };
+        *pushes += 1;
+        named.push((push.target, push.name, node));
     }
     named
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Proposes nodes for stores that nobody pushes to. Once a tick.
+    /// Proposes nodes for storages and webhooks that nobody pushes to. Once a tick.
     pub(crate) fn assign_pushes(&mut self) {
         self.pushers.tick();
         if !self.roles.leads(GroupId::CONTROL) || self.handing_over.is_leaving() {
@@ -124,9 +155,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                         || self.presence.is_gone(node, TAKE_OVER_TICKS)
                         || self.pushers.is_stuck(node, own))
         };
-        for (store, replaces, node) in assignments(self.replica().replicated().stores().stores(), &present, is_gone) {
-            if self.pushers.proposes(store, replaces) {
-                self.events.push_back(Event::Propose(ControlChange::AssignPush { store, replaces, node }));
+        let pushes: Vec<Push> = pushes_of(self.replica().replicated()).collect();
+        for (target, replaces, node) in assignments(&pushes, &present, is_gone) {
+            if self.pushers.proposes(target, replaces) {
+                self.events.push_back(Event::Propose(match target {
+                    Target::Storage(store) => ControlChange::AssignPush { store, replaces, node },
+                    Target::Webhook(store) => ControlChange::AssignWebhook { store, replaces, node },
+                }));
             }
         }
     }
@@ -135,9 +170,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// there is something to send.
     pub(crate) fn report_pushes(&mut self) -> bool {
         let (changed, due) = (std::mem::take(&mut self.pushers.changed), std::mem::take(&mut self.pushers.due));
-        // Where there are no storages, nobody asks how far this node is.
+        // Where nothing is pushed, nobody asks how far this node is.
+        let state = self.replica().replicated();
         let is_pushed_to = |store: &DeclaredStore| store.is_external();
-        if (!due && changed.is_empty()) || !self.replica().replicated().stores().stores().any(is_pushed_to) {
+        let pushes = state.stores().stores().any(is_pushed_to) || state.readers().webhooks().next().is_some();
+        if (!due && changed.is_empty()) || !pushes {
             return false;
         }
         let stores = self.replica().pushed_by(self.node).filter(|at| due || changed.contains(&at.store)).collect();
@@ -165,7 +202,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::{Pusher, StoreSpec};
+    use tribunal_types::{ControlImage, HeldWebhook, Pusher, StoreSpec, Webhook};
 
     use super::*;
 
@@ -175,10 +212,24 @@ mod tests {
         DeclaredStore { spec, generation: ControlIndex(u64::from(id)), pusher, ..DeclaredStore::default() }
     }
 
-    fn named(stores: &[DeclaredStore], present: &[u16], gone: &[u16]) -> Vec<(u32, u64, u16)> {
+    fn state(stores: &[DeclaredStore], webhooks: &[HeldWebhook]) -> ReplicatedState {
+        let (stores, webhooks) = (stores.to_vec(), webhooks.to_vec());
+        ReplicatedState::restore(ControlImage { stores, webhooks, ..ControlImage::default() })
+    }
+
+    fn named_of(state: &ReplicatedState, present: &[u16], gone: &[u16]) -> Vec<(Target, u64, u16)> {
         let present = present.iter().map(|node| NodeId(*node)).collect();
-        let named = assignments(stores.iter(), &present, |node| gone.contains(&node.0));
-        named.into_iter().map(|(store, push, node)| (store.0, push.0, node.0)).collect()
+        let pushes: Vec<Push> = pushes_of(state).collect();
+        let named = assignments(&pushes, &present, |node| gone.contains(&node.0));
+        named.into_iter().map(|(target, push, node)| (target, push.0, node.0)).collect()
+    }
+
+    fn named(stores: &[DeclaredStore], present: &[u16], gone: &[u16]) -> Vec<(u32, u64, u16)> {
+        let store = |(target, push, node)| match target {
+            Target::Storage(store) => (store.0, push, node),
+            Target::Webhook(_) => panic!("there are none"),
+        };
+        named_of(&state(stores, &[]), present, gone).into_iter().map(store).collect()
     }
 
     #[test]
@@ -190,6 +241,20 @@ mod tests {
         assert_eq!(named(&stores[..4], &[2, 3], &[1]), [(1, 91, 2), (4, 94, 3)], "in place of the pushes of 1");
         assert_eq!(named(&stores[..4], &[2], &[]), [], "1 is silent, but not for long");
         assert_eq!(named(&stores, &[], &[1, 2, 3]), [], "nobody is there");
+    }
+
+    #[test]
+    fn webhooks_and_storages_are_spread_together() {
+        let webhook = |store, node: Option<u16>| HeldWebhook {
+            webhook: Webhook { store: StoreId(store), ..Webhook::default() },
+            registered: ControlIndex(50),
+            deliverer: node.map(|node| Pusher { node: NodeId(node), since: ControlIndex(60) }),
+        };
+        let state = state(&[store(1, Some(1)), store(2, None)], &[webhook(1, None), webhook(2, Some(2))]);
+        let (storage, hook) = (|store| Target::Storage(StoreId(store)), |store| Target::Webhook(StoreId(store)));
+        assert_eq!(named_of(&state, &[1, 2, 3], &[]), [(storage(2), 2, 3), (hook(1), 50, 1)]);
+        let taken_over = [(storage(2), 2, 3), (hook(1), 50, 1), (hook(2), 60, 3)];
+        assert_eq!(named_of(&state, &[1, 3], &[2]), taken_over, "in place of the delivery by 2, too");
     }
 
     #[test]
@@ -233,9 +298,9 @@ mod tests {
     #[test]
     fn a_node_is_proposed_once_for_each_push_and_again_after_a_while() {
         let mut pushers = Pushers::default();
-        let mut proposes = |push| pushers.proposes(StoreId(1), ControlIndex(push));
+        let mut proposes = |push| pushers.proposes(Target::Webhook(StoreId(1)), ControlIndex(push));
         assert_eq!([proposes(3), proposes(3), proposes(4), proposes(4)], [true, false, true, false]);
         (0..AGAIN_TICKS).for_each(|_| pushers.tick());
-        assert!(pushers.proposes(StoreId(1), ControlIndex(4)));
+        assert!(pushers.proposes(Target::Webhook(StoreId(1)), ControlIndex(4)));
     }
 }

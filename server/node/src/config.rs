@@ -398,6 +398,13 @@ impl Config {
                 rules.join(", ")
             ));
         }
+        let peers = self.cluster.as_ref().map(|cluster| cluster.listen);
+        if peers.is_some_and(|peers| peers == self.listen && peers.port() != 0) {
+            faults.push(format!(
+                "configuration: `listen` and `cluster.listen` are both {}; the API and the other nodes need a port each",
+                self.listen
+            ));
+        }
         faults
     }
 }
@@ -431,6 +438,9 @@ mod tests {
         );
         assert!(check("[rule]\nname = \"coin-toss\"").contains("no rule `coin-toss`"));
         assert!(check("shard = 2").contains("shard"));
+        let cluster = "listen = \"127.0.0.1:7\"\n[cluster]\nname = \"c\"\nnode = 1\nlisten = \"127.0.0.1:7\"\n\
+                       secret_file = \"s\"\ncert_file = \"c\"\nkey_file = \"k\"\nauthority_file = \"a\"\nnodes = []";
+        assert!(check(cluster).contains("`listen` and `cluster.listen` are both 127.0.0.1:7"), "{}", check(cluster));
         let all = check("shards = 0\n[rule]\nname = \"coin-toss\"\nturns = 0\n[http]\nidle_timeout_ms = 1");
         assert_eq!(all.lines().count(), 4, "{all}");
     }

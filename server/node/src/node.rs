@@ -17,19 +17,19 @@ use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
-use tribunal_member::Frame;
 use tribunal_peer::{Identity, Peers};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, NodeId, PluginActivation, PluginSlot,
-    Skip, StoreId, StoreSpec, WriteKinds,
+    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
+    StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
 use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
-use crate::cluster::links;
+use crate::cluster::holders::OldestRecords;
+use crate::cluster::links::{self, Outgoing};
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::{Announcing, own_release};
 use crate::cluster::roster;
@@ -54,8 +54,11 @@ use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::cluster_plugins::ClusterPlugins;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
+use crate::readers::cluster_readers::ClusterReaders;
 use crate::readers::consumer_state::{ConsumerState, Saver};
 use crate::readers::consumers::RecordTimes;
+use crate::readers::earlier_file::EarlierFile;
+use crate::readers::reader_state::ReaderState;
 use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
@@ -154,6 +157,8 @@ pub struct Node {
     telemetry: Option<Telemetry>,
     /// The connections to the other nodes, if there are others.
     peers: Option<Arc<Peers>>,
+    /// They run on it.
+    peer_runtime: Option<Runtime>,
 }
 
 impl Node {
@@ -264,9 +269,14 @@ impl Node {
             Arc::clone(&loader),
             telemetry.tracing(),
         ));
-        let (readers, saver) = ConsumerState::open(&config.data).map_err(NodeError::Start)?;
+        let (readers, saver) = readers_of(config, cluster.is_some(), &replicated).map_err(NodeError::Start)?;
+        if let ReaderState::Member(cluster_readers) = &readers {
+            runtime.spawn(Arc::clone(cluster_readers).propose(messages.clone()));
+        }
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
-        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), Arc::clone(&readers), handle, tracing);
+        let view = cluster.is_some().then(|| Arc::clone(&shared.view));
+        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), readers.clone(), view, handle, tracing);
+        let webhooks = Arc::new(webhooks);
         let quota = quota_of(config);
         if let Deciding::Alone(start) = &mut deciding {
             start.policies.time_calls(telemetry.tracing().is_some());
@@ -276,8 +286,11 @@ impl Node {
         let offered = Arc::clone(&offers);
         let transfers = Transfers::new(runtime.handle().clone());
         transfers.serve(offers);
+        transfers.serve(Arc::new(OldestRecords(records.clone())));
+        let peer_runtime = cluster.is_some().then(links::runtime).transpose().map_err(NodeError::Start)?;
         let joined = cluster
-            .map(|cluster| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
+            .zip(peer_runtime.as_ref())
+            .map(|(cluster, runtime)| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
             .transpose()?;
         let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
         if let Some(Joined { membership, peers, .. }) = &joined {
@@ -312,11 +325,8 @@ impl Node {
         let cluster_plugins = joined
             .is_some()
             .then(|| ClusterPlugins { announced: Arc::clone(&announced), view: Arc::clone(&shared.view) });
-        let send = match &peers {
-            None => Box::new(|_, _| {}) as Box<dyn FnMut(NodeId, Frame) + Send>,
-            Some(peers) => links::sender(Arc::clone(peers)),
-        };
-        let (on_push_frame, push_states) = links::of_pushes(&pushes);
+        let outgoing = peers.as_ref().map_or_else(Outgoing::default, |peers| Outgoing::over(Arc::clone(peers)));
+        let (on_push_frame, push_states) = links::of_pushes(&pushes, &webhooks);
         let state = SequencerState {
             on_push_frame,
             push_states,
@@ -328,6 +338,7 @@ impl Node {
                 let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
                 let announced = Arc::clone(&announced);
                 let connected = joined.as_ref().map(|joined| (Arc::clone(&joined.peers), joined.membership.clone()));
+                let readers = readers.clone();
                 Box::new(move |replicated, effect| {
                     if let Some((peers, membership)) = &connected {
                         roster::follow(peers, membership, replicated.members(), effect);
@@ -336,13 +347,16 @@ impl Node {
                     access.follow(effect);
                     stores.follow(replicated.stores(), effect);
                     follow_with_push(replicated, &pushes, effect);
+                    if let ReaderState::Member(readers) = &readers {
+                        readers.follow(replicated, effect);
+                    }
                 })
             },
             complaint: {
                 let pushes = Arc::clone(&pushes);
                 Box::new(move |store| pushes.status(store).last_error)
             },
-            send,
+            outgoing,
             // A queue of a few: a slot that finds no place comes again.
             on_faults: Box::new(move |slot, entry| drop(slots_failing.try_send((slot, entry)))),
             on_slot: {
@@ -416,7 +430,7 @@ impl Node {
             epoch_length: config.epoch,
             tracing: telemetry.tracing(),
             stopping: Arc::new(AtomicBool::new(false)),
-            webhooks: Arc::new(webhooks),
+            webhooks,
             record_times: RecordTimes::default(),
             window,
             clock,
@@ -452,11 +466,12 @@ impl Node {
             messages,
             ended,
             threads: vec![sequencer, log_thread],
-            saver: Some(saver),
+            saver,
             http_stop: None,
             http_done: None,
             telemetry: None,
             peers,
+            peer_runtime,
         };
         node.telemetry = Some(node.send_figures(telemetry)?);
         let found = Found { waits, activations, bounds, declared };
@@ -513,7 +528,12 @@ impl Node {
             self.store_started(store.spec.id, &store.spec.name)?;
         }
         self.runtime.block_on(self.service.embedded_reported());
-        self.service.start_webhooks();
+        let service = Arc::clone(&self.service);
+        match self.peers {
+            None => self.runtime.block_on(service.deliver_webhooks()),
+            // It follows the control log until the runtime ends.
+            Some(_) => drop(self.runtime.spawn(async move { service.deliver_webhooks().await })),
+        }
         Ok(())
     }
 
@@ -678,6 +698,7 @@ impl Node {
             }
             Err(error) => {
                 self.runtime.shutdown_background();
+                self.peer_runtime.into_iter().for_each(Runtime::shutdown_background);
                 Err(error)
             }
         }
@@ -708,6 +729,7 @@ impl Node {
         if let Some(peers) = self.peers.take() {
             self.runtime.block_on(peers.stop());
         }
+        drop(self.peer_runtime.take());
         self.runtime.block_on(self.service.pushes.stop());
         self.runtime.block_on(self.service.webhooks.stop());
         self.service.access.write_uses();
@@ -731,6 +753,20 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     let _entered = runtime.enter();
     // The handler stays when the stream of signals is dropped.
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
+}
+
+/// Opens what is remembered of readers.
+fn readers_of(
+    config: &Config,
+    is_member: bool,
+    replicated: &ReplicatedState,
+) -> Result<(ReaderState, Option<Saver>), String> {
+    if is_member {
+        let readers = ClusterReaders::new(replicated, EarlierFile::read(&config.data)?);
+        return Ok((ReaderState::Member(Arc::new(readers)), None));
+    }
+    let (file, saver) = ConsumerState::open(&config.data)?;
+    Ok((ReaderState::Alone(file), Some(saver)))
 }
 
 /// Carries out what a control entry means for pushes. Does not wait for anything.

@@ -99,8 +99,12 @@ impl NodeApi for NodeService {
     }
 
     fn cluster(&self) -> ClusterView {
-        let pushes = if self.joined.is_some() { self.pushes_of_all() } else { Vec::new() };
-        ClusterView { pushes, ..view_of(&self.shared.view, self.joined.as_ref(), self.group) }
+        let (pushes, webhooks) = if self.joined.is_some() {
+            (self.pushes_of_all(), self.webhooks_of_all())
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        ClusterView { pushes, webhooks, ..view_of(&self.shared.view, self.joined.as_ref(), self.group) }
     }
 
     fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
@@ -153,6 +157,19 @@ impl NodeService {
             .collect();
         pushes.sort_by(|one, other| (&one.namespace, &one.store).cmp(&(&other.namespace, &other.store)));
         pushes
+    }
+
+    /// Returns the stores of all tenants whose log some node delivers to a webhook.
+    fn webhooks_of_all(&self) -> Vec<PushView> {
+        let catalog = self.stores.catalog();
+        let delivered = self.webhooks.readers.webhooks().into_iter().filter_map(|held| {
+            let spec = catalog.by_id(held.webhook.store)?;
+            let node = held.deliverer.map(|deliverer| deliverer.node);
+            Some(PushView { namespace: self.tenant_name(spec.namespace), store: spec.name.clone(), node })
+        });
+        let mut webhooks: Vec<PushView> = delivered.collect();
+        webhooks.sort_by(|one, other| (&one.namespace, &one.store).cmp(&(&other.namespace, &other.store)));
+        webhooks
     }
 
     /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is

@@ -142,6 +142,7 @@ fn settings_of(config: &Config) -> Settings {
         image_every_bytes: config.log.image_every_bytes,
         quota: quota_of(config).to_string(),
         in_flight_max: 1,
+        pause_min: Duration::ZERO,
         batch_bytes_max: limits::BATCH_BYTES_MAX,
         take_over_after: None,
     }

@@ -473,14 +473,20 @@ impl NodeService {
         Ok(Declared { spec, created })
     }
 
+    /// Refuses what no majority would agree on now.
+    pub(crate) fn check_takes_changes(&self) -> Result<(), ServiceError> {
+        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
+            return Err(self.not_taken());
+        }
+        Ok(())
+    }
+
     /// Proposes a change of the configuration; returns when its entry is durable and applied.
     ///
     /// # Errors
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
-        if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
-            return Err(self.not_taken());
-        }
+        self.check_takes_changes()?;
         let (reply, applied) = oneshot::channel();
         self.send(Message::Control(change, reply))?;
         // A node that is cut off from the others waits for a majority; the change may still be agreed on.

@@ -2,10 +2,11 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM, caught.
+/// SIGINT, SIGTERM, and SIGHUP, which a terminal sends when it closes: caught.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Signal,
 }
 
 impl Signals {
@@ -17,7 +18,8 @@ impl Signals {
         let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        Ok(Signals { interrupt, terminate })
+        let hang_up = signal(SignalKind::hangup()).map_err(failed)?;
+        Ok(Signals { interrupt, terminate, hang_up })
     }
 
     /// Waits for the first one.
@@ -25,6 +27,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }

@@ -12,6 +12,33 @@ use support::cluster::Cluster;
 use support::history::{Told, check, insert, load, noise, oldest, put, until_decided, until_forgotten};
 use support::{Node, eventually, new_id};
 
+/// The figures of a node are those of its own clients, so those of all nodes add up, and shares are right on each.
+#[test]
+fn every_node_counts_the_verdicts_of_its_own_clients() {
+    let cluster = Cluster::start(3);
+    let commit =
+        |node: u16, id: &str, key: &str| until_decided(&[cluster.node(node)], id, &insert(key))["status"].clone();
+    (0..4).for_each(|n| assert_eq!(commit(1, &new_id(), &format!("one/{n}")), "committed"));
+    let repeated = new_id();
+    assert_eq!(commit(2, &repeated, "two"), "committed");
+    assert_eq!(commit(2, &repeated, "two"), "committed");
+    assert_eq!(commit(2, &new_id(), "two"), "aborted");
+    cluster.settled();
+    let counted = |node: u16, name: &str| -> u64 {
+        let metrics = cluster.node(node).get("/metrics").body.as_str().expect("text").to_owned();
+        let values = metrics.lines().filter(|line| line.starts_with(name));
+        values.map(|line| line.rsplit_once(' ').expect("a value").1.parse::<u64>().expect("a number")).sum()
+    };
+    for (node, committed, aborted, replayed) in [(1, 4, 0, 0), (2, 1, 1, 1), (3, 0, 0, 0)] {
+        assert_eq!(counted(node, "tribunal_txns_committed_total"), committed, "node {node}");
+        assert_eq!(counted(node, "tribunal_txns_aborted_total"), aborted, "node {node}");
+        // An answer that was lost is asked for again.
+        assert!(counted(node, "tribunal_txns_replayed_total") >= replayed, "node {node}");
+    }
+    let share = cluster.node(2).get("/v1/stats").body["abort_share"].as_f64().expect("a share");
+    assert!((share - 0.5).abs() < 1e-9, "{share}");
+}
+
 #[test]
 fn every_node_takes_transactions_and_all_decide_the_same() {
     let cluster = Cluster::start(3);
@@ -283,12 +310,12 @@ fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
     let data = cluster.node_dir(1).join("data");
     let alone = Node::try_start(&data, &[]).err().expect("it must not start");
     assert!(alone.contains("a member of a cluster"), "{alone}");
-    let salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"))
-        .args(["log", "salvage", "--accept-loss", "--data"])
-        .arg(&data)
-        .output()
-        .unwrap();
-    assert!(!salvage.status.success(), "a member is not salvaged");
+    for flags in [&["--data"][..], &["--accept-loss", "--data"]] {
+        let mut salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        let refused = salvage.args(["log", "salvage"]).args(flags).arg(&data).output().unwrap();
+        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && told.contains("belongs to a member of a cluster"), "{flags:?}: {told}");
+    }
 }
 
 #[test]

@@ -39,6 +39,30 @@ fn without_a_command_the_first_steps_are_printed() {
 }
 
 #[test]
+fn certificates_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let out = dir.path().join("files");
+    let out = out.to_str().expect("a path");
+    let refused = |name: &str, more: &[&str], expected: &str| {
+        let error = error_of(&[&["cluster", "certificates", "--name", name, "--out", out][..], more].concat());
+        assert!(error.contains(expected), "{error}");
+        assert!(!std::path::Path::new(out).exists(), "{more:?}");
+    };
+    refused("a b", &["--node", "1=127.0.0.1"], "the name of a cluster is 1 to 40 letters");
+    refused(
+        "orders",
+        &["--node", "1=127.0.0.1", "--node", "2=[::1]"],
+        "--node 2=[::1]: `[::1]` is neither a host name",
+    );
+    refused("orders", &["--node", "1=127.0.0.1", "--port", "7421"], "needs two ports");
+
+    let written = run(&["cluster", "certificates", "--name", "orders", "--node", "1=127.0.0.1", "--out", out]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let config = std::fs::read_to_string(format!("{out}/node-1/tribunal.toml")).expect("written");
+    assert!(config.contains("node = 1") && !config.contains("shards"), "a node counts its own cores: {config}");
+}
+
+#[test]
 fn every_error_of_a_configuration_is_reported_before_the_data_directory_exists() {
     let dir = tempfile::tempdir().expect("a folder");
     let (file, data) = (dir.path().join("tribunal.toml"), dir.path().join("data"));

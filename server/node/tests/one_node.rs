@@ -151,6 +151,19 @@ fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
 }
 
 #[test]
+fn an_id_that_waits_for_its_verdict_is_not_taken_for_one_with_another_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let id = new_id();
+    let txn = |value: u64| json!({"txn_id": id, "writes": [{"op": "put", "store": "kv", "key": "k", "value": value}]});
+    let reply = node.post("/v1/txns/batch-commit", &json!({"txns": [txn(1), txn(1), txn(2)]})).body;
+    let results = reply["results"].as_array().expect("a result for each");
+    let said: Vec<&Value> = results.iter().map(|one| one["problem"].get("code").unwrap_or(&one["status"])).collect();
+    assert_eq!(said, ["committed", "in_flight", "body_mismatch"], "{reply}");
+    assert_eq!(node.log_of("kv").len(), 1);
+}
+
+#[test]
 fn lost_updates_do_not_happen_under_concurrency() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

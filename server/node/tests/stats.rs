@@ -58,6 +58,24 @@ fn both_acknowledgements_are_broken_down_by_phase() {
     }
 }
 
+/// Verdicts on transactions that only read count like others: their aborts do as well.
+#[test]
+fn commits_that_only_read_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let version = node.put_row("k", 1)["version"].clone();
+    let read = json!({"reads": [{"store": "kv", "key": "k", "version": version}]});
+    (0..3).for_each(|_| assert_eq!(node.commit(&read).body["status"], "committed"));
+    node.put_row("k", 2);
+    assert_eq!(node.commit(&read).body["reason"], "read_conflict");
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    for line in ["tribunal_txns_committed_total 5", "tribunal_tenant_txns_committed_total{namespace=\"default\"} 5"] {
+        assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
+    }
+    let stats = node.get("/v1/stats").body;
+    assert!((stats["abort_share"].as_f64().expect("a share") - 1.0 / 6.0).abs() < 1e-9, "{stats}");
+}
+
 #[test]
 fn rates_are_of_the_last_seconds() {
     let dir = tempfile::tempdir().unwrap();

@@ -22,6 +22,16 @@ fn a_stop_completes_although_the_data_directory_is_gone() {
 }
 
 #[test]
+fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    node.put_row("k", 1);
+    node.signal("HUP");
+    let (status, told) = node.ended();
+    assert!(status.success(), "{status}: {told}");
+}
+
+#[test]
 fn applied_is_never_shown_lower_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

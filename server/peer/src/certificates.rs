@@ -122,6 +122,14 @@ fn params(name: &str) -> Result<CertificateParams, String> {
     Ok(params)
 }
 
+/// Checks that a certificate can be made for `host`.
+///
+/// # Errors
+/// In words, if it is neither a host name nor an IP address.
+pub fn check_host(host: &str) -> Result<(), String> {
+    subject(host).map(drop)
+}
+
 fn subject(host: &str) -> Result<SanType, String> {
     if let Ok(address) = host.parse() {
         return Ok(SanType::IpAddress(address));

@@ -31,7 +31,7 @@ mod status;
 mod task_scope;
 mod tls_errors;
 
-pub use certificates::{Authority, NodeCertificate};
+pub use certificates::{Authority, NodeCertificate, check_host};
 pub use identity::{Identity, IdentityFiles, IdentityPem, node_name};
 pub use intake::Received;
 pub use peers::{PeerEvents, Peers};

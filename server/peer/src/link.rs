@@ -65,17 +65,21 @@ impl Link {
         Arc::clone(&self.lane(lane).sent)
     }
 
-    /// Queues a frame, or drops it and reports. Returns whether it was queued.
-    pub(crate) fn send(&self, lane: Lane, frame: Bytes, events: &dyn PeerEvents) -> bool {
+    /// Queues frames, or drops those that find no room and reports that. Returns whether all were queued.
+    pub(crate) fn send(&self, lane: Lane, frames: Vec<Bytes>, events: &dyn PeerEvents) -> bool {
         let lane = self.lane(lane);
         let mut state = lane.state.lock();
-        if state.queue.as_ref().is_some_and(|queue| queue.push(frame)) {
+        let count = frames.len() as u64;
+        let dropped = state.queue.as_ref().map_or(count, |queue| queue.push(frames));
+        if dropped < count {
             state.reported = false;
+        }
+        if dropped == 0 {
             return true;
         }
         let was_reported = std::mem::replace(&mut state.reported, true);
         drop(state);
-        lane.dropped_count.fetch_add(1, Ordering::Relaxed);
+        lane.dropped_count.fetch_add(dropped, Ordering::Relaxed);
         if !was_reported {
             events.unreachable(self.peer);
         }
@@ -152,7 +156,7 @@ mod tests {
     fn what_is_lost_is_reported_once() {
         let (link, events) = (Link::new(NodeId(2), "x:1".into()), Reports::default());
         let seen = || (events.0.load(Ordering::Relaxed), link.status(Lane::Bulk).dropped_count);
-        let send = || link.send(Lane::Bulk, Bytes::from_static(b"frame"), &events);
+        let send = || link.send(Lane::Bulk, vec![Bytes::from_static(b"frame")], &events);
         assert!(!send() && !send());
         assert_eq!(seen(), (1, 2));
         link.opened(Lane::Bulk, Arc::new(SendQueue::new(100)));

@@ -202,11 +202,20 @@ impl Peers {
     /// # Panics
     /// If the frame is longer than [`PeerSettings::frame_bytes_max`].
     pub fn send(&self, to: NodeId, lane: Lane, frame: Bytes) -> bool {
-        let (len, max) = (frame.len(), self.shared.settings.frame_bytes_max);
+        self.send_all(to, lane, vec![frame])
+    }
+
+    /// Sends frames as [`Peers::send`] does, in their order and in as few pieces as possible. Returns whether all were queued.
+    ///
+    /// # Panics
+    /// If a frame is longer than [`PeerSettings::frame_bytes_max`].
+    pub fn send_all(&self, to: NodeId, lane: Lane, frames: Vec<Bytes>) -> bool {
+        let max = self.shared.settings.frame_bytes_max;
+        let len = frames.iter().map(Bytes::len).max().unwrap_or_default();
         assert!(len <= max, "a frame of {len} bytes for node {to}: nodes take {max}");
         // Recursive: may be called while a frame is delivered, which a thread that changes the peers may wait for.
         let link = self.shared.peers.read_recursive().get(&to).map(|peer| Arc::clone(&peer.link));
-        link.is_some_and(|link| link.send(lane, frame, &*self.shared.events))
+        link.is_some_and(|link| link.send(lane, frames, &*self.shared.events))
     }
 
     /// Returns what is known about all peers.

@@ -41,21 +41,27 @@ impl SendQueue {
         SendQueue { waiting: Mutex::default(), bytes_max }
     }
 
-    /// Adds a frame; returns whether there was room for it.
-    pub(crate) fn push(&self, frame: Bytes) -> bool {
+    /// Adds frames, in their order, as long as there is room; wakes the connection once for all of them. Returns how many
+    /// found none.
+    pub(crate) fn push(&self, frames: Vec<Bytes>) -> u64 {
+        let mut dropped = 0;
         let mut waiting = self.waiting.lock();
-        let bytes = waiting.bytes + frame.len() + FRAME_COST_BYTES;
-        if bytes > self.bytes_max {
-            return false;
+        for frame in frames {
+            let bytes = waiting.bytes + frame.len() + FRAME_COST_BYTES;
+            // A frame after one that was dropped may be small enough; they are repaired separately.
+            if bytes > self.bytes_max {
+                dropped += 1;
+            } else {
+                waiting.bytes = bytes;
+                waiting.frames.push_back(frame);
+            }
         }
-        waiting.bytes = bytes;
-        waiting.frames.push_back(frame);
-        let waker = waiting.waker.take();
+        let waker = if waiting.frames.is_empty() { None } else { waiting.waker.take() };
         drop(waiting);
         if let Some(waker) = waker {
             waker.wake();
         }
-        true
+        dropped
     }
 
     /// Returns what the frames that wait are charged, in bytes.
@@ -146,7 +152,7 @@ mod tests {
         let mut frames = (0..100_u8).map(|number| Bytes::from(vec![number; 50])).collect::<Vec<_>>();
         frames.push(long.clone());
         frames.push(Bytes::new());
-        assert!(frames.iter().all(|frame| queue.push(frame.clone())));
+        assert_eq!(queue.push(frames.clone()), 0);
         let pieces = pieces(&mut body);
         assert_eq!(pieces.len(), 3);
         assert_eq!(pieces[1].as_ptr(), long.as_ptr());
@@ -167,10 +173,11 @@ mod tests {
     fn a_full_queue_takes_nothing_until_something_was_sent() {
         let queue = Arc::new(SendQueue::new(2 * (10 + FRAME_COST_BYTES)));
         let frame = Bytes::from_static(&[0; 10]);
-        assert!(queue.push(frame.clone()) && queue.push(frame.clone()));
-        assert!(!queue.push(Bytes::new()));
+        assert_eq!(queue.push(vec![frame.clone(), frame.clone()]), 0);
+        assert_eq!(queue.push(vec![Bytes::new()]), 1);
         let mut body = FrameBody::new(Arc::clone(&queue), Arc::default());
         assert_eq!(pieces(&mut body).len(), 1);
-        assert!(queue.push(frame));
+        assert_eq!(queue.push(vec![frame.clone(), frame.clone(), frame]), 1, "the third one finds no room");
+        assert_eq!(pieces(&mut body).len(), 1);
     }
 }

@@ -241,8 +241,13 @@ impl<L: GroupLog> Group<L> {
                     let members = self.members.conf_state();
                     message.mut_snapshot().mut_metadata().set_conf_state(members);
                 }
+                let is_empty = message.get_msg_type() == MessageType::MsgAppend && message.entries.is_empty();
+                let (committed, unsent) = (self.node.raft.raft_log.committed, self.node.raft.msgs.len());
                 // What raft-rs refuses it has no use for.
                 let _ = self.node.step(message);
+                if is_empty && self.node.raft.raft_log.committed > committed {
+                    self.drop_answer(unsent);
+                }
             }
             Admitted::Image(at_least) => {
                 if self.image_wanted.is_none_or(|wanted| wanted.index < at_least.index) {
@@ -254,6 +259,16 @@ impl<L: GroupLog> Group<L> {
         }
         self.after_call(outbox);
         Ok(())
+    }
+
+    /// Drops the answer to a message that told what is committed and nothing else: the leader knows what this node has. If
+    /// it does not, because an answer was lost, it asks again, and that does not tell of anything committed.
+    fn drop_answer(&mut self, unsent: usize) {
+        let messages = &mut self.node.raft.msgs;
+        let is_answer = |last: &mut Message| last.get_msg_type() == MessageType::MsgAppendResponse && !last.reject;
+        if messages.len() == unsent + 1 {
+            messages.pop_if(is_answer);
+        }
     }
 
     pub(crate) fn propose(&mut self, payload: Vec<u8>) -> Result<EntryId, Refused> {

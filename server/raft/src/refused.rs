@@ -48,7 +48,9 @@ pub enum Refused {
     #[error("what was written before is not durable yet")]
     WritesPending,
     /// The message vouches for what is not in the log: a replica has lost what it acknowledged.
-    #[error("entry {index} is past the last one, {last}: a replica has lost what was durable")]
+    #[error(
+        "entry {index} is past the last one, {last}: one of the two nodes has lost entries that it had acknowledged, as after the restore of a backup; remove that one, and add a new one"
+    )]
     PastLog {
         /// The entry.
         index: u64,

@@ -13,6 +13,19 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 
+/// Bytes of a control entry in the log, the entries that carry it included.
+const CHANGE_BYTES: u64 = 512;
+/// Bytes of one of its changes of readers.
+const READER_MOVE_BYTES: u64 = 64;
+
+/// Estimates what a control entry adds to the log: readers change theirs all the time, and images let it be compacted.
+fn bytes_of(change: &ControlChange) -> u64 {
+    match change {
+        ControlChange::MoveReaders(moves) => CHANGE_BYTES + READER_MOVE_BYTES * moves.len() as u64,
+        _ => CHANGE_BYTES,
+    }
+}
+
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn propose_control(&mut self, change: ControlChange, waiter: Option<W::Control>) {
         let (index, entry) = self.controls.propose(change, waiter);
@@ -23,6 +36,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// it counts for. Returns whether there was one.
     pub(crate) fn apply_control(&mut self, upto: ControlIndex, next: Epoch) -> bool {
         let Some((index, entry)) = self.controls.pop(upto) else { return false };
+        self.image_bytes += bytes_of(&entry.change);
         let resolver = &self.resolver;
         let has_records = |store| resolver.head_lsn(store) > Lsn(0);
         let members: Vec<_> = self.epochs.groups().map(|(group, _)| group.node).collect();
@@ -77,6 +91,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.joined(join.group);
             }
             ControlEffect::StoreKnown(_) | ControlEffect::PushForked(_) | ControlEffect::RecordSkipped(..) => {}
+            ControlEffect::WebhookRegistered(_) | ControlEffect::WebhookAssigned(_) => {}
+            ControlEffect::WebhookRemoved(_) | ControlEffect::ReadersMoved(_) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
             // Its group closes at the next tick, wherever that is led.

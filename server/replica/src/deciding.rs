@@ -159,8 +159,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.visibility.note_epoch(outcome.epoch, &heads.iter().map(|head| (head.0, head.2)).collect::<Vec<_>>());
         let decided = self.proposals.take_decided(&input);
         let own = decided.map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
+        let frees = own.is_some();
         let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at, .. })| {
             self.forget_in_flight(&batch);
+            self.pace.decided(self.now.monotonic.saturating_sub(sealed_at));
             OwnBatch { items, places, sealed_at, durable_at: durable_at.unwrap_or(self.now.monotonic) }
         });
         let watches = self.watches_of(&input);
@@ -171,6 +173,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let failing =
             failing.into_iter().filter_map(|slot| active(&slot).map(|index| Effect::SlotFailing(slot, index)));
         self.effects.extend(failing);
+        if frees {
+            // What gathered while this batch was under way.
+            self.seal_if_due();
+        }
         self.resolved_to = self.epochs.position();
         self.image_due |= self.image.is_none() && self.is_image_due();
     }

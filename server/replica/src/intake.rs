@@ -54,8 +54,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     fn offer(&mut self, commit: Commit<W::Item>) -> Option<Commit<W::Item>> {
         let Commit { txn, waiter } = commit;
         let key = (txn.namespace, txn.id);
-        if self.in_flight.contains(&key) {
-            self.answer(waiter, Answer::InFlight, Some(txn));
+        let body = txn.body_hash;
+        if let Some(undecided) = self.undecided(&txn) {
+            self.answer(waiter, undecided, Some(txn));
             return None;
         }
         let known = !matches!(self.resolver.known(txn.namespace, txn.id), Known::Unknown);
@@ -73,7 +74,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             let spent = (txn.memory_bytes() <= SPENT_BYTES_MAX).then_some(txn);
             self.open.txns.push(PendingTxn { waiter, spent });
         }
-        self.in_flight.insert(key);
+        self.in_flight.insert(key, Some(body));
         self.opened();
         None
     }
@@ -92,7 +93,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if self.batcher.add_early_abort(abort).is_err() {
             return self.deferred.push_back(Event::Abort(namespace, id, waiter));
         }
-        self.in_flight.insert((namespace, id));
+        self.in_flight.insert((namespace, id), None);
         self.open.aborts.push(PendingTxn { waiter, spent: None });
         self.opened();
     }

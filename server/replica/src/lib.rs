@@ -21,6 +21,7 @@ mod image;
 mod intake;
 mod items;
 mod leading;
+mod pace;
 mod policy_runner;
 mod replica;
 mod sealing;

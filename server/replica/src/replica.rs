@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 use tribunal_core::batcher::Batcher;
 use tribunal_core::control::ReplicatedState;
 use tribunal_core::epochs::{Epochs, FoldPosition};
@@ -17,7 +17,9 @@ use tribunal_core::id_table::Known;
 use tribunal_core::proposals::Proposals;
 use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::Visibility;
-use tribunal_types::{Batch, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict};
+use tribunal_types::{
+    Batch, BodyHash, ControlIndex, Epoch, GroupId, ImportedVersion, NamespaceId, TxnId, TxnRequest, Verdict,
+};
 
 use crate::answer::{Answer, Imported, KnownNow};
 use crate::control_queue::ControlQueue;
@@ -28,6 +30,7 @@ use crate::idle_seal::IdleSeal;
 use crate::image::ImageCapture;
 use crate::items::PendingItems;
 use crate::leading::Leading;
+use crate::pace::Pace;
 use crate::policy_runner::PolicyRunner;
 use crate::stall::Stalls;
 use crate::store_watch::StoreWatches;
@@ -45,6 +48,8 @@ pub struct Settings {
     /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries
     /// all that came meanwhile.
     pub in_flight_max: usize,
+    /// Time between two own batches with items while the former is not decided, at least. Zero where only the disk is waited for.
+    pub pause_min: Duration,
     /// Bytes of a batch, unless it is a single item. Long ones would delay what follows them to other nodes.
     pub batch_bytes_max: usize,
     /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it. Then
@@ -132,6 +137,7 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) writing: usize,
     /// When a batch with items was last sealed.
     pub(crate) items_at: Duration,
+    pub(crate) pace: Pace,
     /// When everybody was last asked for a clock.
     pub(crate) renewed_at: Duration,
     /// Last epoch that a counted entry gives items to.
@@ -145,7 +151,8 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) sealed_control: ControlIndex,
     /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
     pub(crate) resolved_to: FoldPosition,
-    pub(crate) in_flight: HashSet<(NamespaceId, TxnId), FixedState>,
+    /// Ids of own batches that are not decided yet, each with its body; `None` is a request to abort.
+    pub(crate) in_flight: HashMap<(NamespaceId, TxnId), Option<BodyHash>, FixedState>,
     pub(crate) watchers: Watchers<W>,
     /// What found no place in the open batch.
     pub(crate) deferred: VecDeque<Event<W>>,
@@ -199,13 +206,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             opened_at: None,
             writing: 0,
             items_at: now.monotonic,
+            pace: Pace::default(),
             renewed_at: now.monotonic,
             counted_to: Epoch(0),
             leading: Leading::new(start.leads),
             stalls: Stalls::default(),
             control,
             // Clients choose the ids, but not the seed.
-            in_flight: HashSet::with_hasher(FixedState::with_seed(run)),
+            in_flight: HashMap::with_hasher(FixedState::with_seed(run)),
             watchers: Watchers::default(),
             deferred: VecDeque::new(),
             spare_commits: Vec::new(),
@@ -220,7 +228,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event.
+    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event; at least what
+    /// [`Replica::poll_ready`] returns.
     pub fn step(&mut self, event: Event<W>, now: Now) {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
@@ -233,6 +242,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.watch_stalls();
     }
 
+    /// Returns the next effect that is there without an epoch being resolved; `None` if only [`Replica::poll`] has more. So a
+    /// caller may bring several events, and what others wait for leaves first.
+    pub fn poll_ready(&mut self) -> Option<Effect<W>> {
+        self.effects.pop_front()
+    }
+
     /// Returns the next effect; `None` until there is another event. Epochs are resolved here, one at a time.
     pub fn poll(&mut self) -> Option<Effect<W>> {
         loop {
@@ -241,6 +256,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 return next;
             }
         }
+    }
+
+    /// Returns the own group: its batches are those of this node's clients.
+    #[must_use]
+    pub fn group(&self) -> GroupId {
+        self.group
     }
 
     /// Returns whether the own group is a member: it has joined and has not closed.
@@ -294,19 +315,29 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        match (self.settings.epoch_length, self.opened_at) {
-            _ if self.image.is_some() => Some(Duration::ZERO),
-            (Some(length), Some(opened)) if self.writing < self.settings.in_flight_max && self.may_propose() => {
-                Some((opened + length).saturating_sub(now.monotonic))
-            }
-            _ => self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)),
+        if self.image.is_some() {
+            return Some(Duration::ZERO);
         }
+        let opened = self.opened_at.filter(|_| self.writing < self.settings.in_flight_max && self.may_propose());
+        let due = match (self.settings.epoch_length, opened) {
+            (Some(length), Some(opened)) => Some(opened + length),
+            (None, Some(_)) => self.paused_until(),
+            (_, None) => None,
+        };
+        let due = due.map(|due| due.saturating_sub(now.monotonic));
+        due.or_else(|| self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)))
     }
 
     /// Returns whether what comes now is sealed later, with what follows it: the log is busy, or a fixed length has begun.
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.writing > 0 || self.opened_at.is_some()
+    }
+
+    /// Returns whether an epoch may be complete that is not decided: [`Replica::poll`] finds out.
+    #[must_use]
+    pub fn may_decide(&self) -> bool {
+        self.folded
     }
 
     /// Returns whether an image is being taken: [`Event::CopyImage`] goes on with it.
@@ -320,8 +351,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// # Errors
     /// That answer.
     pub fn dry_run(&self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
-        if self.in_flight.contains(&(txn.namespace, txn.id)) {
-            return Err(Answer::InFlight);
+        if let Some(undecided) = self.undecided(txn) {
+            return Err(undecided);
         }
         // A commit would be sealed now, and not at the time of the last epoch.
         let time_ms = now.unix_ms().max(self.resolver.epoch_time_ms());
@@ -340,10 +371,18 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.resolver.dry_runs(self.epochs.last_complete(), txns, &self.policies.policies())
     }
 
+    /// Returns the answer for a transaction whose id waits for its epoch; `None` if it does not.
+    pub(crate) fn undecided(&self, txn: &TxnRequest) -> Option<Answer> {
+        match self.in_flight.get(&(txn.namespace, txn.id))? {
+            Some(body) if *body != txn.body_hash => Some(Answer::BodyMismatch),
+            _ => Some(Answer::InFlight),
+        }
+    }
+
     /// Returns what is known of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
-        if self.in_flight.contains(&(namespace, id)) {
+        if self.in_flight.contains_key(&(namespace, id)) {
             return KnownNow::InFlight;
         }
         match self.resolver.known(namespace, id) {

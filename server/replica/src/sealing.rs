@@ -13,7 +13,7 @@ use crate::event::Waiters;
 use crate::idle_seal::IdleSeal;
 use crate::image::ImageCapture;
 use crate::policy_runner::PolicyRunner;
-use crate::replica::{ProposedBatch, Replica, Stopping};
+use crate::replica::{ProposedBatch, Replica, Settings, Stopping};
 
 /// How far `epoch_time` may be from the clock before all are asked for theirs, milliseconds; far below the window of ids.
 const EPOCH_TIME_LATE_MS: u64 = 10_000;
@@ -31,7 +31,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             _ if demanded || self.leaves(self.group) => true,
             // A change of configuration is applied at the end of the next epoch, so an idle node seals one for it.
             (_, None) => self.sealed_control < self.control,
-            (None, Some(_)) => true,
+            (None, Some(_)) => self.paused_until().is_none_or(|until| self.now.monotonic >= until),
             (Some(length), Some(opened)) => {
                 self.stopping != Stopping::No || self.now.monotonic.saturating_sub(opened) >= length
             }
@@ -39,6 +39,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if due {
             self.seal();
         }
+    }
+
+    /// Returns until when what comes gathers, because an own batch is not decided yet; `None` if nothing is under way.
+    pub(crate) fn paused_until(&self) -> Option<Duration> {
+        let Settings { in_flight_max, pause_min, .. } = self.settings;
+        let paces = !pause_min.is_zero() && self.stopping == Stopping::No && self.proposals.iter().next().is_some();
+        paces.then(|| self.idle.sealed_at() + self.pace.pause(in_flight_max, pause_min))
     }
 
     /// Returns the first epoch that the own group has neither sealed nor proposed to seal.

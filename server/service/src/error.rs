@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use tribunal_types::{LogId, Lsn, StoreId};
+use tribunal_types::{LogId, Lsn, NodeId, StoreId};
 
 /// A fallible future. Boxed, so that the traits of this crate can be trait objects.
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
@@ -59,6 +59,8 @@ pub enum ServiceError {
     LogTruncated {
         /// Oldest record that is still available.
         oldest: Lsn,
+        /// Other nodes of the cluster that still have the records after the position.
+        nodes: Vec<NodeId>,
     },
     /// The position belongs to another log than the node's: 410.
     LogReplaced {

@@ -1,6 +1,6 @@
 //! Logs: pages of records, store states for readers that start over, consumers and webhooks.
 
-use tribunal_types::{LogId, Lsn, NamespaceId, RecordBatch, StoreId};
+use tribunal_types::{LogId, Lsn, NamespaceId, NodeId, RecordBatch, StoreId};
 
 use crate::{ServiceFuture, StoredRow};
 
@@ -154,6 +154,8 @@ pub struct Registration {
 /// A webhook and the state of its push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WebhookStatus {
+    /// The node of a cluster that delivers; `None` until one is named, and on a node that runs alone.
+    pub node: Option<NodeId>,
     /// URL that records are posted to.
     pub url: String,
     /// Maximum number of records in one request.

@@ -85,9 +85,11 @@ pub struct ClusterView {
     pub nodes: Vec<NodeView>,
     /// Stores with a storage outside of the nodes.
     pub pushes: Vec<PushView>,
+    /// Stores whose log is delivered to a webhook.
+    pub webhooks: Vec<PushView>,
 }
 
-/// A store that one node of a cluster pushes to.
+/// A store that one node of a cluster pushes: to its storage, or to its webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushView {
     /// Its namespace.

@@ -3,11 +3,13 @@
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::access::ApiKey;
 use crate::ids::{Epoch, GroupId, Lsn, NodeId, StoreId};
 use crate::limits::NAME_BYTES_MAX;
+use crate::reader::{ReaderMove, Webhook};
 use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
@@ -256,6 +258,30 @@ pub enum ControlChange {
         /// Where the log ended.
         fork: Option<Lsn>,
     },
+    /// Registers a receiver of a store's log, in place of the one before.
+    RegisterWebhook {
+        /// The receiver.
+        webhook: Webhook,
+        /// It continues where the one before has got to, instead of after the watermark that it comes with.
+        resumes: bool,
+    },
+    /// Forgets a store's receiver.
+    RemoveWebhook {
+        /// The store.
+        store: StoreId,
+    },
+    /// Names the member that delivers a store's log to its receiver from now on, unless another delivery has begun since it was
+    /// proposed.
+    AssignWebhook {
+        /// The store.
+        store: StoreId,
+        /// The delivery that it replaces.
+        replaces: ControlIndex,
+        /// The member.
+        node: NodeId,
+    },
+    /// Moves offsets and watermarks, in this order.
+    MoveReaders(Vec<ReaderMove>),
     /// Passes one record by, which a storage can never take. The entry is the audit record.
     SkipRecord(Skip),
     /// Bounds that decide verdicts.

@@ -10,6 +10,7 @@ use crate::control::{
     AnnouncedComponent, Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip,
 };
 use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
+use crate::reader::{ConsumerOffset, HeldWebhook};
 use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 
@@ -40,6 +41,10 @@ pub struct ControlImage {
     pub generation: Generation,
     /// What each node runs that has announced it, ascending node.
     pub releases: Vec<(NodeId, Release)>,
+    /// Offsets of a cluster's consumers, by namespace, name and store.
+    pub offsets: Vec<ConsumerOffset>,
+    /// Receivers that are registered in a cluster, ascending store.
+    pub webhooks: Vec<HeldWebhook>,
 }
 
 /// A node of the cluster.

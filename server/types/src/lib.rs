@@ -16,6 +16,7 @@ pub mod ids;
 pub mod image;
 pub mod limits;
 pub mod outcome;
+pub mod reader;
 pub mod record;
 pub mod release;
 pub mod store;
@@ -44,6 +45,7 @@ pub use outcome::{
     CreatedRow, Decision, EpochInput, EpochOutcome, FenceResult, ItemPlaces, PolicyFallback, StoreLsn, VerdictAt,
     Witness,
 };
+pub use reader::{ConsumerOffset, HeldWebhook, ReaderMove, Webhook};
 pub use record::{RecordBatch, RecordHead, RecordWrite};
 pub use release::{Generation, Generations, Release};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};

@@ -64,6 +64,12 @@ pub const STORES_MAX: usize = 1024;
 pub const STORES_PER_TENANT_MAX: usize = 64;
 /// Skipped records of one store: each is an operator's decision, and all are kept.
 pub const SKIPS_PER_STORE_MAX: usize = 10_000;
+/// Offsets of consumers that are remembered.
+pub const OFFSETS_MAX: usize = 4_096;
+/// Offsets of the consumers of a tenant that is not the service's own.
+pub const OFFSETS_PER_TENANT_MAX: usize = 256;
+/// Changes of offsets and of watermarks that share an entry of the control log.
+pub const READER_MOVES_MAX: usize = 512;
 /// Keys that may be out at one time.
 pub const KEYS_MAX: usize = 10_000;
 /// Keys of a tenant that is not the service's own.

@@ -14,6 +14,14 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 use tribunal_api::{BatchCommitRequest, CommitRequest, Problem};
 use tribunal_http::RouterOptions;
+use tribunal_http::request::caller::CallerContext;
+use tribunal_http::request::json::document;
+use tribunal_http::request::plain_commit::plain_commit;
+use tribunal_http::request::plain_json::PlainJson;
+use tribunal_http::request::txn_body::TxnSeed;
+use tribunal_http::response::field_error::Path;
+use tribunal_service::StoreApi;
+use tribunal_types::TxnId;
 
 #[path = "../../../server/http/tests/fake_node/mod.rs"]
 pub(crate) mod fake_node;
@@ -58,6 +66,7 @@ pub fn run(data: &[u8]) -> bool {
     else {
         return false;
     };
+    both_readers_agree(body);
     let mut request = Request::builder().method(method).uri(uri.clone());
     if let Some(kind) = words.next() {
         request = request.header(header::CONTENT_TYPE, kind);
@@ -87,6 +96,19 @@ pub fn run(data: &[u8]) -> bool {
         check(&uri, body, parts.status, kind, &answer);
         parts.status.is_success() && (uri.path() != STREAM || stream_took_all(&answer))
     })
+}
+
+/// What the short reader of commits takes, the reader of all of JSON takes as well, and as the same.
+fn both_readers_agree(body: &[u8]) {
+    let Ok(text) = std::str::from_utf8(body) else { return };
+    let (catalog, caller) = (FakeNode::new().catalog(), CallerContext::default());
+    for id in [None, Some(TxnId::default())] {
+        let seed = TxnSeed { catalog: &catalog, caller: &caller, id, at: Path::Root, bytes_hint: text.len() };
+        let mut json = PlainJson::new(text);
+        if let Some(plain) = plain_commit(&mut json, &seed).filter(|_| json.is_over()) {
+            assert_eq!(Ok(plain), document(text, seed), "{text}");
+        }
+    }
 }
 
 /// Tells whether every line of a stream was a commit.

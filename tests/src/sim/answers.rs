@@ -1,17 +1,29 @@
 //! What clients are told, and what the witness makes of it.
 
+use std::collections::BTreeMap;
+
 use tribunal_core::planted::{Bug, planted};
 use tribunal_member::Input;
 use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
-use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, VerdictAt};
+use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, StoreId, VerdictAt};
 
 use crate::scenario::{Action, Keying};
 use crate::sim::clients::{Attempt, Known, Operation, another};
+use crate::sim::machine::Process;
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
 
 /// How long a client waits for an answer, microseconds.
 const TIMEOUT_US: u64 = 1_500_000;
+
+/// The store that the cluster begins with.
+const FIRST_STORE: StoreId = StoreId(1);
+
+/// Returns the stores of whose rows clients of a process may write some.
+fn stores_of(process: Option<&Process>) -> Vec<StoreId> {
+    let declared = process.into_iter().flat_map(|process| process.member.replica().replicated().stores().stores());
+    [FIRST_STORE].into_iter().chain(declared.map(|store| store.spec.id)).collect()
+}
 
 impl World {
     /// A client begins its next transaction, or asks again for the one that it has.
@@ -22,11 +34,12 @@ impl World {
         let node = another(asked, &listed, &mut self.random);
         let open = self.clients[client].operation.filter(|at| self.operations[*at].is_open());
         if open.is_none() && !self.draining() {
-            let none = std::collections::BTreeMap::new();
-            let versions =
-                self.machines[usize::from(node) - 1].process.as_ref().map_or(&none, |process| &process.versions);
+            let none = BTreeMap::new();
+            let process = self.machines[usize::from(node) - 1].process.as_ref();
+            let versions = process.map_or(&none, |process| &process.versions);
             let number = self.operations.len() as u64 + 1;
-            let operation = Operation::draw(number, self.time_us, versions, &mut self.random);
+            let stores = stores_of(process);
+            let operation = Operation::draw(number, self.time_us, &stores, versions, &mut self.random);
             self.operations.push(operation);
             self.clients[client].operation = Some(self.operations.len() - 1);
         }
@@ -43,6 +56,13 @@ impl World {
         let machine = &self.machines[usize::from(node) - 1];
         if machine.process.is_none() || machine.paused_until > self.time_us {
             // Nobody answers.
+            return Ok(());
+        }
+        let stores = stores_of(machine.process.as_ref());
+        if self.operations[at].txn.writes.iter().any(|(row, _)| !stores.contains(&row.store)) {
+            // The node answers that it does not know the store yet.
+            self.asked.remove(&attempt);
+            self.think(client, node, 150_000);
             return Ok(());
         }
         let fences = self.operations[at].in_doubt && self.random.chance(150);
@@ -69,6 +89,7 @@ impl World {
         self.report.unanswered += u64::from(self.waiters.get(&attempt).is_some_and(runs));
         if let Some(at) = self.clients[client].operation {
             self.operations[at].in_doubt = true;
+            self.late.insert(attempt, self.operations[at].id());
         }
         self.client_acts(client, node)
     }
@@ -83,6 +104,9 @@ impl World {
 
     fn told_verdict(&mut self, node: u16, waiter: u64, at: VerdictAt, is_new: bool) -> Result<(), String> {
         let verdict = self.witness.verdict_at(at)?;
+        if let Some(id) = self.late.remove(&waiter) {
+            return self.witness.invariant_a_verdict_is_final(id, &verdict);
+        }
         let Some(Attempt { client, since_us, acknowledged, .. }) = self.asked.remove(&waiter) else { return Ok(()) };
         if is_new {
             self.invariant_no_answer_from_a_minority(node, since_us)?;
@@ -172,6 +196,7 @@ impl World {
         if !planted(Bug::OneNodeDiverges) {
             decided_once?;
         }
+        self.report.fallbacks += u64::from(!outcome.fallbacks.is_empty());
         self.learn(node, &input, &outcome);
         let Some(own) = own else { return Ok(()) };
         let mut told = Vec::new();
@@ -198,8 +223,8 @@ impl World {
             let Some(process) = &mut self.machine(node).process else { return };
             for (row, action) in writes {
                 match action {
-                    Action::Delete => process.versions.remove(&row.key),
-                    _ => process.versions.insert(row.key, version),
+                    Action::Delete => process.versions.remove(&row),
+                    _ => process.versions.insert(row, version),
                 };
             }
         }

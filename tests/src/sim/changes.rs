@@ -8,14 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_codec::{decode_control, proposed_in};
 use tribunal_core::control::{Applied, Moment, ReplicatedState};
+use tribunal_core::planted::{Bug, planted};
 use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
-use tribunal_types::{ApiKey, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, ProposalId, StoreSpec};
+use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
+use tribunal_types::{
+    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, Lsn, NamespaceId,
+    ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
+};
 
 use crate::cluster::tracked;
 use crate::sim::random::Random;
 
-/// Stores and keys that changes are about: so few that one change follows another one of the same thing.
+/// Stores, keys and readers that changes are about: so few that one change follows another one of the same thing.
 const NAMES: u64 = 4;
 
 /// The changes of a run.
@@ -34,12 +39,25 @@ impl Changes {
     pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
         self.ask(node, start);
         let name = random.between(1, NAMES);
-        let change = match random.between(0, 4) {
+        let change = match random.between(0, 5) {
+            // A cluster has as many partitions as its operator wants, not as cores. A node whose state has diverged could not
+            // follow.
+            5 if !planted(Bug::OneNodeDiverges) => ControlChange::SetBounds(Bounds {
+                window_bytes_max: WINDOW_BYTES_MAX as u64,
+                status_bytes_max: STATUS_BYTES_MAX as u64,
+                plugin_faults_max: PLUGIN_FAULTS_MAX,
+                partitions: random.one_of(&[1, 2, 3, 8]),
+            }),
             0 => ControlChange::RevokeKey { id: format!("k{}", random.between(1, self.asked)) },
             1 => {
                 let (id, namespace_name) = (format!("k{}", self.asked), format!("t{name}"));
                 ControlChange::CreateKey(ApiKey { id, namespace_name, ..ApiKey::default() })
             }
+            _ if self.asked.is_multiple_of(5) => self.draw_move(name),
+            _ if self.asked.is_multiple_of(7) => ControlChange::RegisterWebhook {
+                webhook: Webhook { store: self.some_store(), watermark: Lsn(self.asked), ..Webhook::default() },
+                resumes: self.asked.is_multiple_of(2),
+            },
             // Each declares something else, so that a repeat of an earlier one does harm. Half of them have a storage, to which
             // some node is to push.
             _ => ControlChange::DeclareStore(StoreSpec {
@@ -49,6 +67,21 @@ impl Changes {
             }),
         };
         (self.asked, change)
+    }
+
+    /// Makes a change of readers. Each is another one, so that a repeat of an earlier one does harm.
+    fn draw_move(&self, name: u64) -> ControlChange {
+        let (namespace, reader, store) = (NamespaceId(0), format!("r{name}"), self.some_store());
+        let offset = ConsumerOffset { name: reader.clone(), store, lsn: Lsn(self.asked), ..ConsumerOffset::default() };
+        let forget = ReaderMove::Forget { namespace, name: reader, store: None };
+        let delivered = ReaderMove::Delivered { store, delivery: ControlIndex(self.asked), lsn: Lsn(self.asked) };
+        let first = if self.asked.is_multiple_of(4) { forget } else { delivered };
+        ControlChange::MoveReaders(vec![first, ReaderMove::Offset(offset)])
+    }
+
+    /// Returns the number of a store, which may exist: they are indices of the control log.
+    fn some_store(&self) -> StoreId {
+        StoreId(1 + (self.asked % 24) as u32)
     }
 
     /// Notes another change that `node` is asked for in this start of its process.

@@ -1,6 +1,6 @@
 //! Clients: each has one transaction at a time, and asks again, under the same id and wherever it can, until it has its verdict.
 
-use tribunal_types::{Epoch, TxnId, Verdict};
+use tribunal_types::{Epoch, StoreId, TxnId, Verdict};
 
 use crate::generate::START_MS;
 use crate::scenario::{Action, Row, TxnSpec, Value};
@@ -64,9 +64,15 @@ const LONG_PER_MILLE: u64 = 150;
 const LONG_BYTES: usize = 8_000;
 
 impl Operation {
-    /// Makes a transaction of a client that has read `versions`.
+    /// Makes a transaction on rows of `stores` of a client that has read `versions`.
     #[must_use]
-    pub fn draw(number: u64, time_us: u64, versions: &BTreeMap<String, Version>, random: &mut Random) -> Operation {
+    pub fn draw(
+        number: u64,
+        time_us: u64,
+        stores: &[StoreId],
+        versions: &BTreeMap<Row, Version>,
+        random: &mut Random,
+    ) -> Operation {
         let level = random.one_of(&Isolation::ALL);
         let mut txn = TxnSpec::new(number, START_MS + time_us / 1000, level);
         let mut keys = Vec::new();
@@ -77,9 +83,9 @@ impl Operation {
             }
         }
         for key in keys {
-            let row = Row::new(1, &key);
+            let row = Row { store: random.one_of(stores), key };
             if random.chance(600) {
-                txn.reads.push((row.clone(), versions.get(&key).copied()));
+                txn.reads.push((row.clone(), versions.get(&row).copied()));
             }
             let value = match random.chance(LONG_PER_MILLE) {
                 true => Value::Text((0..LONG_BYTES / 16).map(|_| format!("{:016x}", random.number())).collect()),

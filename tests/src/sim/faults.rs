@@ -37,11 +37,17 @@ pub enum Fault {
     AddNode,
     /// A node is removed from the cluster.
     RemoveNode,
+    /// A machine loses its disk for good: an operator has the node removed, and another one takes its place.
+    WipedDisk,
+    /// The storages take requests, and do not always carry them out; nobody learns which.
+    StoragesAway,
+    /// A disk has no room left.
+    FullDisk,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 16] = [
+    pub const ALL: [Fault; 19] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -58,7 +64,16 @@ impl Fault {
         Fault::PlannedStop,
         Fault::AddNode,
         Fault::RemoveNode,
+        Fault::WipedDisk,
+        Fault::StoragesAway,
+        Fault::FullDisk,
     ];
+
+    /// Returns whether nodes come or go by it.
+    #[must_use]
+    pub fn changes_members(self) -> bool {
+        matches!(self, Fault::AddNode | Fault::RemoveNode | Fault::WipedDisk)
+    }
 
     /// Returns whether it ends by a repair of the network.
     #[must_use]

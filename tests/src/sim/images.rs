@@ -4,6 +4,7 @@
 //! what another machine may still need is not compacted, as on a node whose log is retained for longer than others are away.
 //! In the third one, a machine that was away needs the image of another one.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use tribunal_codec::{EntryId, GroupCursors};
@@ -13,7 +14,7 @@ use tribunal_replica::CapturedImage;
 use tribunal_types::{Epoch, GroupId, StateImage};
 
 use crate::sim::machine::LOG_DIR;
-use crate::sim::world::{Happening, World};
+use crate::sim::world::{Happening, Planted, World};
 
 /// Time that a copy of an image takes, microseconds, at most.
 const COPY_WITHIN_US: u64 = 300_000;
@@ -83,9 +84,13 @@ impl World {
         if !self.forgets && node <= self.nodes.founders {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
+        let forgets = self.planted == Some(Planted::CopyForgetsVotes);
         let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, group, at_least));
         let machine = self.machine(node);
         machine.kill();
+        if forgets {
+            machine.votes = Some(BTreeMap::new());
+        }
         let files = machine.disk.as_files();
         let wait_us = self.random.between(10_000, COPY_WITHIN_US);
         self.later(wait_us, Happening::Start { node });
@@ -114,10 +119,12 @@ impl World {
 
     /// Notes what is durable on a machine, and the control log before some of it is compacted.
     pub(super) fn note_durable(&mut self, node: u16) -> Result<(), String> {
-        let machine = self.machine(node);
+        let machine = &mut self.machines[usize::from(node) - 1];
         let Some(process) = &machine.process else { return Ok(()) };
         for group in process.reader.groups() {
-            machine.durable.insert(group, process.reader.group_state(group).commit);
+            let state = process.reader.group_state(group);
+            self.votes.note_durable(node, group, &state);
+            machine.durable.insert(group, state);
         }
         let reader = process.reader.clone();
         self.changes.note_control_log(&reader)
@@ -133,7 +140,7 @@ impl World {
             .machines
             .iter()
             .filter(|machine| !machine.left)
-            .map(|machine| machine.durable.get(&group).copied().unwrap_or_default());
+            .map(|machine| machine.durable.get(&group).map_or(0, |state| state.commit));
         known.min().unwrap_or_default()
     }
 }

@@ -1,29 +1,31 @@
 //! One machine: a disk, a clock that may be wrong, and a process that is a member of the cluster as long as it runs.
 //!
 //! The process uses the real log on a simulated disk. A sync is begun when the member asks for one and takes a while;
-//! what is written meanwhile waits for the next one.
+//! what is written meanwhile waits for the next one. No two machines are alike: their clocks, their cores, the length of their epochs
+//! and how often they take images differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use tribunal_codec::{EntryId, GroupCursors};
+use tribunal_codec::{EntryId, GroupCursors, GroupState};
 use tribunal_core::batcher::Batcher;
 use tribunal_core::control::members::Members as ClusterNodes;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_core::visibility::Visibility;
 use tribunal_log::sim::SimFiles;
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
 use tribunal_member::{GroupLog, Member, MemberStart, Members, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{GroupId, NodeId, Version};
+use tribunal_types::{GroupId, NodeId, StoreId, Version};
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
-use crate::scenario::ROW_SECRET;
-use crate::stand_ins::{Native, Numbered};
+use crate::scenario::{ROW_SECRET, Row};
+use crate::sim::policies::SimPolicies;
+use crate::sim::storages::{Push, visibility_of};
+use crate::stand_ins::Numbered;
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.
 pub const TICK_US: u64 = 30_000;
@@ -33,7 +35,7 @@ pub const LOG_DIR: &str = "/data/tribunal/log";
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 
 /// The member that runs on a machine.
-pub type SimMember = Member<Numbered, Native, Inline, SimLog>;
+pub type SimMember = Member<Numbered, SimPolicies, Inline, SimLog>;
 
 /// The groups' logs on a simulated disk, for the Raft groups to read.
 #[derive(Clone)]
@@ -70,7 +72,28 @@ pub struct Process {
     /// Number of the sync that is under way.
     pub syncing: Option<u64>,
     /// What its clients have read: rows by the version that they saw.
-    pub versions: BTreeMap<String, Version>,
+    pub versions: BTreeMap<Row, Version>,
+    /// Its pushes to storages.
+    pub pushes: BTreeMap<StoreId, Push>,
+}
+
+/// How a machine is built and configured.
+#[derive(Clone, Copy)]
+pub struct Build {
+    /// Seed of its disk.
+    pub disk_seed: u64,
+    /// The epoch length that it was configured with: machines need not agree on it.
+    pub epoch_length: Option<Duration>,
+    /// After how many bytes it takes an image.
+    pub image_every_bytes: u64,
+    /// How far its clock is always from the true time, microseconds.
+    pub skew_us: i64,
+    /// How much its clock gains in a million microseconds.
+    pub drift_ppm: i64,
+    /// Partitions of the version map: the cluster's, whatever cores the machine has.
+    pub partitions: u16,
+    /// What decides.
+    pub policies: SimPolicies,
 }
 
 /// A machine.
@@ -83,7 +106,7 @@ pub struct Machine {
     pub process: Option<Process>,
     /// Counts starts of the process: what belongs to an earlier one is forgotten.
     pub starts: u64,
-    /// How far its clock is from the true time, microseconds.
+    /// How far its clock has jumped, microseconds.
     pub clock_off_us: i64,
     /// How fast its ticks come, of a thousand: 1000 is right.
     pub pace: u64,
@@ -93,8 +116,10 @@ pub struct Machine {
     pub stuck_until: u64,
     /// Its power was cut, or its disk has failed: what was not synced may be lost.
     pub lost_power: bool,
-    /// Of each group, the last entry that it knows durably to be agreed on.
-    pub durable: BTreeMap<GroupId, u64>,
+    /// What is durable of each group.
+    pub durable: BTreeMap<GroupId, GroupState>,
+    /// The votes that a bug makes it start with, in place of those in its log.
+    pub votes: Option<BTreeMap<GroupId, GroupState>>,
     /// It never runs again.
     pub broken: bool,
     /// It has said that it was removed.
@@ -103,19 +128,17 @@ pub struct Machine {
     pub left: bool,
     /// When its process was last started, microseconds.
     pub started_us: u64,
-    /// The epoch length that it was configured with: machines need not agree on it.
-    epoch_length: Option<Duration>,
-    /// After how many bytes it takes an image.
-    image_every_bytes: u64,
+    /// How it is built.
+    build: Build,
 }
 
 impl Machine {
     /// A machine that is switched off, with an empty disk.
     #[must_use]
-    pub fn new(node: u16, seed: u64, epoch_length: Option<Duration>, image_every_bytes: u64) -> Machine {
+    pub fn new(node: u16, build: Build) -> Machine {
         Machine {
             node,
-            disk: SimFiles::new(seed),
+            disk: SimFiles::new(build.disk_seed),
             process: None,
             starts: 0,
             clock_off_us: 0,
@@ -124,19 +147,20 @@ impl Machine {
             stuck_until: 0,
             lost_power: false,
             durable: BTreeMap::new(),
+            votes: None,
             broken: false,
             removed: false,
             left: false,
             started_us: 0,
-            epoch_length,
-            image_every_bytes,
+            build,
         }
     }
 
     /// Returns the time on this machine.
     #[must_use]
     pub fn now(&self, time_us: u64) -> Now {
-        let unix_us = (START_MS * 1000 + time_us).saturating_add_signed(self.clock_off_us);
+        let off_us = self.clock_off_us + self.build.skew_us + time_us as i64 * self.build.drift_ppm / 1_000_000;
+        let unix_us = (START_MS * 1000 + time_us).saturating_add_signed(off_us);
         Now { monotonic: Duration::from_micros(time_us), unix_us }
     }
 
@@ -154,14 +178,15 @@ impl Machine {
         let now = self.now(time_us);
         let own = if self.node <= founders { group(self.node) } else { ClusterNodes::group_of(NodeId(self.node)) };
         let members: Vec<GroupId> = (1..=founders).map(group).collect();
-        let restored = Restored::read(opened.recovered.image, &members, ResolverConfig::default())?;
+        let config = ResolverConfig { shards: self.build.partitions, ..ResolverConfig::default() };
+        let restored = Restored::read(opened.recovered.image, &members, config)?;
         opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
         let heads: Vec<_> = restored.resolver.heads().collect();
         opened.writer.continue_after(restored.resolver.last(), &heads).map_err(|error| error.to_string())?;
         let image = restored.groups.clone();
         let mut known: BTreeSet<_> = [GroupId::CONTROL].into_iter().chain(members).collect();
         known.extend(opened.reader.groups().into_iter().chain(image.keys().copied()));
-        let stored = |group: GroupId| (group, opened.reader.group_state(group));
+        let stored = |group: GroupId| (group, self.with_vote(group, opened.reader.group_state(group)));
         let start = MemberStart {
             node: NodeId(self.node),
             group: own,
@@ -184,30 +209,39 @@ impl Machine {
             wanted: None,
             syncing: None,
             versions,
+            pushes: BTreeMap::new(),
         });
         Ok(())
     }
 
-    fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<Native, Inline> {
+    /// Returns what a group starts with: what its log has, unless a bug forgets the vote.
+    fn with_vote(&self, group: GroupId, state: GroupState) -> GroupState {
+        let Some(votes) = &self.votes else { return state };
+        let vote = votes.get(&group).filter(|known| known.term == state.term).map_or(0, |known| known.vote);
+        GroupState { vote, ..state }
+    }
+
+    fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<SimPolicies, Inline> {
         let Restored { mut resolver, replicated, epochs, groups } = restored;
         resolver.declare_store(tracked(1, "kv"));
         ReplicaStart {
             group: own,
             leads: false,
             batcher: Batcher::new(own, stamp_in(&groups, own)),
-            visibility: Visibility::new(epochs.last_complete()),
+            visibility: visibility_of(&replicated, &resolver, epochs.last_complete()),
             control: replicated.index(),
             resolver,
             epochs,
             replicated,
             run: u64::from(self.node) << 32 | self.starts,
-            policies: Native,
+            policies: self.build.policies,
             executor: Inline,
             settings: Settings {
-                epoch_length: self.epoch_length,
-                image_every_bytes: self.image_every_bytes,
+                epoch_length: self.build.epoch_length,
+                image_every_bytes: self.build.image_every_bytes,
                 quota: "nothing".into(),
                 in_flight_max: 4,
+                pause_min: Duration::from_millis(1),
                 batch_bytes_max: 1024 * 1024,
                 take_over_after: Some(TAKE_OVER_AFTER),
             },

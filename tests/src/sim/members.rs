@@ -21,6 +21,8 @@ const STARTS_WITHIN_US: u64 = 800_000;
 const BROKEN_PER_MILLE: u64 = 400;
 /// Of a thousand processes that have stopped because they were removed, those that somebody starts again.
 const STARTED_AGAIN_PER_MILLE: u64 = 300;
+/// Time from one step of an operator who replaces a lost node to the next, microseconds.
+const REPLACED_AFTER_US: u64 = 900_000;
 /// How long a process may run without learning that it was removed, microseconds.
 const LEARNS_WITHIN_US: u64 = 5_000_000;
 
@@ -79,13 +81,54 @@ impl World {
         self.step(asked, Input::Replica(Event::Control(change, number)))
     }
 
+    /// A machine's disk is lost, if a majority is left without it. The server would not start on an empty one, so an operator
+    /// has the node removed and admits another.
+    pub(super) fn wipe(&mut self, node: u16) -> Result<(), String> {
+        let is_gone = |machine: &Machine| machine.broken || machine.removed || machine.left;
+        let is_member = node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
+        if !is_member || self.nodes.leaving.contains(&node) || is_gone(self.machine(node)) || !self.may_break(node) {
+            return Ok(());
+        }
+        self.report.members.wiped += 1;
+        self.nodes.planned += 1;
+        self.machine(node).cut_power();
+        self.machine(node).broken = true;
+        self.votes.forget(node);
+        self.replace(node)
+    }
+
+    /// An operator asks for what a lost node needs, until it is done.
+    pub(super) fn replace(&mut self, node: u16) -> Result<(), String> {
+        let running = self.machines.iter().filter(|machine| machine.process.is_some()).map(|machine| machine.node);
+        let running = running.collect::<Vec<_>>();
+        if running.is_empty() {
+            self.later(REPLACED_AFTER_US, Happening::Replace { node });
+            return Ok(());
+        }
+        let asked = self.random.one_of(&running);
+        let (name, start) = (format!("r{node}"), self.machine(asked).starts);
+        let members = self.member(asked).ok_or("it runs")?.replica().replicated().members();
+        let is_admitted = members.nodes().any(|known| known.name == name);
+        if is_admitted && self.nodes.leaving.contains(&node) {
+            return Ok(());
+        }
+        self.later(REPLACED_AFTER_US, Happening::Replace { node });
+        let change = match is_admitted {
+            false => ControlChange::AdmitNode { address: format!("{name}.example:7402"), name },
+            true => ControlChange::RemoveNode { node: NodeId(node) },
+        };
+        let number = self.changes.ask(asked, start);
+        self.step(asked, Input::Replica(Event::Control(change, number)))
+    }
+
     /// A node has a number: its machine is bought and switched on.
     pub(super) fn admitted(&mut self, node: NodeId) {
         if usize::from(node.0) <= self.machines.len() {
             return;
         }
-        let (disk_seed, image_every_bytes) = (self.random.number(), self.random.one_of(&[u64::MAX, 8_000, 40_000]));
-        self.machines.push(Machine::new(node.0, disk_seed, None, image_every_bytes));
+        let image_every_bytes = self.random.one_of(&[u64::MAX, 8_000, 40_000]);
+        let build = self.build(image_every_bytes);
+        self.machines.push(Machine::new(node.0, build));
         for other in self.isolated().collect::<Vec<_>>() {
             self.network.cut(node.0, other);
             self.network.cut(other, node.0);

@@ -14,9 +14,12 @@ mod images;
 pub mod machine;
 mod members;
 pub mod network;
+pub mod policies;
 mod process;
 pub mod random;
+pub mod storages;
 mod trace;
+mod votes;
 pub mod witness;
 mod world;
 

@@ -2,12 +2,17 @@
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_log::LogError;
-use tribunal_member::{Frame, Input, Output};
+use tribunal_member::{Frame, Input, Member, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
 use tribunal_types::{EpochInput, GroupId};
 
-use crate::sim::world::{Happening, World};
+use crate::sim::world::{Happening, Planted, World};
 use crate::stand_ins::Numbered;
+
+/// Syncs from one mark to the next, where a bug takes votes from it.
+const MARK_EVERY_SYNCS: u64 = 16;
+/// How many of a thousand inputs are followed by another one before the epochs that they complete are decided.
+const BUSY_PERMILLE: u64 = 250;
 
 /// Tells apart why a write failed: the disk may do that (the inner error), but must not refuse what the member asks for.
 fn of_the_disk(node: u16, written: Result<(), LogError>) -> Result<Result<(), String>, String> {
@@ -22,13 +27,16 @@ impl World {
     pub(super) fn step(&mut self, node: u16, input: Input<Numbered>) -> Result<(), String> {
         let time_us = self.time_us;
         let now = self.machine(node).now(time_us);
+        // A node that is busy decides epochs only after several inputs; it ticks at last.
+        let is_busy = !matches!(input, Input::Tick) && self.random.chance(BUSY_PERMILLE);
         let Some(process) = &mut self.machine(node).process else { return Ok(()) };
         // A frame that is refused changes nothing; that is all that a peer can expect.
         if let Err(refused) = process.member.step(input, now) {
             self.trace.note(self.time_us, format_args!("node {node} refuses: {refused}"));
         }
         self.note_begun(node);
-        while let Some(output) = self.machine(node).process.as_mut().and_then(|process| process.member.poll()) {
+        let poll = if is_busy { Member::poll_urgent } else { Member::poll };
+        while let Some(output) = self.machine(node).process.as_mut().and_then(|process| poll(&mut process.member)) {
             if let Err(error) = self.carry_out(node, output)? {
                 self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));
                 self.stop_for_good(node);
@@ -50,15 +58,18 @@ impl World {
                     format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
                 self.trace.note(time_us, line);
                 self.appended_us = time_us;
+                self.votes.invariant_an_entry_has_one_content(node, group, id, &content)?;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.append_group_entry(group, id, &content).map_err(|error| error.to_string()));
             }
             Output::Copy { group, id, content } => {
                 self.report.copies += 1;
+                self.votes.invariant_an_entry_has_one_content(node, group, id, &content)?;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return of_the_disk(node, process.log.append_group_copy(group, id, &content));
             }
             Output::SetState { group, state } => {
+                self.votes.invariant_votes_are_kept(node, group, &state)?;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.set_group_state(group, &state).map_err(|error| error.to_string()));
             }
@@ -198,7 +209,16 @@ impl World {
             return Ok(());
         }
         self.note_durable(node)?;
+        self.note_mark(node, number);
         self.step(node, Input::Persisted(number))
+    }
+
+    /// Notes the votes that a mark of the log would have, which is written now and then.
+    fn note_mark(&mut self, node: u16, number: u64) {
+        if self.planted == Some(Planted::VoteFromTheMark) && number.is_multiple_of(MARK_EVERY_SYNCS) {
+            let machine = self.machine(node);
+            machine.votes = Some(machine.durable.clone());
+        }
     }
 
     /// Stops a process whose disk failed. It starts again after the machine was switched off and on.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tribunal_codec::{encode_batch, encode_outcome};
 use tribunal_core::verdicts::item_verdict;
-use tribunal_types::{ControlIndex, Digest, Epoch, EpochInput, EpochOutcome, StoreId, TxnId, Verdict, VerdictAt};
+use tribunal_types::{
+    ControlIndex, Decision, Digest, Epoch, EpochInput, EpochOutcome, StoreId, TxnId, Verdict, VerdictAt,
+};
 
 /// A decided epoch.
 struct Decided {
@@ -21,6 +23,8 @@ struct Decided {
 pub struct Witness {
     epochs: BTreeMap<Epoch, Arc<Decided>>,
     verdicts: BTreeMap<TxnId, Verdict>,
+    /// Where each transaction was executed.
+    executed: BTreeMap<TxnId, VerdictAt>,
     stores: BTreeMap<StoreId, String>,
     acknowledged: Epoch,
 }
@@ -53,11 +57,27 @@ impl Witness {
             Some(known) if known.digest != digest => Err(format!("node {node} has another state after epoch {epoch}")),
             Some(_) => Ok(()),
             None => {
+                self.invariant_an_id_is_executed_once(input, outcome)?;
                 let decided = Decided { bytes, digest, control, input: input.clone(), outcome: outcome.clone() };
                 self.epochs.insert(epoch, Arc::new(decided));
                 Ok(())
             }
         }
+    }
+
+    /// A transaction is executed once, by whichever nodes it was taken.
+    fn invariant_an_id_is_executed_once(&mut self, input: &EpochInput, outcome: &EpochOutcome) -> Result<(), String> {
+        let ids = input.batches.iter().flat_map(|batch| &batch.txns).map(|txn| txn.id);
+        for (item, (id, decision)) in (0..).zip(ids.zip(&outcome.decisions)) {
+            if !matches!(decision, Decision::Committed { .. } | Decision::Aborted { .. }) {
+                continue;
+            }
+            let at = VerdictAt { epoch: input.epoch, item };
+            if let Some(before) = self.executed.insert(id, at) {
+                return Err(format!("{id:?} is executed at {before:?}, and again at {at:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// A number is given once, on all nodes.

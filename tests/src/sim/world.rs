@@ -15,11 +15,14 @@ use crate::cluster::group;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Planned, plan};
-use crate::sim::machine::{Machine, SimMember, TICK_US};
+use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
+use crate::sim::policies::SimPolicies;
 use crate::sim::random::Random;
+use crate::sim::storages::{Reply, Request, Storages, StoragesReport};
 use crate::sim::trace::Trace;
+use crate::sim::votes::Votes;
 use crate::sim::witness::Witness;
 
 /// How long faults happen, microseconds.
@@ -60,6 +63,14 @@ pub enum Planted {
     AckBeforeSync,
     /// Syncs of the log do nothing.
     NoSync,
+    /// A process starts with the votes of the log's mark, which is written later than the log.
+    VoteFromTheMark,
+    /// A process that has copied the state of another one starts without its votes.
+    CopyForgetsVotes,
+    /// Storages take records from whatever position they are sent.
+    TwoPushers,
+    /// Each machine has as many partitions as cores.
+    OwnPartitions,
 }
 
 /// What is to be played.
@@ -124,6 +135,12 @@ pub struct Report {
     pub latency_us_max: u64,
     /// What became of nodes that were added or removed.
     pub members: MembersReport,
+    /// What storages have seen.
+    pub storages: StoragesReport,
+    /// Epochs in which a component failed and the native policy decided, counted on every node.
+    pub fallbacks: u64,
+    /// Components decided.
+    pub has_wasm: bool,
     /// Digest of everything that happened.
     pub digest: u64,
 }
@@ -143,6 +160,8 @@ pub struct MembersReport {
     pub told: u64,
     /// Fresh reads that began at a node after its group had closed.
     pub late_reads: u64,
+    /// Machines whose disks were lost, and whose place another one took.
+    pub wiped: u64,
 }
 
 /// What is to happen.
@@ -161,6 +180,9 @@ pub(super) enum Happening {
     Repair(Fault, u16),
     Stop { node: u16, start: u64, now: bool },
     ImageWritten { node: u16, start: u64, epoch: Epoch, older: GroupCursors },
+    Replace { node: u16 },
+    Storage(Request),
+    StorageReplies(Reply),
 }
 
 /// The world.
@@ -170,7 +192,7 @@ pub(super) struct World {
     queued: u64,
     pub(super) random: Random,
     seed: u64,
-    planted: Option<Planted>,
+    pub(super) planted: Option<Planted>,
     only: Option<Fault>,
     pub(super) machines: Vec<Machine>,
     pub(super) network: Network,
@@ -179,6 +201,8 @@ pub(super) struct World {
     by_id: BTreeMap<TxnId, usize>,
     /// Attempts whose clients wait.
     pub(super) asked: BTreeMap<u64, Attempt>,
+    /// By attempt whose client has given up: the transaction.
+    pub(super) late: BTreeMap<u64, TxnId>,
     /// Fresh reads that wait.
     pub(super) reads: BTreeMap<u64, Attempt>,
     pub(super) attempts: u64,
@@ -199,6 +223,10 @@ pub(super) struct World {
     pub(super) appended_us: u64,
     pub(super) changes: Changes,
     pub(super) nodes: Nodes,
+    pub(super) storages: Storages,
+    pub(super) votes: Votes,
+    /// Partitions with which the cluster begins.
+    partitions: u16,
 }
 
 /// Plays a run.
@@ -237,12 +265,13 @@ impl World {
             operations: Vec::new(),
             by_id: BTreeMap::new(),
             asked: BTreeMap::new(),
+            late: BTreeMap::new(),
             reads: BTreeMap::new(),
             attempts: 0,
             waiters: BTreeMap::new(),
             witness: Witness::default(),
             trace: Trace::new(run.trace),
-            report: Report { machines, ..Report::default() },
+            report: Report { machines, has_wasm: SimPolicies::of(run.seed).are_wasm(), ..Report::default() },
             cut_off: BTreeMap::new(),
             bridged: None,
             slow_disks: false,
@@ -250,17 +279,19 @@ impl World {
             appended_us: 0,
             changes: Changes::default(),
             nodes: Nodes::founded(machines),
+            storages: Storages::default(),
+            votes: Votes::default(),
+            partitions: random.one_of(&[1, 2, 4]),
             random,
         };
         for node in 1..=machines {
-            let epoch_length = world.random.one_of(&[None, None, Some(Duration::from_millis(5))]);
-            let disk_seed = world.random.number();
             let image_every_bytes = world.random.one_of(&[u64::MAX, 8_000, 40_000, 150_000]);
             let image_every_bytes = if world.forgets { FORGETS_EVERY_BYTES } else { image_every_bytes };
-            let machine = Machine::new(node, disk_seed, epoch_length, image_every_bytes);
+            let build = world.build(image_every_bytes);
+            let machine = Machine::new(node, build);
             match run.planted {
                 Some(Planted::NoSync) => machine.disk.omit(Omission::SyncData("/segments/")),
-                Some(Planted::AckBeforeSync) | None => {}
+                _ => {}
             }
             world.machines.push(machine);
             let begins_us = world.random.between(0, 50_000);
@@ -269,24 +300,44 @@ impl World {
         for client in 0..CLIENTS {
             world.later(800_000, Happening::ClientActs { client, asked: 1 });
         }
+        world.plan_faults();
+        world.later(900_000, Happening::Change);
+        world.later(900_000, Happening::ReadFresh);
+        world
+    }
+
+    /// Draws what goes wrong, and when.
+    fn plan_faults(&mut self) {
         let mut free_us = 0;
-        for mut planned in plan(machines, FAULTS_UNTIL_US, &mut world.random) {
-            if let Some(only) = run.only {
+        for mut planned in plan(self.report.machines, FAULTS_UNTIL_US, &mut self.random) {
+            if let Some(only) = self.only {
                 planned.fault = only;
                 if planned.at_us < free_us {
                     continue;
                 }
                 free_us = planned.at_us + planned.lasts_us + APART_US;
             }
-            if is_one_to_diverge && matches!(planned.fault, Fault::AddNode | Fault::RemoveNode) {
+            if planted(Bug::OneNodeDiverges) && planned.fault.changes_members() {
                 planned.fault = Fault::Kill;
             }
-            world.nodes.planned += usize::from(planned.fault == Fault::AddNode);
-            world.later(1_000_000 + planned.at_us, Happening::Fault(planned));
+            self.nodes.planned += usize::from(planned.fault == Fault::AddNode);
+            self.later(1_000_000 + planned.at_us, Happening::Fault(planned));
         }
-        world.later(900_000, Happening::Change);
-        world.later(900_000, Happening::ReadFresh);
-        world
+    }
+
+    /// Draws how a machine is built.
+    pub(super) fn build(&mut self, image_every_bytes: u64) -> Build {
+        let random = &mut self.random;
+        let cores = random.one_of(&[1, 2, 8]);
+        Build {
+            disk_seed: random.number(),
+            epoch_length: random.one_of(&[None, None, Some(Duration::from_millis(5))]),
+            image_every_bytes,
+            skew_us: random.one_of(&[0, 0, -30_000, 200_000, -2_000_000, 10_000_000]),
+            drift_ppm: random.one_of(&[0, 0, 100, -300, 20_000]),
+            partitions: if self.planted == Some(Planted::OwnPartitions) { cores } else { self.partitions },
+            policies: SimPolicies::of(self.seed),
+        }
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -336,7 +387,8 @@ impl World {
             | Happening::Synced { node, .. }
             | Happening::AckedEarly { node, .. }
             | Happening::Stop { node, .. }
-            | Happening::ImageWritten { node, .. } => node,
+            | Happening::ImageWritten { node, .. }
+            | Happening::StorageReplies(Reply { node, .. }) => node,
             Happening::Frame { to, .. } => to,
             _ => 0,
         };
@@ -362,6 +414,9 @@ impl World {
             Happening::Repair(fault, node) => self.repair(fault, node),
             Happening::Stop { node, start, now } => self.stop(node, start, now),
             Happening::ImageWritten { node, start, epoch, older } => self.image_written(node, start, epoch, &older),
+            Happening::Replace { node } => self.replace(node),
+            Happening::Storage(request) => self.storage_is_asked(request),
+            Happening::StorageReplies(reply) => self.storage_replies(reply),
         }
     }
 
@@ -406,7 +461,8 @@ impl World {
                 self.step(node, Input::Replica(Event::CopyImage))?;
             }
         }
-        self.step(node, Input::Tick)
+        self.step(node, Input::Tick)?;
+        self.push(node)
     }
 
     fn frame(&mut self, from: u16, to: u16, bytes: &Bytes) -> Result<(), String> {
@@ -467,6 +523,9 @@ impl World {
             Fault::ClockJump => self.machine(node).clock_off_us = off_us as i64 - 10_000_000,
             Fault::WrongPace => self.machine(node).pace = pace,
             Fault::AddNode | Fault::RemoveNode => return self.ask_for_members(fault, node),
+            Fault::WipedDisk => return self.wipe(node),
+            Fault::StoragesAway => self.storages.away = true,
+            Fault::FullDisk => self.machine(node).disk.limit_room(Some(0)),
             Fault::PlannedStop if self.machine(node).paused_until > self.time_us => {}
             Fault::PlannedStop => {
                 let start = self.machine(node).starts;
@@ -524,6 +583,8 @@ impl World {
             Fault::Kill | Fault::PowerCut => return self.start(node),
             Fault::Blackout => return (1..=self.machines.len() as u16).try_for_each(|node| self.start(node)),
             Fault::SlowDisks => self.slow_disks = false,
+            Fault::StoragesAway => self.storages.away = false,
+            Fault::FullDisk => self.machine(node).disk.limit_room(None),
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
             Fault::WrongPace => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
@@ -607,6 +668,7 @@ impl World {
         self.invariant_all_groups_have_the_members(&members)?;
         self.invariant_removed_nodes_know_it()?;
         self.invariant_all_stores_are_pushed_to(&members)?;
+        self.invariant_storages_have_everything(&members)?;
         self.invariant_all_are_answered()?;
         self.invariant_changes_are_applied_once(&members)?;
         let epochs = self.member(members[0]).ok_or("it runs")?.replica().last_complete().0;

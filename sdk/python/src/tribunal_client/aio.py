@@ -308,8 +308,8 @@ class AsyncClient:
         """
         return AsyncLogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
 
-    async def declare_store(self, store: str, declaration: StoreDeclaration) -> StoreInfo:
-        """Declare a store, or change one."""
+    async def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
+        """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
         return await self._perform(self._service.declare_store(store, declaration))
 
     async def store(self, store: str) -> StoreInfo:
@@ -352,6 +352,8 @@ class AsyncClient:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() if self._http.is_closed:
+                    error = Misuse("the client is closed")
                 case Send(request, timeout_s):
                     try:
                         result = await self._http.request(**request, timeout=timeout_s)

@@ -309,8 +309,8 @@ class Client:
         """
         return LogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
 
-    def declare_store(self, store: str, declaration: StoreDeclaration) -> StoreInfo:
-        """Declare a store, or change one."""
+    def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
+        """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
         return self._perform(self._service.declare_store(store, declaration))
 
     def store(self, store: str) -> StoreInfo:
@@ -351,6 +351,8 @@ class Client:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() if self._http.is_closed:
+                    error = Misuse("the client is closed")
                 case Send(request, timeout_s):
                     try:
                         result = self._http.request(**request, timeout=timeout_s)

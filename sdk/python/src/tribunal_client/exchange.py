@@ -37,10 +37,16 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A response with any other status."""
+    """A response with any other status. Without a problem it is not of the service, but of something in its place."""
 
     status: int
     problem: Problem | None
+    endpoint: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the status, and where it came from."""
+        return f"{self.endpoint}: status {self.status}" if self.endpoint else f"status {self.status}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
     try:
         data = parse(client=_WIRE, response=response)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ServerMisbehaved(f"a response that does not fit the API: {error!r}") from error
+        raise ServerMisbehaved(f"{_endpoint(response.url)}: a response that does not fit the API: {error!r}") from error
     if isinstance(data, Problem):
         raise ServerMisbehaved(f"status {response.status_code} with a problem document")
     return Answer(data, response.headers)
@@ -76,13 +82,16 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
 
 def refusal_of(response: httpx.Response) -> Refusal:
     """Read a response that is no success."""
-    return Refusal(response.status_code, _problem(response))
+    return Refusal(response.status_code, _problem(response), _endpoint(response.url))
+
+
+def _endpoint(url: httpx.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode()}"
 
 
 def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
-    at = error.request.url
-    text = f"{at.scheme}://{at.netloc.decode()}: {str(error) or type(error).__name__}"
+    text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -97,9 +106,9 @@ def lost_by(reply: Reply[T]) -> str | None:
     match reply:
         case NoReply(text, never_sent):
             return None if never_sent else text
-        case Refusal(status, _):
+        case Refusal(status) as refusal:
             # 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
-            return f"status {status}" if status in (409, 500, 502, 504) else None
+            return refusal.text if status in (409, 500, 502, 504) else None
         case _:
             return None
 
@@ -113,10 +122,10 @@ def settled(reply: Reply[T]) -> T:
             raise Unavailable(f"tribunal cannot be reached: {text}", problem)
         case Refusal(_, Problem() as problem):
             raise error_of(problem)
-        case Refusal(status, _):
+        case Refusal(status) as refusal:
             if status >= 500:
-                raise Unavailable(f"status {status}")
-            raise ServerMisbehaved(f"status {status} without a problem document")
+                raise Unavailable(refusal.text)
+            raise ServerMisbehaved(f"{refusal.text} without a problem document: is this the address of Tribunal?")
         case Answer(data, _):
             return data
 

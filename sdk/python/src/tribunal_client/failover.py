@@ -24,6 +24,9 @@ T = TypeVar("T")
 _ROUNDS_MAX = 2
 """How often one of several endpoints gets a call."""
 
+_ABOUT_THE_REQUEST = (413, 414, 431)
+"""Refusals, for its size, that a request would get elsewhere as well."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -38,15 +41,15 @@ class Failure:
 
 
 def failure_of(reply: Reply[Any]) -> Failure | None:
-    """Return why a reply is none: the connection failed, or the endpoint is unavailable.
+    """Return why a reply is none: no connection, an endpoint that is unavailable, or something else in its place.
 
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
         case NoReply(text, never_sent, untrusted, problem):
             return Failure(text, not never_sent, untrusted, problem)
-        case Refusal(502 | 503 | 504 as status, None):
-            return Failure(f"status {status}", status != 503)
+        case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
+            return Failure(f"status {status} without a problem document", status >= 500 and status != 503)
         case Refusal(502 | 503 | 504 as status, problem) if problem is not None:
             if not problem.retryable or problem.code == "overloaded":
                 return None

@@ -13,7 +13,7 @@ from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
-from .errors import ClientMistake, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
+from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .failover import Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep
@@ -84,6 +84,8 @@ class Service:
         coalesce: bool,
         on_attempt: Callable[[Attempt], object] | None,
     ) -> None:
+        if not (timeout_s > 0 and resolve_timeout_s >= 0):
+            raise Misuse("`timeout_s` must be more than 0, and `resolve_timeout_s` at least 0")
         self.retry = retry or RetryPolicy()
         self._endpoints = endpoints
         self._client_name = UNSET if client_name is None else client_name
@@ -372,8 +374,10 @@ class Service:
 
         return (yield from self.retrying(store, read))
 
-    def declare_store(self, store: str, declaration: StoreDeclaration) -> Flow[StoreInfo]:
+    def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
+        if not isinstance(declaration, StoreDeclaration):
+            declaration = StoreDeclaration.from_dict(declaration)
         request = put_store._get_kwargs(store, body=declaration)
         return settled((yield from self._ask(request, put_store._parse_response)))
 

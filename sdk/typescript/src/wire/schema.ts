@@ -723,7 +723,7 @@ export interface components {
         /** @description A consumer and its offsets. */
         ConsumerInfo: {
             /**
-             * @description The log of this node.
+             * @description The log of this node; in a cluster, of all nodes.
              * @example 8f14e45fceea167a5a36dedd4bea2543
              */
             log: string;
@@ -773,7 +773,7 @@ export interface components {
              */
             store: string;
             /**
-             * @description When the offset was stored, milliseconds since 1970.
+             * @description When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
              * @example 1795268000000
              */
             updated_at_ms: string;
@@ -932,6 +932,15 @@ export interface components {
              * @example 3
              */
             line?: number;
+            /**
+             * @description With `log_truncated`, in a cluster: numbers of the other nodes that still have the records after the position, ascending.
+             *     `GET /v1/cluster` of a node returns its number.
+             * @example [
+             *       2,
+             *       3
+             *     ]
+             */
+            nodes?: number[];
             /** @description With `log_truncated`: the oldest position that is retained. */
             oldest?: string;
             /**
@@ -1020,6 +1029,12 @@ export interface components {
             lag_records: string;
             /** @description The last error; absent once a request has succeeded. */
             last_error?: string;
+            /**
+             * Format: int32
+             * @description The node of a cluster that delivers; absent until one is named, and on a node that runs alone.
+             * @example 2
+             */
+            node?: number;
             /**
              * Format: int32
              * @description Maximum number of records in one request.
@@ -1349,7 +1364,8 @@ export interface components {
         /** @description Declaration of a store. */
         StoreDeclaration: {
             /**
-             * @description LogAdaptor that writes to the storage; absent for a log-only store.
+             * @description LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
+             *     engine keeps the rows itself and reads the log.
              * @example redis
              */
             adaptor?: string;
@@ -1363,7 +1379,9 @@ export interface components {
             transactional?: boolean;
         };
         /**
-         * @description Who tracks which rows exist.
+         * @description Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
+         *     engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+         *     and `add` aborts.
          * @enum {string}
          */
         StoreExistence: "tracked" | "declared";
@@ -2365,7 +2383,8 @@ export interface operations {
                  * @example {
                  *       "adaptor": "redis",
                  *       "adaptor_config": {
-                 *         "url": "redis://127.0.0.1:6379"
+                 *         "endpoint": "127.0.0.1:6379",
+                 *         "prefix": "kv:"
                  *       },
                  *       "existence": "tracked"
                  *     }
@@ -2530,6 +2549,7 @@ export interface operations {
                      *       "kind": "webhook",
                      *       "lag_ms": "250",
                      *       "lag_records": "30",
+                     *       "node": 2,
                      *       "records_max": 500,
                      *       "state": "connecting",
                      *       "store": "kv",
@@ -2620,6 +2640,7 @@ export interface operations {
                      *       "kind": "webhook",
                      *       "lag_ms": "250",
                      *       "lag_records": "30",
+                     *       "node": 2,
                      *       "records_max": 500,
                      *       "state": "connecting",
                      *       "store": "kv",

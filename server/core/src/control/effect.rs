@@ -1,6 +1,7 @@
 //! What an entry of the control log did: the reply to its proposer, and what the rest of a node has to follow.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use tribunal_types::limits::{
@@ -8,6 +9,8 @@ use tribunal_types::limits::{
     SKIPS_PER_STORE_MAX, STORES_MAX, STORES_PER_TENANT_MAX, TENANTS_MAX,
 };
 use tribunal_types::{ApiKey, Bounds, Generation, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+
+use super::readers::ReaderMoved;
 
 /// The result of an entry: every node that applies it gets the same one.
 pub type Applied = Result<Effect, Refusal>;
@@ -32,6 +35,14 @@ pub enum Effect {
     PushAssigned(StoreId),
     /// The store's storage was found ahead of the log, or is back.
     PushForked(StoreId),
+    /// A store's log has a receiver, or another one: its delivery starts.
+    WebhookRegistered(StoreId),
+    /// A store's log has no receiver any more.
+    WebhookRemoved(StoreId),
+    /// Another node delivers a store's log from now on.
+    WebhookAssigned(StoreId),
+    /// Offsets and watermarks were moved: what became of each, in the order of the entry.
+    ReadersMoved(Vec<ReaderMoved>),
     /// A record is not given to a storage.
     RecordSkipped(StoreId, Lsn),
     /// These bounds are in force from the next epoch on.
@@ -102,6 +113,8 @@ pub enum Refusal {
     TooManyStoresOfTenant,
     /// The store has records, so what decides existence there cannot be changed.
     ExistenceFixed,
+    /// There is no such store.
+    StoreUnknown,
     /// Too many records of the store are skipped already.
     TooManySkips,
     /// Another plugin has this name, or the component another name.
@@ -160,6 +173,7 @@ impl fmt::Display for Refusal {
             Refusal::ExistenceFixed => {
                 f.write_str("`existence` of a store that has records cannot be changed; declare another store")
             }
+            Refusal::StoreUnknown => f.write_str("there is no such store"),
             Refusal::TooManySkips => {
                 write!(f, "{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again")
             }

@@ -6,6 +6,7 @@ pub mod keys;
 pub mod members;
 mod numbering;
 mod proposers;
+pub mod readers;
 pub mod releases;
 pub mod replicated_state;
 pub mod slots;

@@ -19,6 +19,7 @@ use super::effect::{Applied, Effect, Refusal};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
+use super::readers::ReaderTable;
 use super::releases::Releases;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
@@ -46,6 +47,7 @@ pub struct ReplicatedState {
     proposers: Proposers,
     components: Components,
     releases: Releases,
+    readers: ReaderTable,
 }
 
 impl ReplicatedState {
@@ -77,6 +79,15 @@ impl ReplicatedState {
                 Ok(self.stores.assign(index, *store, *replaces, *node))
             }
             ControlChange::ForkPush { store, generation, fork } => Ok(self.stores.fork(*store, *generation, *fork)),
+            ControlChange::RegisterWebhook { webhook, .. } if self.stores.store(webhook.store).is_none() => {
+                Err(Refusal::StoreUnknown)
+            }
+            ControlChange::RegisterWebhook { webhook, resumes } => Ok(self.readers.register(index, webhook, *resumes)),
+            ControlChange::RemoveWebhook { store } => Ok(self.readers.remove(*store)),
+            ControlChange::AssignWebhook { store, replaces, node } => {
+                Ok(self.readers.assign(index, *store, *replaces, *node))
+            }
+            ControlChange::MoveReaders(moves) => Ok(self.readers.change(moves)),
             ControlChange::SkipRecord(skip) => self.stores.skip(index, skip),
             ControlChange::SetBounds(bounds) if self.bounds == Some(*bounds) => Ok(Effect::Unchanged),
             ControlChange::SetBounds(bounds) => {
@@ -194,6 +205,12 @@ impl ReplicatedState {
         &self.releases
     }
 
+    /// Returns the readers of logs.
+    #[must_use]
+    pub fn readers(&self) -> &ReaderTable {
+        &self.readers
+    }
+
     /// Returns the members.
     #[must_use]
     pub fn members(&self) -> &Members {
@@ -204,6 +221,7 @@ impl ReplicatedState {
     #[must_use]
     pub fn image(&self) -> ControlImage {
         let (tenants, keys, revoked) = self.keys.image();
+        let (offsets, webhooks) = self.readers.image();
         ControlImage {
             index: self.index,
             bounds: self.bounds,
@@ -217,6 +235,8 @@ impl ReplicatedState {
             components: self.components.iter().cloned().collect(),
             generation: self.releases.generation(),
             releases: self.releases.image(),
+            offsets,
+            webhooks,
         }
     }
 
@@ -224,7 +244,7 @@ impl ReplicatedState {
     #[must_use]
     pub fn restore(image: ControlImage) -> ReplicatedState {
         let ControlImage { index, bounds, stores, tenants, keys, revoked, slots, nodes, proposers, .. } = image;
-        let ControlImage { components, generation, releases, .. } = image;
+        let ControlImage { components, generation, releases, offsets, webhooks, .. } = image;
         ReplicatedState {
             index,
             bounds,
@@ -235,6 +255,7 @@ impl ReplicatedState {
             proposers: Proposers::restore(proposers),
             components: Components::restore(components),
             releases: Releases::restore(generation, releases),
+            readers: ReaderTable::restore(offsets, webhooks),
         }
     }
 }

@@ -220,7 +220,10 @@ impl Resolver {
             } else {
                 self.ids.find_or_insert(&id, Some(txn.body_hash), at, self.digest.0)
             };
+            let own = txns.bases[b].txn..txns.bases[b].txn + input.batches[b].txns.len();
+            let is_of_another_group = |at: VerdictAt| at.epoch == input.epoch && !own.contains(&(at.item as usize));
             let refused = match known {
+                Some((original, _)) if planted(Bug::DuplicateAcrossGroups) && is_of_another_group(original) => continue,
                 Some((original, body)) if body.is_none_or(|body| body == txn.body_hash) => {
                     Decision::Replayed { original }
                 }

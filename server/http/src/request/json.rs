@@ -292,6 +292,10 @@ fn string_length(json: &[u8]) -> Option<usize> {
 /// # Errors
 /// Invalid syntax, or data after the document.
 pub fn document<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S::Value, SyntaxError> {
+    if text.is_empty() {
+        let detail = "the body is empty; send a JSON document, at least `{}`".to_owned();
+        return Err(SyntaxError { detail, line: 1, column: 0 });
+    }
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = seed.deserialize(&mut reader)?;
     reader.end()?;

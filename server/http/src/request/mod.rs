@@ -8,6 +8,8 @@ pub mod freshness;
 pub mod json;
 pub mod lines;
 pub mod op_fields;
+pub mod plain_commit;
+pub mod plain_json;
 pub mod query;
 pub mod read_body;
 pub mod txn_body;

@@ -10,6 +10,7 @@ use tribunal_types::limits::KEY_BYTES_MAX;
 
 use crate::binary::BASE64;
 use crate::request::json::{Fields, ObjectSeed, scalar};
+use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
 
 /// Texts that an operation has at most.
@@ -35,12 +36,23 @@ pub enum Text<'de> {
 pub struct OpFields<'de> {
     texts: [Text<'de>; FIELDS_MAX],
     /// The field [`VALUE`], as it is.
-    pub value: Option<&'de RawValue>,
+    pub value: Option<ValueText<'de>>,
     /// The field [`OR`], as it is.
-    pub or: Option<&'de RawValue>,
+    pub or: Option<ValueText<'de>>,
 }
 
 impl<'de> OpFields<'de> {
+    /// Returns the fields of an operation without any.
+    #[must_use]
+    pub fn none() -> OpFields<'de> {
+        OpFields { texts: [const { Text::Absent }; FIELDS_MAX], value: None, or: None }
+    }
+
+    /// Sets a text field.
+    pub fn set(&mut self, index: usize, text: &'de str) {
+        self.texts[index] = Text::Given(Cow::Borrowed(text));
+    }
+
     /// Returns the fields of an operation that is no object; noted already.
     #[must_use]
     pub fn faulty() -> OpFields<'de> {
@@ -49,7 +61,7 @@ impl<'de> OpFields<'de> {
 
     /// Takes the field [`VALUE`] as an integer from 1 to `max`; notes it if it is something else.
     pub fn take_count(&mut self, max: u32, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
-        let text = self.value.take()?.get();
+        let text = self.value.take()?.json;
         // Generated clients write an absent field as null.
         if text == "null" {
             return None;
@@ -80,9 +92,9 @@ impl<'de> Fields<'de> for Op<'de, '_> {
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         if index == VALUE {
-            self.fields.value = Some(map.next_value()?);
+            self.fields.value = Some(map.next_value::<&RawValue>()?.into());
         } else if index == OR {
-            self.fields.or = Some(map.next_value()?);
+            self.fields.or = Some(map.next_value::<&RawValue>()?.into());
         } else {
             self.fields.texts[index] = match scalar(map)?.given() {
                 Some(found) => found.text(at, self.errors).map_or(Text::Faulty, Text::Given),
@@ -111,8 +123,7 @@ impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
     type Value = Option<OpFields<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let fields = OpFields { texts: Default::default(), value: None, or: None };
-        let mut op = Op { names: self.names, fields, errors: self.errors };
+        let mut op = Op { names: self.names, fields: OpFields::none(), errors: self.errors };
         let seen = ObjectSeed { fields: &mut op, at: self.at }.deserialize(deserializer)?;
         Ok(seen.map(|_| op.fields))
     }
@@ -128,7 +139,7 @@ pub fn put_key(
 ) -> Option<Span> {
     let span = match (plain, b64) {
         (Text::Absent, Text::Absent) => {
-            errors.add(Code::MissingField, at.field(names.0), format!("{} or {}", names.0, names.1));
+            errors.add(Code::MissingField, at.field(names.0), format!("required, or {}", names.1));
             return None;
         }
         (Text::Absent, Text::Given(coded)) => {
@@ -144,7 +155,7 @@ pub fn put_key(
         (Text::Given(key), Text::Absent) => Span::push(into, key.as_bytes()),
         (Text::Faulty, _) | (_, Text::Faulty) => return None,
         (Text::Given(_), Text::Given(_)) => {
-            let detail = format!("{} excludes {}", names.0, names.1);
+            let detail = format!("send either {} or {}, not both", names.0, names.1);
             errors.add(Code::ExclusiveFields, at.field(names.1), detail);
             return None;
         }

@@ -8,7 +8,7 @@ use tribunal_types::limits::{KEY_BYTES_MAX, WAIT_MS_MAX};
 use tribunal_types::{LogId, StoreId, TxnId};
 
 use crate::request::json::decimal;
-use crate::request::txn_body::{shown, txn_id};
+use crate::request::txn_body::{no_such_store, shown, txn_id};
 use crate::response::field_error::{Code, FieldError, FieldErrors};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Session};
@@ -145,7 +145,7 @@ impl<'a> Query<'a> {
         match catalog.store(namespace, &name) {
             Some(spec) => spec.id,
             None => {
-                self.error(Code::UnknownStore, "store", format!("there is no store \"{}\"", shown(&name)));
+                self.error(Code::UnknownStore, "store", no_such_store(&name));
                 StoreId::default()
             }
         }
@@ -210,9 +210,10 @@ pub fn path_store(
     namespace: tribunal_types::NamespaceId,
 ) -> Result<std::sync::Arc<tribunal_types::StoreSpec>, FieldError> {
     let name = path_store_name(path)?;
-    catalog.store(namespace, &name).cloned().ok_or_else(|| {
-        FieldError::in_path(Code::UnknownStore, "store", format!("there is no store \"{}\"", shown(&name)))
-    })
+    catalog
+        .store(namespace, &name)
+        .cloned()
+        .ok_or_else(|| FieldError::in_path(Code::UnknownStore, "store", no_such_store(&name)))
 }
 
 /// Reads a session token.

@@ -10,7 +10,7 @@ use tribunal_types::{NamespaceId, StoreId, StoreSpec, Version};
 use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, decimal, document, scalar};
 use crate::request::op_fields::{OpFields, OpSeed, Text, put_key};
-use crate::request::txn_body::shown;
+use crate::request::txn_body::no_such_store;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 
@@ -116,7 +116,7 @@ impl ReadItems<'_, '_> {
             (Text::Given(name), _) => name,
         };
         let Some(spec): Option<&Arc<StoreSpec>> = self.draft.catalog.store(self.draft.namespace, &name) else {
-            self.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(&name)));
+            self.errors.add(Code::UnknownStore, at, no_such_store(&name));
             return None;
         };
         if self.draft.store.is_some_and(|of| of != spec.id) {

@@ -23,6 +23,7 @@ use crate::request::json::{
     not_interoperable, scalar,
 };
 use crate::request::op_fields::{OR, OpFields, OpSeed, Text, VALUE, put_key};
+use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use tribunal_service::{AckMode, Catalog};
 
@@ -44,13 +45,17 @@ const BODY_FIELDS: &[&str] =
     &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms"];
 const ITEM_FIELDS: &[&str] =
     &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms", "txn_id"];
+/// Place of `snapshots` among the members.
+pub(super) const MEMBER_SNAPSHOTS: usize = 1;
+/// Place of `priority`.
+pub(super) const MEMBER_PRIORITY: usize = 5;
 const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
 const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value", "or"];
 const _: () = assert!(WRITE_FIELDS.len() == VALUE + 2 && OR == VALUE + 1);
 
 /// A body that was read.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ParsedCommit {
     /// The transaction. To be used only if `errors` is empty.
     pub txn: TxnRequest,
@@ -61,6 +66,7 @@ pub struct ParsedCommit {
 }
 
 /// Reads one commit body.
+#[derive(Clone, Copy)]
 pub struct TxnSeed<'a> {
     /// The stores.
     pub catalog: &'a Catalog,
@@ -80,12 +86,31 @@ impl<'de> DeserializeSeed<'de> for TxnSeed<'_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<ParsedCommit, D::Error> {
         let mut draft = Draft::new(&self);
         let seen = ObjectSeed { fields: &mut draft, at: self.at }.deserialize(deserializer)?;
-        draft.finish(self.at, seen);
-        Ok(ParsedCommit { txn: draft.txn, ack: draft.ack, errors: draft.errors })
+        Ok(draft.finish(self.at, seen))
     }
 }
 
-struct Draft<'c> {
+/// Returns which operations the member at this place lists, if it is such a list.
+pub(super) fn listed_ops(index: usize) -> Option<OpKind> {
+    match index {
+        2 => Some(OpKind::Read),
+        3 => Some(OpKind::Range),
+        4 => Some(OpKind::Write),
+        _ => None,
+    }
+}
+
+/// Returns the members of an operation.
+pub(super) fn op_names(kind: OpKind) -> &'static [&'static str] {
+    match kind {
+        OpKind::Read => READ_FIELDS,
+        OpKind::Range => RANGE_FIELDS,
+        OpKind::Write => WRITE_FIELDS,
+    }
+}
+
+/// A commit while its members are read.
+pub(super) struct Draft<'c> {
     catalog: &'c Catalog,
     last_store: Option<&'c Arc<StoreSpec>>,
     txn: TxnRequest,
@@ -97,7 +122,7 @@ struct Draft<'c> {
 }
 
 impl<'c> Draft<'c> {
-    fn new(seed: &TxnSeed<'c>) -> Self {
+    pub(super) fn new(seed: &TxnSeed<'c>) -> Self {
         let txn = TxnRequest {
             id: seed.id.unwrap_or_default(),
             namespace: seed.caller.namespace,
@@ -122,6 +147,21 @@ impl<'c> Draft<'c> {
         }
     }
 
+    /// Returns the members that a body may have.
+    pub(super) fn members(&self) -> &'static [&'static str] {
+        if self.id_in_body { ITEM_FIELDS } else { BODY_FIELDS }
+    }
+
+    /// Returns how many operations there are so far.
+    pub(super) fn ops(&self) -> usize {
+        self.ops
+    }
+
+    /// Returns how many ranges there are so far.
+    pub(super) fn ranges(&self) -> usize {
+        self.txn.ranges.len()
+    }
+
     fn store(&mut self, name: &str, at: Path<'_>) -> Option<&'c Arc<StoreSpec>> {
         if let Some(last) = self.last_store
             && last.name == name
@@ -134,7 +174,7 @@ impl<'c> Draft<'c> {
                 self.declared_store |= spec.existence == Existence::Declared;
                 self.last_store = found;
             }
-            None => self.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(name))),
+            None => self.errors.add(Code::UnknownStore, at, no_such_store(name)),
         }
         found
     }
@@ -157,6 +197,59 @@ impl<'c> Draft<'c> {
         match key {
             Some(span) if store != NO_STORE => self.catalog.row(self.txn.namespace, store, span.of(&self.txn.keys)),
             _ => NO_ROW,
+        }
+    }
+
+    /// Adds an operation.
+    pub(super) fn add_op(&mut self, kind: OpKind, fields: OpFields<'_>, at: Path<'_>) {
+        self.ops += 1;
+        match kind {
+            OpKind::Read => self.add_read(fields, at),
+            OpKind::Range => self.add_range(fields, at),
+            OpKind::Write => self.add_write(fields, at),
+        }
+    }
+
+    /// Adds the snapshot of a store.
+    pub(super) fn add_snapshot(&mut self, name: &str, epoch: Scalar<'_>, at: Path<'_>) {
+        let epoch = self.epoch(epoch, at);
+        let Some(spec) = self.store(name, at) else { return };
+        if self.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
+            self.errors.add(Code::DuplicateField, at, "occurs twice");
+        } else if self.txn.snapshots.len() == STORES_PER_TXN_MAX {
+            self.errors.add(Code::TooMany, at, format!("{STORES_PER_TXN_MAX} stores is the limit"));
+        } else {
+            self.txn.snapshots.push(StoreSnapshot { store: spec.id, at: epoch.unwrap_or_default() });
+        }
+    }
+
+    /// Sets a member that is neither a list nor an object.
+    pub(super) fn set(&mut self, index: usize, found: Option<Scalar<'_>>, at: Path<'_>) {
+        match index {
+            0 => {
+                let levels = Isolation::ALL.map(|level| (level.name(), level));
+                if let Some(level) = found.and_then(|found| self.word(found, at, &levels)) {
+                    self.txn.isolation = level;
+                }
+            }
+            MEMBER_PRIORITY => {
+                let priority = found.and_then(|found| found.small(255, at, &mut self.errors));
+                self.txn.priority = priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT);
+            }
+            6 => {
+                let modes = [("durable", AckMode::Durable), ("applied", AckMode::Applied)];
+                self.ack = found.and_then(|found| self.word(found, at, &modes)).unwrap_or_default();
+            }
+            7 => self.txn.start = found.and_then(|found| self.epoch(found, at)),
+            8 => self.txn.first_attempt_ms = found.and_then(|found| self.unix_ms(found, at)),
+            _ => {
+                if let Some(text) = found.unwrap_or(Scalar::Null).text(at, &mut self.errors) {
+                    match txn_id(&text) {
+                        Some(id) => self.txn.id = id,
+                        None => self.errors.add(Code::BadTxnId, at, "must be a UUIDv7"),
+                    }
+                }
+            }
         }
     }
 
@@ -237,7 +330,7 @@ impl<'c> Draft<'c> {
             let detail = "this store does not apply records exactly once, so it takes no add";
             self.errors.add(Code::AddUnsupported, at.field("op"), detail);
         }
-        let start_len = op.or.map_or(0, |or| self.start(kind, or.get(), value, at));
+        let start_len = op.or.map_or(0, |or| self.start(kind, or.json, value, at));
         if let Some(spec) = spec {
             kind.into_iter().for_each(|kind| self.check_taken(kind, start_len > 0, spec, at));
         }
@@ -295,7 +388,7 @@ impl<'c> Draft<'c> {
         match (kind, op.value, &coded) {
             (WriteKind::Delete, None, Text::Absent) => nothing,
             // Generated clients write an absent value as null.
-            (WriteKind::Delete, Some(raw), Text::Absent) if raw.get() == "null" => nothing,
+            (WriteKind::Delete, Some(raw), Text::Absent) if raw.json == "null" => nothing,
             (WriteKind::Delete, ..) => {
                 self.errors.add(Code::ExclusiveFields, at.field("value"), "a delete has no value");
                 nothing
@@ -304,7 +397,7 @@ impl<'c> Draft<'c> {
                 self.errors.add(Code::MissingField, at.field("value"), format!("{} needs a value", kind.name()));
                 nothing
             }
-            (_, Some(raw), Text::Absent) => self.json_value(kind, raw.get(), at),
+            (_, Some(raw), Text::Absent) => self.json_value(kind, raw, at),
             (WriteKind::Add, None, Text::Given(_)) => {
                 self.errors.add(Code::NotAnInteger, at.field("value_b64"), "add needs an integer");
                 nothing
@@ -312,16 +405,25 @@ impl<'c> Draft<'c> {
             (_, None, Text::Given(coded)) => (self.binary_value(coded, at), false),
             (_, None, Text::Faulty) => nothing,
             (_, Some(_), _) => {
-                self.errors.add(Code::ExclusiveFields, at.field("value_b64"), "value excludes value_b64");
+                self.errors.add(
+                    Code::ExclusiveFields,
+                    at.field("value_b64"),
+                    "send either value or value_b64, not both",
+                );
                 nothing
             }
         }
     }
 
-    fn json_value(&mut self, kind: WriteKind, json: &str, at: Path<'_>) -> (Span, bool) {
+    fn json_value(&mut self, kind: WriteKind, value: ValueText<'_>, at: Path<'_>) -> (Span, bool) {
+        let ValueText { json, is_plain_string } = value;
         if json.len() > VALUE_BYTES_MAX {
             let detail = format!("{} bytes, {VALUE_BYTES_MAX} is the limit", json.len());
             self.errors.add(Code::ValueTooLarge, at.field("value"), detail);
+        }
+        // Neither nested nor anything that others could not read.
+        if is_plain_string && kind != WriteKind::Add {
+            return (Span::push(&mut self.txn.values, json.as_bytes()), false);
         }
         if !depth_within_limit(json, LEVELS_ABOVE_VALUE) {
             self.errors.add(Code::TooDeep, at.field("value"), "nested deeper than 64 levels");
@@ -350,8 +452,15 @@ impl<'c> Draft<'c> {
         Span::push(&mut self.txn.values, json.as_bytes())
     }
 
-    fn finish(&mut self, at: Path<'_>, seen: Option<u32>) {
-        let Some(seen) = seen else { return };
+    /// Ends with the members that were there; `None` if it is no object.
+    pub(super) fn finish(mut self, at: Path<'_>, seen: Option<u32>) -> ParsedCommit {
+        if let Some(seen) = seen {
+            self.check(at, seen);
+        }
+        ParsedCommit { txn: self.txn, ack: self.ack, errors: self.errors }
+    }
+
+    fn check(&mut self, at: Path<'_>, seen: u32) {
         let id_bit = 1 << (ITEM_FIELDS.len() - 1);
         if self.id_in_body && seen & id_bit == 0 {
             self.errors.add(Code::MissingField, at.field("txn_id"), "required: a UUIDv7");
@@ -436,42 +545,16 @@ impl<'c> Draft<'c> {
 
 impl<'de> Fields<'de> for Draft<'_> {
     fn names(&self) -> &'static [&'static str] {
-        if self.id_in_body { ITEM_FIELDS } else { BODY_FIELDS }
+        self.members()
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        match index {
-            0 => {
-                let levels = Isolation::ALL.map(|level| (level.name(), level));
-                if let Some(level) = scalar(map)?.given().and_then(|found| self.word(found, at, &levels)) {
-                    self.txn.isolation = level;
-                }
-            }
-            1 => {
-                map.next_value_seed(EntriesSeed { entries: &mut Snapshots { draft: self }, at })?;
-            }
-            2..=4 => {
-                let kind = [OpKind::Read, OpKind::Range, OpKind::Write][index - 2];
-                map.next_value_seed(ArraySeed { items: &mut Ops { draft: self, kind }, at })?;
-            }
-            5 => {
-                let priority = scalar(map)?.given().and_then(|found| found.small(255, at, &mut self.errors));
-                self.txn.priority = priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT);
-            }
-            6 => {
-                let modes = [("durable", AckMode::Durable), ("applied", AckMode::Applied)];
-                self.ack = scalar(map)?.given().and_then(|found| self.word(found, at, &modes)).unwrap_or_default();
-            }
-            7 => self.txn.start = scalar(map)?.given().and_then(|found| self.epoch(found, at)),
-            8 => self.txn.first_attempt_ms = scalar(map)?.given().and_then(|found| self.unix_ms(found, at)),
-            _ => {
-                if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
-                    match txn_id(&text) {
-                        Some(id) => self.txn.id = id,
-                        None => self.errors.add(Code::BadTxnId, at, "must be a UUIDv7"),
-                    }
-                }
-            }
+        if index == MEMBER_SNAPSHOTS {
+            map.next_value_seed(EntriesSeed { entries: &mut Snapshots { draft: self }, at })?;
+        } else if let Some(kind) = listed_ops(index) {
+            map.next_value_seed(ArraySeed { items: &mut Ops { draft: self, kind }, at })?;
+        } else {
+            self.set(index, scalar(map)?.given(), at);
         }
         Ok(())
     }
@@ -489,6 +572,12 @@ pub fn txn_id(text: &str) -> Option<TxnId> {
     }
     let id = TxnId(uuid::Uuid::try_parse_ascii(text.as_bytes()).ok()?.into_bytes());
     id.is_v7().then_some(id)
+}
+
+/// Says that there is no store of this name, and what to do.
+#[must_use]
+pub fn no_such_store(name: &str) -> String {
+    format!("there is no store \"{}\"; an operator declares one with `PUT /v1/stores/{{store}}`", shown(name))
 }
 
 /// Cuts what a client sent to a length that is good to show.
@@ -550,21 +639,9 @@ impl<'de> Items<'de> for Ops<'_, '_> {
             }
             return Ok(true);
         }
-        let names = match self.kind {
-            OpKind::Read => READ_FIELDS,
-            OpKind::Range => RANGE_FIELDS,
-            OpKind::Write => WRITE_FIELDS,
-        };
-        let Some(fields) = seq.next_element_seed(OpSeed { names, at, errors: &mut self.draft.errors })? else {
-            return Ok(false);
-        };
-        self.draft.ops += 1;
-        let fields = fields.unwrap_or_else(OpFields::faulty);
-        match self.kind {
-            OpKind::Read => self.draft.add_read(fields, at),
-            OpKind::Range => self.draft.add_range(fields, at),
-            OpKind::Write => self.draft.add_write(fields, at),
-        }
+        let seed = OpSeed { names: op_names(self.kind), at, errors: &mut self.draft.errors };
+        let Some(fields) = seq.next_element_seed(seed)? else { return Ok(false) };
+        self.draft.add_op(self.kind, fields.unwrap_or_else(OpFields::faulty), at);
         Ok(true)
     }
 
@@ -580,15 +657,8 @@ struct Snapshots<'a, 'c> {
 
 impl<'de> Entries<'de> for Snapshots<'_, '_> {
     fn entry<A: MapAccess<'de>>(&mut self, name: &str, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let epoch = self.draft.epoch(scalar(map)?, at);
-        let Some(spec) = self.draft.store(name, at) else { return Ok(()) };
-        if self.draft.txn.snapshots.iter().any(|snapshot| snapshot.store == spec.id) {
-            self.draft.errors.add(Code::DuplicateField, at, "occurs twice");
-        } else if self.draft.txn.snapshots.len() == STORES_PER_TXN_MAX {
-            self.draft.errors.add(Code::TooMany, at, format!("{STORES_PER_TXN_MAX} stores is the limit"));
-        } else {
-            self.draft.txn.snapshots.push(StoreSnapshot { store: spec.id, at: epoch.unwrap_or_default() });
-        }
+        let epoch = scalar(map)?;
+        self.draft.add_snapshot(name, epoch, at);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Every answer that is not a decision: `application/problem+json`, made in one place.
 
+use std::fmt::Write as _;
+
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, LINK, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -9,6 +11,7 @@ use tribunal_api::{Problem, ProblemError};
 use crate::response::field_error::SyntaxError;
 use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
+use tribunal_types::limits::ID_WINDOW_MS;
 
 /// A request that got no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +70,10 @@ impl ProblemResponse {
         let same = list.iter().all(|fault| fault.code.parts().0 == name);
         let detail = match list {
             [only] if only.pointer.is_empty() => only.detail.clone(),
+            // These words name what the path names.
+            [only] if matches!(only.code, Code::UnknownStore | Code::BadTxnId) && only.pointer.starts_with('{') => {
+                only.detail.clone()
+            }
             [only] => format!("{}: {}", only.pointer, only.detail),
             _ => format!("{} errors, see errors", errors.count()),
         };
@@ -148,14 +155,22 @@ impl ProblemResponse {
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
             }
             ServiceError::TxnIdExpired => {
-                let detail =
-                    "the time in this id is outside the window, so the transaction is never executed; use a new id";
+                let detail = format!(
+                    "the time in this id is more than {} minutes before or after the service's, so the transaction is not \
+                     executed; use a new id, and check the clock of the machine that generated this one",
+                    ID_WINDOW_MS / 60_000
+                );
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
             }
-            ServiceError::LogTruncated { oldest } => {
-                let detail = format!("records before {oldest} have been truncated");
+            ServiceError::LogTruncated { oldest, nodes } => {
+                let mut detail = format!("records before {oldest} have been truncated");
+                if let [first, others @ ..] = &nodes[..] {
+                    let others: String = others.iter().map(|node| format!(", {node}")).collect();
+                    let _ = write!(detail, " on this node; pull them from node {first}{others}");
+                }
                 let mut problem = ProblemResponse::new(StatusCode::GONE, "log_truncated", detail);
                 problem.body.oldest = Some(oldest.to_string());
+                problem.body.nodes = nodes.into_iter().map(|node| node.0).collect();
                 problem
             }
             ServiceError::LogReplaced { log } => {

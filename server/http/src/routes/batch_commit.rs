@@ -15,6 +15,8 @@ use crate::app::{App, json_response, refuse, typed_response};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::{CallerContext, caller};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
+use crate::request::plain_commit::{commit_document, plain_commit};
+use crate::request::plain_json::{PlainJson, once};
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
@@ -161,7 +163,7 @@ fn of_lines(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Bat
             return Err(too_many());
         }
         let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: line.len() };
-        match document(line, seed) {
+        match commit_document(line, seed) {
             Ok(parsed) => batch.add(parsed),
             Err(mut malformed) => {
                 malformed.line = number + 1;
@@ -172,7 +174,30 @@ fn of_lines(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Bat
     Ok(batch)
 }
 
+/// Reads the document in the form in which clients write it; `None` if it has another, or something is wrong.
+fn of_plain_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Option<Batch> {
+    let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: ITEM_BYTES };
+    let (mut batch, mut seen, mut json) = (Batch::default(), 0, PlainJson::new(text));
+    json.object(|json, name| {
+        if name != "txns" {
+            return None;
+        }
+        once(&mut seen, 0)?;
+        json.array(|json| {
+            if batch.items.len() == TXNS_PER_REQUEST_MAX {
+                return None;
+            }
+            batch.add(plain_commit(json, &seed)?);
+            Some(())
+        })
+    })?;
+    (json.is_over() && seen != 0).then_some(batch)
+}
+
 fn of_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+    if let Some(batch) = of_plain_document(text, catalog, caller) {
+        return Ok(batch);
+    }
     let mut body = Body { catalog, caller, batch: Batch::default(), too_many: false, errors: FieldErrors::default() };
     let seed = ObjectSeed { fields: &mut body, at: Path::Root };
     let seen = document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;

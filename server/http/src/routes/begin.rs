@@ -16,7 +16,7 @@ use crate::request::caller::tenant;
 use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
 use crate::request::read_body::{ReadDraft, ReadItems, ReadList};
-use crate::request::txn_body::shown;
+use crate::request::txn_body::{no_such_store, shown};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, session_token};
@@ -187,7 +187,7 @@ impl<'de> Items<'de> for Stores<'_, '_> {
                     body.asked.begin.stores.push(id);
                 }
                 None => {
-                    body.errors.add(Code::UnknownStore, at, format!("there is no store \"{}\"", shown(&name)));
+                    body.errors.add(Code::UnknownStore, at, no_such_store(&name));
                 }
             }
         }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::de::MapAccess;
 use tribunal_api::{ClusterInfo, ClusterNode, ClusterPush, NodeAdmitted, NodeRequest, NodeStage, Problem};
-use tribunal_service::{ClusterView, MemberStage, ServiceError};
+use tribunal_service::{ClusterView, MemberStage, PushView, ServiceError};
 use tribunal_types::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX};
 use tribunal_types::{Digest, Epoch, NodeId};
 
@@ -18,7 +18,7 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 
 /// Returns the nodes of the cluster as this one sees them: who is connected, who leads whose log, how far it has
-/// decided, which node pushes to which storage.
+/// decided, which node pushes to which storage and to which webhook.
 #[utoipa::path(
     get, path = "/v1/cluster", operation_id = "cluster", tag = "service",
     params(("epoch" = Option<String>, Query, nullable = false, description = "Return the digest as of this epoch, too, so that nodes that have decided different epochs can be compared")),
@@ -32,9 +32,10 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
     let mut query = Query::new(request.uri().query(), &["epoch"]);
     let at = query.bytes("epoch").is_some().then(|| Epoch(query.number("epoch", 0, Epoch::MAX.0)));
     query.finish()?;
-    let view = app.service.node.cluster();
+    let mut view = app.service.node.cluster();
+    let [pushes, webhooks] = [&mut view.pushes, &mut view.webhooks].map(|pushes| std::mem::take(pushes));
     let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, .. } = view;
-    let ClusterView { generation, founders, nodes, pushes, .. } = view;
+    let ClusterView { generation, founders, nodes, .. } = view;
     let readiness = app.service.node.readiness(true);
     let nodes = nodes.into_iter().map(|node| ClusterNode {
         node: node.node.0,
@@ -53,11 +54,6 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         engine: node.release.map(|release| release.engine),
         problem: node.problem,
     });
-    let pushes = pushes.into_iter().map(|push| ClusterPush {
-        namespace: push.namespace,
-        store: push.store,
-        node: push.node.map(|node| node.0),
-    });
     let wire = ClusterInfo {
         name,
         node: node.0,
@@ -73,9 +69,14 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         generation: generation.map(|generation| generation.0),
         founders: founders.into_iter().map(|node| node.0).collect(),
         nodes: nodes.collect(),
-        pushes: pushes.collect(),
+        pushes: pushes.into_iter().map(pushed).collect(),
+        webhooks: webhooks.into_iter().map(pushed).collect(),
     };
     Ok(wire_response(StatusCode::OK, &wire))
+}
+
+fn pushed(push: PushView) -> ClusterPush {
+    ClusterPush { namespace: push.namespace, store: push.store, node: push.node.map(|node| node.0) }
 }
 
 /// Admits a node to the cluster, and gives it a number for good. It becomes a member once its process has started with that
@@ -162,7 +163,7 @@ async fn change_draining(app: &App, path: &str, drained: bool) -> Result<Respons
 fn named_node(app: &App, path: &str) -> Result<NodeId, ProblemResponse> {
     let node = segment(path, 3);
     let number = std::str::from_utf8(&node).ok().and_then(|node| node.parse().ok());
-    let unknown = || ServiceError::NotFound { what: "node of this number".into() };
+    let unknown = || ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
     number.map(NodeId).ok_or_else(|| refuse(&app.service.stores.catalog())(unknown()))
 }
 

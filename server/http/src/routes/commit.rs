@@ -13,7 +13,7 @@ use tribunal_types::{TxnId, Verdict};
 use crate::app::{App, json_response, refuse};
 use crate::request::body::{MediaType, collect, utf8};
 use crate::request::caller::{caller, tenant};
-use crate::request::json::document;
+use crate::request::plain_commit::commit_document;
 use crate::request::query::path_txn_id;
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::Path;
@@ -146,7 +146,7 @@ fn parsed(parts: &Parts, bytes: &Bytes, id: TxnId, catalog: &Catalog) -> Result<
     let text = utf8(bytes)?;
     let caller = caller(parts);
     let seed = TxnSeed { catalog, caller: &caller, id: Some(id), at: Path::Root, bytes_hint: text.len() };
-    let parsed = document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
+    let parsed = commit_document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if parsed.errors.is_empty() { Ok(parsed) } else { Err(ProblemResponse::of_errors(&parsed.errors)) }
 }
 

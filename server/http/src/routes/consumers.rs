@@ -15,7 +15,7 @@ use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::{Query, segment};
-use crate::request::txn_body::shown;
+use crate::request::txn_body::{no_such_store, shown};
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::store_name;
@@ -200,7 +200,7 @@ impl OffsetBody {
         }
         let spec = catalog.store(namespace, &name);
         if spec.is_none() && self.errors.is_empty() {
-            self.errors.add(Code::UnknownStore, "/store", format!("there is no store \"{}\"", shown(&name)));
+            self.errors.add(Code::UnknownStore, "/store", no_such_store(&name));
         }
         match (spec, lsn.flatten()) {
             (Some(spec), Some(lsn)) if self.errors.is_empty() => Ok((spec.id, Lsn(lsn), log.and_then(Result::ok))),

@@ -15,8 +15,8 @@ use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
 use crate::quota::Permit;
 use crate::request::body::utf8;
 use crate::request::caller::CallerContext;
-use crate::request::json::document;
 use crate::request::lines::Line;
+use crate::request::plain_commit::commit_document;
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::Path;
 use crate::response::problem::ProblemResponse;
@@ -180,8 +180,8 @@ pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> R
     let refused = |id: TxnId, problem: ProblemResponse| RefusedLine { id, problem: problem.at_line(line.number) };
     let text = utf8(&line.bytes).map_err(|problem| refused(TxnId::default(), problem))?;
     let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
-    let parsed =
-        document(text, seed).map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed)))?;
+    let parsed = commit_document(text, seed)
+        .map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed)))?;
     if parsed.errors.is_empty() {
         return Ok(parsed);
     }

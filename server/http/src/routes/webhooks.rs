@@ -127,6 +127,7 @@ fn wire(spec: &StoreSpec, status: WebhookStatus) -> PushInfo {
         records_max: status.records_max,
         bytes_max: status.bytes_max,
         timeout_ms: status.timeout_ms,
+        node: status.node.map(|node| node.0),
         state: match status.state {
             "pushing" => WebhookState::Pushing,
             "idle" => WebhookState::Idle,

@@ -374,7 +374,7 @@ impl LogApi for FakeNode {
         let state = self.state.lock().unwrap();
         let head = Lsn(state.log.len() as u64);
         if query.after.0 == 666 {
-            return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667) }));
+            return soon(Err(ServiceError::LogTruncated { oldest: Lsn(667), nodes: vec![NodeId(2), NodeId(3)] }));
         }
         if query.log.is_some_and(|log| log != LOG) {
             return soon(Err(ServiceError::LogReplaced { log: LOG }));
@@ -580,7 +580,7 @@ impl NodeApi for FakeNode {
     }
 
     fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()> {
-        let unknown = ServiceError::NotFound { what: "node of this number".into() };
+        let unknown = ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
         Box::pin(async move { if node == NodeId(7) { Ok(()) } else { Err(unknown) } })
     }
 

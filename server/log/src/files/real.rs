@@ -26,8 +26,8 @@ impl Files for RealFiles {
         match mode {
             OpenMode::Read => options.read(true),
             OpenMode::Write => options.read(true).write(true),
-            OpenMode::Create => options.read(true).write(true).create(true).truncate(true),
-            OpenMode::CreatePrivate => options.read(true).write(true).create(true).truncate(true).mode(0o600),
+            // All of them have what clients have written, and those of a cluster's members the secrets of webhooks.
+            OpenMode::Create => options.read(true).write(true).create(true).truncate(true).mode(0o600),
             OpenMode::WriteDirect => options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()),
         };
         Ok(Box::new(options.open(path)?))

@@ -41,6 +41,16 @@ use crate::truncation;
 pub use report::SalvageReport;
 use search::Chunks;
 
+/// Checks that the log in `dir` may be salvaged.
+///
+/// # Errors
+/// As for [`salvage`]: the node runs, or is a member of a cluster, or the log's identity cannot be read.
+pub fn check_salvage(dir: &Path) -> Result<(), LogError> {
+    let _lock = RealFiles.lock(dir)?;
+    let chunks = Chunks::search(dir, identity_of(dir)?.group)?;
+    refuse_member(dir, &chunks, mark_file::load(&RealFiles, dir).ok().flatten().as_ref())
+}
+
 /// Rebuilds the log in `dir` from what is readable in it. The node must not run.
 ///
 /// # Errors
@@ -54,16 +64,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let identity = identity_of(dir)?;
     let chunks = Chunks::search(dir, identity.group)?;
     let mark = mark_file::load(&RealFiles, dir).ok().flatten();
-    if is_member(dir, &chunks, mark.as_ref()) {
-        let reason = format!(
-            "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
-             that back. The cluster continues without it as long as a majority of its nodes runs: remove the node \
-             (`tribunal cluster remove`) and add a new one. Keep the directory until then: if the majority is lost for good, \
-             `tribunal cluster recover` needs one that can be read",
-            dir.display()
-        );
-        return Err(LogError::Io { reason });
-    }
+    refuse_member(dir, &chunks, mark.as_ref())?;
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let image = ImageWriter::open(&real_files(), dir)?.load_newest().0.map(|image| image.epoch);
     let keyer = RowKeyer::new(identity.row_secret);
@@ -87,6 +88,20 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
     Ok(report)
+}
+
+fn refuse_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark>) -> Result<(), LogError> {
+    if !is_member(dir, chunks, mark) {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} belongs to a member of a cluster, which has voted and acknowledged by what is in it: a salvage could take \
+         that back. The cluster continues without it as long as a majority of its nodes runs: remove the node \
+         (`tribunal cluster remove`) and add a new one. Keep the directory until then: if the majority is lost for good, \
+         `tribunal cluster recover` needs one that can be read",
+        dir.display()
+    );
+    Err(LogError::Io { reason })
 }
 
 /// Tells whether anything that can be read is of a Raft group, or counts records of one.

@@ -283,7 +283,7 @@ fn disk_full() -> io::Error {
 
 impl Files for SimFiles {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn LogFile>> {
-        let create = matches!(mode, OpenMode::Create | OpenMode::CreatePrivate);
+        let create = mode == OpenMode::Create;
         let file = {
             let mut state = self.disk.state.lock();
             state.check_power()?;

@@ -99,7 +99,7 @@ impl NodeService {
         let learned = self.acknowledged(begun + CATCH_UP_TIMEOUT).await;
         let result = learned.map(drop).map_err(|reason| ServiceError::Unavailable {
             detail: format!(
-                "the request names a key or store that this node does not know, and it cannot tell whether another node has just \
+                "the request names a key, store or position that this node does not know, and it cannot tell whether another node has just \
                  created it: {reason}"
             ),
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tribunal_member::{FRAME_BYTES_MAX, Frame};
 use tribunal_peer::{Identity, Lane, PeerEvents, PeerSettings, Peers, Received, SILENT_AFTER};
 use tribunal_types::NodeId;
@@ -17,13 +17,15 @@ use crate::cluster::releases::own_generations;
 use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
+use crate::readers::webhook_states;
+use crate::readers::webhooks::Webhooks;
 use crate::stores::push_states;
 use crate::stores::pushes::Pushes;
 
 /// Takes what another node sends about pushes.
 pub type OnPushFrame = Box<dyn FnMut(NodeId, Frame) + Send>;
-/// Says what the pushes of this node are doing, encoded.
-pub type PushStates = Box<dyn FnMut() -> Option<Bytes> + Send>;
+/// Says what the pushes of this node are doing, in frames.
+pub type PushStates = Box<dyn FnMut() -> Vec<Frame> + Send>;
 
 /// Bytes that may wait for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
@@ -82,6 +84,17 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
         .map_err(|error| format!("cannot listen on {address} for the other nodes (`cluster.listen`): {error}"))
 }
 
+/// Starts the one thread of all connections to other nodes. They are few and always busy; on a runtime of several threads each
+/// frame would wake more than one of them.
+///
+/// # Errors
+/// In words.
+pub fn runtime() -> Result<Runtime, String> {
+    let mut builder = Builder::new_multi_thread();
+    let built = builder.worker_threads(1).thread_name("peers").enable_all().build();
+    built.map_err(|error| format!("cannot start a thread: {error}"))
+}
+
 /// Starts to connect this node with the others.
 ///
 /// # Errors
@@ -105,31 +118,66 @@ pub fn start(
 /// Sends a frame to another node; returns false if there is no connection, or no room. What is lost is sent again by those who
 /// need it.
 pub fn send(peers: &Peers, to: NodeId, frame: &Frame) -> bool {
-    let lane = if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk };
-    peers.send(to, lane, Bytes::from(frame.encode()))
+    peers.send(to, lane_of(frame), Bytes::from(frame.encode()))
 }
 
-/// Returns what sends a frame to another node.
-pub fn sender(peers: Arc<Peers>) -> Box<dyn FnMut(NodeId, Frame) + Send> {
-    Box::new(move |to, frame| {
-        let _ = send(&peers, to, &frame);
-    })
+fn lane_of(frame: &Frame) -> Lane {
+    if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk }
+}
+
+/// What the sequencer sends. Frames gather until they are flushed, and leave in one piece for each peer and lane: one wake-up of
+/// a thread, one record of TLS and one write are most of what a small frame costs, on both sides.
+#[derive(Default)]
+pub struct Outgoing {
+    /// None of a node that runs alone.
+    peers: Option<Arc<Peers>>,
+    waiting: BTreeMap<(NodeId, Lane), Vec<Bytes>>,
+}
+
+impl Outgoing {
+    /// Sends over these connections.
+    #[must_use]
+    pub fn over(peers: Arc<Peers>) -> Outgoing {
+        Outgoing { peers: Some(peers), waiting: BTreeMap::new() }
+    }
+
+    /// Adds a frame, after those for the same node and lane.
+    pub fn add(&mut self, to: NodeId, frame: &Frame) {
+        if self.peers.is_some() {
+            self.waiting.entry((to, lane_of(frame))).or_default().push(Bytes::from(frame.encode()));
+        }
+    }
+
+    /// Sends what has gathered. What is lost is sent again by those who need it.
+    pub fn flush(&mut self) {
+        let Some(peers) = &self.peers else { return };
+        while let Some(((to, lane), frames)) = self.waiting.pop_first() {
+            let _ = peers.send_all(to, lane, frames);
+        }
+    }
 }
 
 /// Returns what takes frames about pushes from other nodes, and what tells them of the pushes of this one.
-pub fn of_pushes(pushes: &Arc<Pushes>) -> (OnPushFrame, PushStates) {
+pub fn of_pushes(pushes: &Arc<Pushes>, webhooks: &Arc<Webhooks>) -> (OnPushFrame, PushStates) {
     let (taking, telling) = (Arc::clone(pushes), Arc::clone(pushes));
+    let (of_webhooks, to_webhooks) = (Arc::clone(webhooks), Arc::clone(webhooks));
     let on_frame = Box::new(move |from, frame| match frame {
         Frame::PushStates(states) => match push_states::decode(&states) {
             Ok(told) => taking.told(from, told),
             Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its pushes was dropped"),
         },
+        Frame::Deliveries(states) => match webhook_states::decode(&states) {
+            Ok(told) => of_webhooks.told(from, told),
+            Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its webhooks was dropped"),
+        },
         Frame::ResumePush(store) => taking.resume_aside(store),
         _ => {}
     });
     let states = Box::new(move || {
-        let own = telling.own_pushes();
-        (!own.is_empty()).then(|| push_states::encode(&own))
+        let (own, deliveries) = (telling.own_pushes(), to_webhooks.own_deliveries());
+        let pushes = (!own.is_empty()).then(|| Frame::PushStates(push_states::encode(&own)));
+        let deliveries = (!deliveries.is_empty()).then(|| Frame::Deliveries(webhook_states::encode(&deliveries)));
+        pushes.into_iter().chain(deliveries).collect()
     });
     (on_frame, states)
 }

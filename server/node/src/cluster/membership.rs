@@ -41,8 +41,8 @@ impl Membership {
     pub fn read(config: &Cluster) -> Result<Membership, Vec<String>> {
         let mut faults = Vec::new();
         let mut fault = |text: String| faults.push(format!("configuration: {text}"));
-        if config.name.is_empty() || config.name.len() > NAME_BYTES_MAX || !config.name.chars().all(is_plain) {
-            fault("`cluster.name` is 1 to 40 letters, digits, `-`, `_` or `.`".into());
+        if !is_name(&config.name) {
+            fault(format!("`cluster.name` is {NAME_RULE}"));
         }
         let mut nodes = BTreeMap::new();
         for node in &config.nodes {
@@ -115,6 +115,15 @@ impl Membership {
     pub fn seeds(&self) -> bool {
         self.founders.first() == Some(&self.node)
     }
+}
+
+/// What a cluster may be called.
+pub const NAME_RULE: &str = "1 to 40 letters, digits, `-`, `_` or `.`";
+
+/// Returns whether a cluster may have this name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_plain)
 }
 
 fn is_plain(c: char) -> bool {

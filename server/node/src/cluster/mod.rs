@@ -5,6 +5,7 @@ pub mod changes;
 pub mod components;
 pub mod first_start;
 pub mod group_logs;
+pub mod holders;
 pub mod links;
 pub mod majority_loss;
 pub mod membership;

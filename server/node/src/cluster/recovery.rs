@@ -35,7 +35,9 @@ pub const TICK: Duration = Duration::from_millis(30);
 /// How long others wait for a group whose leader is alive and brings nothing.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 /// Own batches on their way to a majority at a time.
-const IN_FLIGHT_MAX: usize = 4;
+const IN_FLIGHT_MAX: usize = 8;
+/// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
 const IMAGE_EVERY_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Bytes of a batch, unless it is a single transaction.
@@ -120,6 +122,7 @@ pub fn recover_member(
     let settings = Settings {
         image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
         in_flight_max: IN_FLIGHT_MAX,
+        pause_min: PAUSE_MIN,
         batch_bytes_max: BATCH_BYTES_MAX,
         take_over_after: Some(TAKE_OVER_AFTER),
         ..settings

@@ -34,7 +34,7 @@ impl RefusedFrames {
         noted.warned = Some((Instant::now(), noted.count));
         let more = noted.count - before - 1;
         drop(nodes);
-        tracing::warn!(from = from.0, more, %reason, "a frame was refused: do both nodes run the same version?");
+        tracing::warn!(from = from.0, more, %reason, "a frame was refused; unless the reason tells why, check that both nodes run the same version");
     }
 
     /// Returns how many frames of a node were refused.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use tribunal_core::control::members::Members;
@@ -20,6 +20,8 @@ use crate::cluster::transfers::Transfers;
 
 /// Epochs after which the digest is kept.
 const DIGESTS_KEPT: usize = 1024;
+/// For how long it counts that a majority answers: many ticks, and far less than another node takes over after.
+const SERVES_FOR: Duration = Duration::from_millis(500);
 
 /// What the sequencer knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +60,8 @@ pub struct View {
     roles: RwLock<Roles>,
     /// Digests after the last epochs with a transaction, ascending.
     decided: RwLock<VecDeque<(Epoch, Digest)>>,
+    /// When a majority was last known to answer.
+    served_at: RwLock<Option<Instant>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
 }
@@ -119,6 +123,7 @@ impl View {
                 tracing::warn!("{}", has_diverged(*node, odd));
             }
         }
+        *self.served_at.write() = roles.takes_commits.then(Instant::now);
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
@@ -140,6 +145,13 @@ impl View {
     #[must_use]
     pub fn has_wrong_clock(&self) -> bool {
         self.roles.read().clock.is_some()
+    }
+
+    /// Returns whether a member takes transactions, and has found so just now: a process that was paused is not sure of it
+    /// before its sequencer has looked again.
+    #[must_use]
+    pub fn serves_now(&self) -> bool {
+        self.served_at.read().is_some_and(|at| at.elapsed() < SERVES_FOR)
     }
 
     /// Returns whether a member passes changes of configuration on.
@@ -228,6 +240,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         generation: Some(releases.generation()),
         nodes: nodes.collect(),
         pushes: Vec::new(),
+        webhooks: Vec::new(),
     }
 }
 

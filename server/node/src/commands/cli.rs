@@ -32,7 +32,7 @@ pub enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Run a cluster on this machine, or see how one is.
+    /// Run a cluster, set one up on several machines, change its nodes, or see its state.
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Run a demonstration on this machine.

@@ -8,9 +8,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
-use tribunal_peer::{Authority, NodeCertificate};
+use tribunal_peer::{Authority, NodeCertificate, check_host};
 use tribunal_types::NodeId;
 
+use crate::cluster::membership::{NAME_RULE, is_name};
 use crate::commands::cli::{ClusterCertificates, NodeAt, program};
 use crate::commands::output::out;
 use crate::config::{Cluster, ClusterNode, Config};
@@ -92,9 +93,18 @@ fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Resul
     let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
     write(&node.dir.join(CERTIFICATE_FILE), &certificate.certificate_pem, PUBLIC)?;
     write(&node.dir.join(KEY_FILE), &certificate.key_pem, PRIVATE)?;
-    let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+    let text = text_of(config)?;
     // Last: with it, the files of the node are whole.
     write(&node.dir.join(CONFIG_FILE), &text, PUBLIC)
+}
+
+/// Returns the text of a configuration. What depends on the cores of a machine is left out, unless it was chosen: the node
+/// may run on another one.
+fn text_of(config: &Config) -> Result<String, String> {
+    let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
+    let is_default = config.shards == Config::default().shards;
+    let kept = text.lines().filter(|line| !(is_default && line.starts_with("shards = ")));
+    Ok(kept.flat_map(|line| [line, "\n"]).collect())
 }
 
 /// Returns whether the authority of a cluster is in `root`, with its key.
@@ -130,11 +140,19 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
     if root.join(SECRET_FILE).exists() {
         return Err(format!("{} holds the files of a cluster; choose another directory with --out", root.display()));
     }
+    // Before anything is written: what is left of an attempt is in the way of the next one.
+    if !is_name(&flags.name) {
+        return Err(format!("--name: the name of a cluster is {NAME_RULE}"));
+    }
+    if flags.port == flags.peer_port {
+        return Err(format!("--port and --peer-port are both {}; a node needs two ports", flags.port));
+    }
     let mut seen = BTreeSet::new();
     for at in &flags.node {
         if !seen.insert(at.id.to_string()) || !seen.insert(at.host.clone()) {
             return Err(format!("--node {}={}: two nodes have that number, or that host", at.id, at.host));
         }
+        check_host(&at.host).map_err(|error| format!("--node {}={}: {error}", at.id, at.host))?;
     }
     fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
     let nodes: Vec<NodeFiles> = flags.node.iter().map(|at| of_machine(at, flags)).collect();
@@ -151,7 +169,8 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
         root.join(AUTHORITY_KEY_FILE).display()
     );
     out!(
-        "Review node-*/tribunal.toml. Then, in that directory on each machine: {} serve --config node-N/tribunal.toml",
+        "Review node-*/tribunal.toml: without [tls], API keys cross the network unencrypted. Then, in that directory on each \
+         machine: {} serve --config node-N/tribunal.toml",
         program()
     );
     Ok(())

@@ -114,22 +114,19 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let (listen, api, host) = template.places(flags)?;
     let address = cluster_files::address_of(&host, listen.port());
     let request = NodeRequest { address, name: flags.name.clone() };
-    let (admitted, info) = block_on(async {
-        let client = flags.target.client()?;
-        let admitted = client.add_node(&request).await?;
-        Ok((admitted, client.cluster().await?))
-    })?;
-    if info.name.as_deref() != Some(&*template.cluster.name) {
-        let (name, files) = (info.name.unwrap_or_default(), flags.files.display());
+    let cluster = || block_on(async { flags.target.client()?.cluster().await });
+    // First: a number that was given is used up.
+    if let Some(name) = cluster()?.name.filter(|name| *name != template.cluster.name) {
         return Err(format!(
-            "node {} was admitted to the cluster {name}, but {files} has the files of {}: remove it again (`{} cluster remove {}`), \
-             and name the directory of {name} with --files",
-            admitted.node,
+            "the service is the cluster {name}, but {} has the files of {}: name the directory of {name} with --files, or the nodes \
+             of {} with --url",
+            flags.files.display(),
             template.cluster.name,
-            program(),
-            admitted.node
+            template.cluster.name
         ));
     }
+    let admitted = block_on(async { flags.target.client()?.add_node(&request).await })?;
+    let info = cluster()?;
     let dir = template.root.join(format!("node-{}", admitted.node));
     let node = NodeFiles {
         id: admitted.node,

@@ -94,6 +94,8 @@ struct Report {
     changes: Vec<Change>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
+    /// Which node delivers to each webhook.
+    webhooks: Vec<ClusterPush>,
     /// What is not well, for people.
     problems: Vec<String>,
 }
@@ -154,6 +156,17 @@ struct Row {
     leads: Vec<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
+}
+
+/// Prints which node pushes each of these stores.
+fn print_pushes(pushes: &[ClusterPush], by: &str) {
+    if !pushes.is_empty() {
+        out!("\n{:<24} {:<24} {by}", "store", "namespace");
+    }
+    for ClusterPush { namespace, store, node } in pushes {
+        let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
+        out!("{store:<24} {namespace:<24} {node}");
+    }
 }
 
 impl Report {
@@ -241,6 +254,7 @@ impl Report {
             releases: best.map(|info| releases(&info.nodes)).unwrap_or_default(),
             changes,
             pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
+            webhooks: best.map(|info| info.webhooks.clone()).unwrap_or_default(),
             problems,
         }
     }
@@ -254,6 +268,7 @@ impl Report {
         let digests = match self.digests {
             "equal" => "equal",
             "differ" => "DIFFER",
+            _ if self.nodes.iter().all(|node| !node.answers) => "unknown: no node answers",
             _ => "unknown: a node lags too far to be compared",
         };
         out!("digests after epoch {}: {digests}\n", self.epoch);
@@ -295,13 +310,8 @@ impl Report {
             let (version, generations, engine) = (known(version), known(generations), known(engine));
             out!("node {node}: release {version}, generations {generations}, plugin engine {engine}");
         }
-        if !self.pushes.is_empty() {
-            out!("\n{:<24} {:<24} pushed by", "store", "namespace");
-        }
-        for ClusterPush { namespace, store, node } in &self.pushes {
-            let node = node.map_or_else(|| "nobody yet".to_owned(), |node| format!("node {node}"));
-            out!("{store:<24} {namespace:<24} {node}");
-        }
+        print_pushes(&self.pushes, "pushed by");
+        print_pushes(&self.webhooks, "webhook delivered by");
         if !self.problems.is_empty() {
             out!("");
         }

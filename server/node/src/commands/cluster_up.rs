@@ -349,15 +349,16 @@ fn stop_all(nodes: &mut [LocalNode]) {
     }
 }
 
-/// Returns a channel that is told of SIGINT and SIGTERM.
+/// Returns a channel that is told of SIGINT, SIGTERM and SIGHUP.
 fn stop_signal() -> Result<std::sync::mpsc::Receiver<()>, String> {
     let (told, stop) = std::sync::mpsc::channel();
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let (mut interrupt, mut terminate) = {
+    let (mut interrupt, mut terminate, mut hang_up) = {
         use tokio::signal::unix::{SignalKind, signal};
         let _entered = runtime.enter();
-        (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)
+        let caught = |kind| signal(kind).map_err(failed);
+        (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?, caught(SignalKind::hangup())?)
     };
     std::thread::spawn(move || {
         runtime.block_on(async {
@@ -365,6 +366,7 @@ fn stop_signal() -> Result<std::sync::mpsc::Receiver<()>, String> {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
+                    _ = hang_up.recv() => {}
                 }
                 if told.send(()).is_err() {
                     return;

@@ -134,6 +134,8 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
         error => error.to_string(),
     })?;
     if !accept_loss {
+        // What must not be salvaged is refused before anything else is asked for.
+        tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;
         return Err(
             "a salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \
                     unreadable; the damaged files stay beside the new log. Repeat the command with --accept-loss"

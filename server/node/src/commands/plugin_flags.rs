@@ -46,7 +46,7 @@ pub enum PluginCommand {
         target: Target,
         /// Name of the plugin.
         name: String,
-        /// SHA-256 of the version to delete; the default is all versions.
+        /// SHA-256 of the version to delete, as `plugin ls --json` prints it; the default is all versions.
         #[arg(long)]
         digest: Option<String>,
     },
@@ -169,7 +169,7 @@ pub struct Activate {
     /// `rule`, `validator:<level>` or `adaptor:<name>`; required for a validator.
     #[arg(long)]
     pub slot: Option<String>,
-    /// SHA-256 of the version; the default is the newest one.
+    /// SHA-256 of the version, as `plugin ls --json` prints it; the default is the newest one.
     #[arg(long)]
     pub digest: Option<String>,
     /// First epoch that the plugin decides, or `+N` for N epochs from now; the default is the next one. An idle service seals

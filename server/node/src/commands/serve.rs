@@ -55,8 +55,8 @@ pub fn serve(file: &Path) -> Result<(), String> {
 
 fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let filter = match std::env::var("TRIBUNAL_LOG") {
-        Ok(text) => log_filter(&text)?,
-        Err(_) => EnvFilter::new("info"),
+        Ok(text) if !text.trim().is_empty() => log_filter(&text)?,
+        Ok(_) | Err(_) => EnvFilter::new("info"),
     };
     let colours = std::io::stderr().is_terminal();
     let lines = LogLines::new(config.cluster.as_ref().map(|cluster| cluster.node));

@@ -34,7 +34,9 @@ impl ReportedTxn {
 impl NodeService {
     /// Reports a verdict.
     pub(crate) fn report(&self, txn: ReportedTxn, decided: &Decided) {
-        // What only read has no stamp: nothing was committed.
+        if let Verdict::ReadOnly { .. } = decided.verdict {
+            return self.shared.metrics.count_read_only(txn.namespace);
+        }
         if let Decided { verdict: Verdict::Committed { .. }, csn: Some(_), replayed: false, .. } = decided {
             return self.shared.metrics.tenants.count_commit(txn.namespace);
         }

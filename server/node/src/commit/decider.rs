@@ -66,6 +66,14 @@ impl Decider {
         }
     }
 
+    /// Returns the next thing to do that is due before any epoch of a member is decided.
+    pub fn poll_urgent(&mut self) -> Option<Output<Channels>> {
+        match self {
+            Decider::Alone(_) => self.poll(),
+            Decider::Member(member, _) => member.poll_urgent(),
+        }
+    }
+
     /// Returns the next thing to do.
     pub fn poll(&mut self) -> Option<Output<Channels>> {
         match self {

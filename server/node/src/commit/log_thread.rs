@@ -73,6 +73,12 @@ pub struct GroupWrites {
 }
 
 impl GroupWrites {
+    /// Tells whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.sync.is_none()
+    }
+
     /// Tells whether the next epoch may be decided from what is not written yet.
     #[must_use]
     pub fn have_copies(&self) -> bool {

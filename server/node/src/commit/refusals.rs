@@ -22,7 +22,10 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
         Refusal::TooManyNodes => ("too_many_nodes", ""),
-        Refusal::NodeUnknown => return ServiceError::NotFound { what: "node of this number".into() },
+        Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
+        Refusal::NodeUnknown => {
+            return ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
+        }
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
         | Refusal::OutOfNodes

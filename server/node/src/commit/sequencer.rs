@@ -113,6 +113,7 @@ impl Sequencer {
                 self.take_queued();
                 self.tick(messages);
                 self.tick_member();
+                self.settle(messages);
                 if let Some(reason) = self.inline.failed.take() {
                     return self.fail(messages, reason);
                 }
@@ -132,7 +133,7 @@ impl Sequencer {
                 match message {
                     Message::Stop => return self.stop(messages),
                     Message::LogFailed(reason) => return self.fail(messages, reason),
-                    message => self.handle_when_free(message, messages),
+                    message => self.handle(message),
                 }
                 taken += 1;
                 if taken < MESSAGES_AT_ONCE {
@@ -142,6 +143,7 @@ impl Sequencer {
             self.take_queued();
             self.tick(messages);
             self.tick_member();
+            self.settle(messages);
             if let Some(reason) = self.inline.failed.take() {
                 return self.fail(messages, reason);
             }
@@ -161,16 +163,12 @@ impl Sequencer {
         self.follow();
     }
 
-    /// Carries out what follows from the last input.
+    /// Carries out what follows from the last input; of a member, what [`Sequencer::settle`] does not.
     fn follow(&mut self) {
-        loop {
-            while let Some(output) = self.decider.poll() {
-                self.carry_out(output);
-            }
-            self.write_outcomes();
-            let Some(number) = self.write_round() else { break };
-            self.persisted_here(number);
+        while let Some(output) = self.decider.poll_urgent() {
+            self.carry_out(output);
         }
+        self.write_outcomes();
     }
 
     fn is_embedded(&self, store: StoreId) -> bool {
@@ -285,8 +283,15 @@ impl Sequencer {
         let mut phase = Phase::HandingOver;
         self.bring(Input::HandOver);
         let begun = Instant::now();
-        while !self.stopped {
+        loop {
             phase = self.go_on_stopping(phase, begun.elapsed());
+            self.settle(messages);
+            if let Some(reason) = self.inline.failed.take() {
+                return self.fail(messages, reason);
+            }
+            if self.stopped {
+                break;
+            }
             let wait = self.wake_in().unwrap_or(MAJORITY_TIMEOUT);
             match messages.recv_timeout(wait) {
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
@@ -295,12 +300,10 @@ impl Sequencer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.tick_member();
-            if let Some(reason) = self.inline.failed.take() {
-                return self.fail(messages, reason);
-            }
         }
         // Groups write at ticks how far they know to be agreed on: the next start begins there.
         self.bring(Input::Tick);
+        self.settle(messages);
         self.log.send(Job::Stop);
         Ended::Stopped
     }

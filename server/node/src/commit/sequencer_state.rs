@@ -6,10 +6,9 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
-use tribunal_member::Frame;
-use tribunal_types::{ControlIndex, NodeId, PluginSlot, StoreId};
+use tribunal_types::{ControlIndex, PluginSlot, StoreId};
 
-use crate::cluster::links::{OnPushFrame, PushStates};
+use crate::cluster::links::{OnPushFrame, Outgoing, PushStates};
 use crate::cluster::view::View;
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;
@@ -53,11 +52,11 @@ pub struct SequencerState {
     pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
-    /// Sends a frame to another node; it may be lost. Must not wait for anything.
-    pub send: Box<dyn FnMut(NodeId, Frame) + Send>,
+    /// What is sent to other nodes.
+    pub outgoing: Outgoing,
     /// Takes what another node sends about pushes. Must not wait for anything.
     pub on_push_frame: OnPushFrame,
-    /// Says what the pushes of this node are doing, encoded for the other nodes.
+    /// Says what the pushes of this node are doing, for the other nodes.
     pub push_states: PushStates,
     /// Called with every slot whose plugin has failed too often in a row, and the entry that activated it. Must not wait for
     /// anything.

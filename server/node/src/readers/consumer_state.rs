@@ -1,4 +1,4 @@
-//! Durable state of the readers of logs: offsets of consumers and registered webhooks.
+//! Durable state of the readers of logs of a node that runs alone: offsets of consumers and registered webhooks.
 //!
 //! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It contains
 //! secrets, so only its owner may read it. A change that a request waits for is written at once, together with all that
@@ -17,14 +17,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
-use tribunal_codec::{ConsumerOffset, Readers as Remembered, Webhook, decode_readers, encode_readers};
+use tribunal_codec::{Readers as Remembered, decode_readers, encode_readers};
 use tribunal_disk::replace;
-use tribunal_types::{LogId, Lsn, NamespaceId, StoreId};
+use tribunal_types::limits::{OFFSETS_MAX, OFFSETS_PER_TENANT_MAX};
+use tribunal_types::{ConsumerOffset, LogId, Lsn, NamespaceId, StoreId, Webhook};
 
-/// Maximum number of offsets on a node.
-const OFFSETS_MAX: usize = 4_096;
-/// Those of one tenant that is not the service's own.
-const OFFSETS_PER_TENANT_MAX: usize = 256;
+/// Name of the file.
+pub const FILE: &str = "readers";
 /// Shortest time between two writes.
 const PACE: Duration = Duration::from_millis(20);
 /// How long a watermark may wait for its write, and a failed write for its retry.
@@ -71,7 +70,7 @@ impl ConsumerState {
     /// # Errors
     /// If the file is there and cannot be read.
     pub fn open(dir: &Path) -> Result<(Arc<ConsumerState>, Saver), String> {
-        let path = dir.join("readers");
+        let path = dir.join(FILE);
         let remembered = load(&path)?;
         let readers = Arc::new(ConsumerState {
             state: Mutex::new(State {
@@ -304,7 +303,11 @@ impl Drop for Saver {
     }
 }
 
-fn load(path: &Path) -> Result<Remembered, String> {
+/// Reads the file; nothing is remembered if there is none.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn load(path: &Path) -> Result<Remembered, String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Remembered::default()),

@@ -1,23 +1,32 @@
 //! Consumers and webhooks as the HTTP surface sees them: checks before anything is remembered, lag afterwards.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use tribunal_codec::{ConsumerOffset, Webhook as Registered};
+use tokio::sync::oneshot;
+use tribunal_core::control::Effect;
 use tribunal_push::{PushActivity, TransportError};
 use tribunal_service::ServiceError;
 use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
-use tribunal_types::{Epoch, LogId, Lsn, NamespaceId, StoreId};
+use tribunal_types::{
+    ConsumerOffset, ControlChange, Epoch, HeldWebhook, LogId, Lsn, NamespaceId, NodeId, StoreId, Webhook as Registered,
+};
 
-use crate::readers::consumer_state::{ConsumerState, Unsaved};
+use crate::commit::message::Message;
+use crate::commit::refusals::refused;
+use crate::readers::consumer_state::Unsaved;
 use crate::readers::feeds::beyond_head;
+use crate::readers::reader_state::ReaderState;
 use crate::service::NodeService;
 use crate::stores::catalog::Records;
 use crate::telemetry::metrics::{ConsumerLabel, StoreLabel};
 
 /// Times of records that are remembered, so that a lag does not read the log again and again.
 const TIMES_MAX: usize = 16_384;
+
+/// When a member that has just started asks the others again what it has missed.
+const CATCH_UP_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a webhook is not started.
 const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged or replaced since. Bring the \
@@ -46,7 +55,7 @@ impl RecordTimes {
 }
 
 /// Returns the first epoch that a reader still needs, of all stores.
-pub fn needed(readers: &ConsumerState, records: &Records) -> Option<Epoch> {
+pub fn needed(readers: &ReaderState, records: &Records) -> Option<Epoch> {
     readers.slowest(records.log_id()).into_iter().filter_map(|(store, lsn)| records.epoch_after(store, lsn)).min()
 }
 
@@ -85,15 +94,35 @@ impl NodeService {
         of: Option<LogId>,
     ) -> Result<ConsumerStatus, ServiceError> {
         self.of_this_log(of)?;
-        let head = self.head(store);
-        if lsn > head {
-            return Err(beyond_head("/lsn", lsn, head));
-        }
+        self.check_position("/lsn", store, lsn).await?;
         let log = self.records.log_id();
         let offset = ConsumerOffset { namespace, name: name.clone(), store, log, lsn, at_ms: now_ms() };
-        self.webhooks.readers.set(offset).await.map_err(unsaved)?;
+        if !self.is_known(&offset).await {
+            self.check_takes_changes()?;
+            self.webhooks.readers.set(offset).await.map_err(unsaved)?;
+        }
         let found = self.consumers_of(namespace, Some(&name));
         Ok(found.into_iter().next().unwrap_or(ConsumerStatus { name, log, positions: Vec::new() }))
+    }
+
+    /// Refuses a position past the end of the log, wherever in the cluster that is known.
+    pub(crate) async fn check_position(&self, pointer: &str, store: StoreId, lsn: Lsn) -> Result<(), ServiceError> {
+        if lsn > self.head(store) && self.joined.is_some() {
+            self.catch_up_with_others().await?;
+        }
+        let head = self.head(store);
+        if lsn > head { Err(beyond_head(pointer, lsn, head)) } else { Ok(()) }
+    }
+
+    /// Returns whether a member knows that a consumer has this offset already, whatever was acknowledged elsewhere: an idle
+    /// consumer that repeats its offset writes nothing.
+    async fn is_known(&self, offset: &ConsumerOffset) -> bool {
+        let ReaderState::Member(cluster) = &self.webhooks.readers else { return false };
+        let is_known = || {
+            let known = cluster.offset(offset.namespace, &offset.name, offset.store);
+            known.is_some_and(|known| (known.lsn, known.log) == (offset.lsn, offset.log))
+        };
+        is_known() && self.catch_up_with_others().await.is_ok() && is_known()
     }
 
     pub(crate) async fn forget_consumer_of(
@@ -102,6 +131,7 @@ impl NodeService {
         name: &str,
         store: Option<StoreId>,
     ) -> Result<bool, ServiceError> {
+        self.check_takes_changes()?;
         self.webhooks.readers.forget(namespace, name, store).await.map_err(unsaved)
     }
 
@@ -111,8 +141,9 @@ impl NodeService {
         asked: Registration,
     ) -> Result<WebhookStatus, ServiceError> {
         let _one_at_a_time = self.webhooks.registering.lock().await;
-        let (spec, head) = (self.catalog_entry(store)?, self.head(store));
-        let mut registered = Registered {
+        let spec = self.catalog_entry(store)?;
+        let resumes = asked.after.is_none();
+        let webhook = Registered {
             store,
             url: asked.url,
             secret: asked.secret,
@@ -120,62 +151,131 @@ impl NodeService {
             bytes_max: asked.bytes_max,
             timeout_ms: asked.timeout_ms,
             log: self.records.log_id(),
-            watermark: Lsn(0),
+            watermark: asked.after.unwrap_or_default(),
         };
-        let receiver = self.webhooks.receiver(&registered, &spec).map_err(|text| refused_url("bad_url", text))?;
+        let mut held = HeldWebhook { webhook, ..HeldWebhook::default() };
+        let receiver = self.webhooks.receiver(&held, &spec).map_err(|text| refused_url("bad_url", text))?;
         receiver.check().await.map_err(|error| match error {
             TransportError::Refused(text) => refused_url("url_refused", text),
             other => refused_url("url_unresolved", other.to_string()),
         })?;
-        if asked.after.is_some_and(|after| after > head) {
-            return Err(beyond_head("/after", asked.after.unwrap_or_default(), head));
+        if let Some(after) = asked.after {
+            self.check_position("/after", store, after).await?;
         }
-        let before = self.webhooks.readers.webhook(store);
-        if asked.after.is_none() {
+        let before = self.webhooks.readers.webhook(store).map(|held| held.webhook);
+        if resumes {
             self.of_this_log(before.as_ref().map(|known| known.log))?;
         }
         let old = before.map_or(Lsn(0), |known| known.watermark);
-        let oldest = self.records.oldest(store);
-        if asked.after.unwrap_or(old).next() < oldest {
-            return Err(ServiceError::LogTruncated { oldest });
+        let after = asked.after.unwrap_or(old);
+        if after.next() < self.records.oldest(store) {
+            return Err(self.truncated(store, after).await);
         }
-        // Only when the old push has ended does its watermark no longer move.
-        self.webhooks.end(store).await;
-        let old = self.webhooks.readers.webhook(store).map_or(Lsn(0), |known| known.watermark);
-        registered.watermark = asked.after.unwrap_or(old);
-        self.webhooks.readers.register(registered.clone()).await.map_err(unsaved)?;
-        self.webhooks.start(&registered, &spec, receiver);
+        match &self.webhooks.readers {
+            ReaderState::Alone(file) => {
+                // Only when the old push has ended does its watermark no longer move.
+                self.webhooks.end(store).await;
+                if resumes {
+                    held.webhook.watermark = file.webhook(store).map_or(Lsn(0), |known| known.watermark);
+                }
+                file.register(held.webhook.clone()).await.map_err(unsaved)?;
+                self.webhooks.start(&held, &spec, receiver);
+            }
+            ReaderState::Member(_) => {
+                let change = ControlChange::RegisterWebhook { webhook: held.webhook, resumes };
+                self.control(change).await?.map_err(refused)?;
+            }
+        }
         self.webhook_of(store).ok_or_else(|| ServiceError::NotFound { what: "registered receiver".into() })
     }
 
-    /// Starts the pushes to all registered receivers.
-    pub(crate) fn start_webhooks(&self) {
-        let catalog = self.stores.catalog();
-        for registered in self.webhooks.readers.webhooks() {
-            // A store that no longer exists, for example after a salvage of the log, has nothing to push.
-            let Some(spec) = catalog.by_id(registered.store) else { continue };
-            if registered.log != self.records.log_id() {
-                tracing::error!(store = spec.name, reason = OF_ANOTHER_LOG, "this webhook is not started");
-                continue;
+    /// Starts the pushes to registered receivers. In a cluster, those that the control log gives to this node, now and
+    /// whenever that changes.
+    pub(crate) async fn deliver_webhooks(&self) {
+        let ReaderState::Member(cluster) = &self.webhooks.readers else {
+            return self.webhooks.readers.webhooks().iter().for_each(|held| self.start_webhook(held));
+        };
+        // What this node remembers of before its start may be another node's by now.
+        while self.catch_up_with_others().await.is_err() {
+            tokio::time::sleep(CATCH_UP_AGAIN_AFTER).await;
+        }
+        if let Some(file) = cluster.take_earlier() {
+            self.bring_in(cluster, &file).await;
+        }
+        loop {
+            let own = |held: &HeldWebhook| self.deliverer(held) == Some(self.group.node);
+            let own: Vec<HeldWebhook> = cluster.webhooks().into_iter().filter(own).collect();
+            let running = self.webhooks.running();
+            for (store, delivery) in &running {
+                let goes_on = |held: &HeldWebhook| (held.webhook.store, held.delivery()) == (*store, *delivery);
+                if !own.iter().any(goes_on) {
+                    self.webhooks.end(*store).await;
+                }
             }
-            match self.webhooks.receiver(&registered, spec) {
-                Ok(receiver) => self.webhooks.start(&registered, spec, receiver),
-                Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
+            for held in own.iter().filter(|held| !running.contains(&(held.webhook.store, held.delivery()))) {
+                if !self.gives_away(held).await {
+                    self.start_webhook(held);
+                }
             }
+            cluster.reassigned().await;
         }
     }
 
+    /// Has another node deliver a webhook that lacks records which are not in this node's log any more, if there is one that
+    /// has them.
+    async fn gives_away(&self, held: &HeldWebhook) -> bool {
+        let (store, watermark) = (held.webhook.store, held.webhook.watermark);
+        if watermark.next() >= self.records.oldest(store) {
+            return false;
+        }
+        let holders = self.holders(store, watermark).await;
+        let members = self.shared.view.roles().members;
+        let may_deliver = |node: &NodeId| !members.is_drained(*node) && !members.leaves(*node);
+        let Some(node) = holders.into_iter().find(may_deliver) else { return false };
+        let change = ControlChange::AssignWebhook { store, replaces: held.delivery(), node };
+        // Nobody waits for the answer: what follows is the same whoever is named.
+        let (reply, _) = oneshot::channel();
+        self.send(Message::Control(change, reply)).is_ok()
+    }
+
+    /// Starts the push to a registered receiver.
+    fn start_webhook(&self, held: &HeldWebhook) {
+        // A store that no longer exists, for example after a salvage of the log, has nothing to push.
+        let catalog = self.stores.catalog();
+        let Some(spec) = catalog.by_id(held.webhook.store) else { return };
+        if held.webhook.log != self.records.log_id() {
+            tracing::error!(store = spec.name, reason = OF_ANOTHER_LOG, "this webhook is not started");
+            return;
+        }
+        match self.webhooks.receiver(held, spec) {
+            Ok(receiver) => self.webhooks.start(held, spec, receiver),
+            Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
+        }
+    }
+
+    /// Returns the node of a cluster that delivers a webhook, once one is named.
+    pub(crate) fn deliverer(&self, held: &HeldWebhook) -> Option<NodeId> {
+        held.deliverer.map(|deliverer| deliverer.node)
+    }
+
     pub(crate) fn webhook_of(&self, store: StoreId) -> Option<WebhookStatus> {
-        let registered = self.webhooks.readers.webhook(store)?;
+        let held = self.webhooks.readers.webhook(store)?;
+        let node = self.deliverer(&held);
+        let told = match node.filter(|node| *node != self.group.node) {
+            Some(node) => self.webhooks.told_by(node, &held),
+            None => self.webhooks.status(store),
+        };
+        let (status, registered) = (told.unwrap_or_default(), held.webhook);
         let replaced = registered.log != self.records.log_id();
-        let status = self.webhooks.status(store).unwrap_or_default();
         Some(WebhookStatus {
+            node,
             url: registered.url,
             records_max: registered.records_max,
             bytes_max: registered.bytes_max,
             timeout_ms: registered.timeout_ms,
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
-            acked: registered.watermark,
+            // What another node has told is newer than what was agreed on, until it has told nothing yet.
+            acked: registered.watermark.max(status.acked),
             head: self.head(store),
             lag_ms: status.lag_ms,
             attempts: status.attempts,
@@ -185,8 +285,16 @@ impl NodeService {
 
     pub(crate) async fn remove_webhook_of(&self, store: StoreId) -> Result<bool, ServiceError> {
         let _one_at_a_time = self.webhooks.registering.lock().await;
-        self.webhooks.end(store).await;
-        self.webhooks.readers.unregister(store).await.map_err(unsaved)
+        match &self.webhooks.readers {
+            ReaderState::Alone(file) => {
+                self.webhooks.end(store).await;
+                file.unregister(store).await.map_err(unsaved)
+            }
+            ReaderState::Member(_) => {
+                let removed = self.control(ControlChange::RemoveWebhook { store }).await?.map_err(refused)?;
+                Ok(matches!(removed, Effect::WebhookRemoved(_)))
+            }
+        }
     }
 
     /// Returns a tenant's name; its number if nothing names it any more.
@@ -203,19 +311,20 @@ impl NodeService {
             let namespace = spec.map_or_else(String::new, |spec| self.tenant_name(spec.namespace));
             StoreLabel { namespace, store: spec.map_or_else(String::new, |spec| spec.name.clone()) }
         };
-        for family in [&metrics.consumer_lag_records, &metrics.consumer_lag_ms] {
-            family.clear();
-        }
+        metrics.consumer_lag_records.clear();
+        metrics.consumer_lag_seconds.clear();
         for offset in self.webhooks.readers.offsets() {
             let position = self.position(&offset);
             let StoreLabel { namespace, store } = label_of(offset.store);
             let label = ConsumerLabel { namespace, consumer: offset.name, store };
             let lag = position.head.0.saturating_sub(position.lsn.0);
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
-            metrics.consumer_lag_ms.get_or_create(&label).set(position.lag_ms);
+            metrics.consumer_lag_seconds.get_or_create(&label).set(position.lag_ms as f64 / 1000.0);
         }
         metrics.webhook_lag_records.clear();
-        for registered in self.webhooks.readers.webhooks() {
+        // Of a cluster's webhooks, those that this node delivers.
+        let is_own = |held: &HeldWebhook| self.deliverer(held).is_none_or(|node| node == self.group.node);
+        for HeldWebhook { webhook: registered, .. } in self.webhooks.readers.webhooks().into_iter().filter(is_own) {
             let lag = self.head(registered.store).0.saturating_sub(registered.watermark.0);
             metrics.webhook_lag_records.get_or_create(&label_of(registered.store)).set(lag);
         }

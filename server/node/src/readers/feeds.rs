@@ -26,14 +26,23 @@ impl NodeService {
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
         let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
         let mut heads = progress.follow(query.store).ok_or_else(unknown)?;
-        let mut ended = progress.ended();
+        let (mut ended, mut caught_up) = (progress.ended(), false);
         loop {
             heads.borrow_and_update();
             // Before the read: then there is nothing after what is read.
             let ending = *ended.borrow();
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
-            let records = self.records.page(query.store, query.after, limit, query.bytes_max).map_err(no_records)?;
+            let records = match self.records.page(query.store, query.after, limit, query.bytes_max) {
+                Ok(records) => records,
+                Err(NoRecords::Truncated(_)) => return Err(self.truncated(query.store, query.after).await),
+                Err(NoRecords::Unreadable(detail)) => return Err(ServiceError::Unavailable { detail }),
+            };
             let next = records.bounds().map_or(query.after, |(_, last)| last);
+            if query.after > head && self.joined.is_some() && !std::mem::replace(&mut caught_up, true) {
+                // Another node may have given the position.
+                self.catch_up_with_others().await?;
+                continue;
+            }
             if query.after > head && (ending || Instant::now() >= deadline) {
                 return Err(beyond_head("?after", query.after, head));
             }
@@ -149,13 +158,6 @@ impl StateRows for Rows {
             self.0 = Some(placed);
             Ok(rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version }).collect())
         })
-    }
-}
-
-fn no_records(error: NoRecords) -> ServiceError {
-    match error {
-        NoRecords::Truncated(oldest) => ServiceError::LogTruncated { oldest },
-        NoRecords::Unreadable(detail) => ServiceError::Unavailable { detail },
     }
 }
 

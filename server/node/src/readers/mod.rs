@@ -1,7 +1,11 @@
 //! Readers of logs: pages and images, consumers, webhooks and what is remembered of them.
 
+pub mod cluster_readers;
 pub mod consumer_state;
 pub mod consumers;
+pub mod earlier_file;
 pub mod feeds;
 pub mod image_permits;
+pub mod reader_state;
+pub mod webhook_states;
 pub mod webhooks;

@@ -1,4 +1,7 @@
-//! Runs one push per registered webhook. A webhook is a reader: it never decides what its store has applied.
+//! Runs one push per registered webhook; in a cluster, on the node that the control log names. A webhook is a reader: it never
+//! decides what its store has applied.
+//!
+//! A member posts only while a majority answers it: one that is cut off has stopped before another node takes over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,15 +11,16 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tribunal_codec::Webhook as Registered;
 use tribunal_http::routes::webhooks::push_body;
 use tribunal_push::{
-    AckSink, PushHandle, PushOptions, PushParts, PushStatus, PushWatch, Pusher, ReadLimit, WatermarkStore, Webhook,
-    WebhookParts,
+    AckSink, LogPoint, LogSource, Pending, PushHandle, PushOptions, PushParts, PushWatch, Pusher, ReadLimit,
+    SourceError, WatermarkStore, Webhook, WebhookParts,
 };
-use tribunal_types::{Lsn, RecordBatch, StoreId, StoreSpec};
+use tribunal_types::{ControlIndex, HeldWebhook, LogId, Lsn, NodeId, RecordBatch, StoreId, StoreSpec};
 
-use crate::readers::consumer_state::ConsumerState;
+use crate::cluster::view::View;
+use crate::readers::reader_state::ReaderState;
+use crate::readers::webhook_states::{Delivery, ToldDeliveries, ToldDelivery};
 use crate::stores::catalog::Records;
 use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::{PostTraces, Tracing};
@@ -25,8 +29,11 @@ use crate::telemetry::{PostTraces, Tracing};
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause after a failed attempt.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// How often a member that is cut off looks whether it may post again.
+const CUT_OFF_POLL: Duration = Duration::from_millis(50);
 
 struct Running {
+    delivery: ControlIndex,
     handle: PushHandle,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -37,7 +44,11 @@ pub struct Webhooks {
     egress_by_tenant: Arc<EgressByTenant>,
     records: Records,
     /// What is registered, durably.
-    pub readers: Arc<ConsumerState>,
+    pub readers: ReaderState,
+    /// What other nodes have told of their deliveries.
+    told: ToldDeliveries,
+    /// Whether a majority answers this node, if it is a member of a cluster.
+    view: Option<Arc<View>>,
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
@@ -46,17 +57,63 @@ pub struct Webhooks {
 }
 
 struct Mark {
-    readers: Arc<ConsumerState>,
+    readers: ReaderState,
     store: StoreId,
+    delivery: ControlIndex,
 }
 
 impl WatermarkStore for Mark {
     fn watermark(&self) -> Lsn {
-        self.readers.webhook(self.store).map_or(Lsn(0), |webhook| webhook.watermark)
+        self.readers.webhook(self.store).map_or(Lsn(0), |held| held.webhook.watermark)
     }
 
     fn acknowledged(&self, lsn: Lsn) {
-        self.readers.acknowledged(self.store, lsn);
+        self.readers.acknowledged(self.store, self.delivery, lsn);
+    }
+}
+
+/// Records, handed out while a majority answers this node: every post follows a read.
+struct WhileServing {
+    records: Records,
+    view: Option<Arc<View>>,
+}
+
+impl WhileServing {
+    async fn until_serving(&self) {
+        while self.view.as_ref().is_some_and(|view| !view.serves_now()) {
+            tokio::time::sleep(CUT_OFF_POLL).await;
+        }
+    }
+}
+
+impl LogSource for WhileServing {
+    fn read(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
+        Box::pin(async move {
+            let batch = self.records.read(store, after, limit).await;
+            // It may have waited for records for long.
+            self.until_serving().await;
+            batch
+        })
+    }
+
+    fn head(&self, store: StoreId) -> Lsn {
+        self.records.head(store)
+    }
+
+    fn oldest(&self, store: StoreId) -> Lsn {
+        LogSource::oldest(&self.records, store)
+    }
+
+    fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
+        self.records.catch_up()
+    }
+
+    fn id(&self) -> LogId {
+        self.records.id()
+    }
+
+    fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError> {
+        self.records.point(store, lsn)
     }
 }
 
@@ -80,44 +137,47 @@ impl AckSink for NoVisibility {
 }
 
 impl Webhooks {
-    /// Prepares pushes; none runs yet.
+    /// Prepares pushes; none runs yet. `view` is that of a member of a cluster.
     #[must_use]
     pub fn new(
         egress_by_tenant: Arc<EgressByTenant>,
         records: Records,
-        readers: Arc<ConsumerState>,
+        readers: ReaderState,
+        view: Option<Arc<View>>,
         runtime: Handle,
         tracing: Option<Arc<Tracing>>,
     ) -> Webhooks {
-        let registering = tokio::sync::Mutex::default();
-        Webhooks { egress_by_tenant, records, readers, runtime, tracing, running: Mutex::default(), registering }
+        let (registering, running) = (tokio::sync::Mutex::default(), Mutex::default());
+        let told = ToldDeliveries::default();
+        Webhooks { egress_by_tenant, records, readers, told, view, runtime, tracing, running, registering }
     }
 
     /// Makes a store's receiver.
     ///
     /// # Errors
     /// If its URL cannot be one.
-    pub fn receiver(&self, registered: &Registered, of: &StoreSpec) -> Result<Webhook, String> {
-        let name = of.name.clone();
+    pub fn receiver(&self, held: &HeldWebhook, of: &StoreSpec) -> Result<Webhook, String> {
+        let (name, registered) = (of.name.clone(), &held.webhook);
+        let (readers, store, delivery) = (self.readers.clone(), registered.store, held.delivery());
         Webhook::new(WebhookParts {
             url: registered.url.clone(),
             secret: registered.secret.clone(),
             timeout: Duration::from_millis(u64::from(registered.timeout_ms)),
             egress: self.egress_by_tenant.of(of.namespace).egress.clone(),
             body: Arc::new(move |records| push_body(records, &name)),
-            watermark: Arc::new(Mark { readers: Arc::clone(&self.readers), store: registered.store }),
+            watermark: Arc::new(Mark { readers, store, delivery }),
         })
     }
 
     /// Starts the push to a receiver.
-    pub fn start(&self, registered: &Registered, of: &StoreSpec, receiver: Webhook) {
-        let receiver = Arc::new(receiver);
+    pub fn start(&self, held: &HeldWebhook, of: &StoreSpec, receiver: Webhook) {
+        let (receiver, registered) = (Arc::new(receiver), &held.webhook);
         let limit =
             ReadLimit { records_max: registered.records_max as usize, bytes_max: registered.bytes_max as usize };
         let parts = PushParts {
             store: registered.store,
             adaptor: Arc::clone(&receiver) as _,
-            source: Arc::new(self.records.clone()),
+            source: Arc::new(WhileServing { records: self.records.clone(), view: self.view.clone() }),
             transport: receiver,
             fork: None,
             sink: Arc::new(NoVisibility(self.tracing.clone().map(|tracing| (tracing, of.name.clone())))),
@@ -133,12 +193,39 @@ impl Webhooks {
         let task = self.runtime.spawn(pusher.run(async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         }));
-        self.running.lock().insert(registered.store, Running { handle, stop, task });
+        let delivery = held.delivery();
+        self.running.lock().insert(registered.store, Running { delivery, handle, stop, task });
     }
 
-    /// Returns the state of the push to a store's receiver.
-    pub fn status(&self, store: StoreId) -> Option<PushStatus> {
-        self.running.lock().get(&store).map(|running| running.handle.status())
+    /// Returns what the delivery to a store's receiver is doing here.
+    pub fn status(&self, store: StoreId) -> Option<Delivery> {
+        self.running.lock().get(&store).map(|running| running.handle.status().into())
+    }
+
+    /// Returns what another node has told of a delivery.
+    pub fn told_by(&self, node: NodeId, held: &HeldWebhook) -> Option<Delivery> {
+        self.told.of(held.webhook.store, node, held.delivery())
+    }
+
+    /// Takes note of what another node has told of its deliveries.
+    pub fn told(&self, from: NodeId, told: Vec<ToldDelivery>) {
+        self.told.note(from, told, |store| self.readers.webhook(store).is_some());
+    }
+
+    /// Returns what a member tells the others of its deliveries.
+    pub fn own_deliveries(&self) -> Vec<ToldDelivery> {
+        let running = self.running.lock();
+        let told = running.iter().map(|(&store, running)| ToldDelivery {
+            store,
+            delivery: running.delivery,
+            state: running.handle.status().into(),
+        });
+        told.collect()
+    }
+
+    /// Returns the deliveries that run here.
+    pub fn running(&self) -> Vec<(StoreId, ControlIndex)> {
+        self.running.lock().iter().map(|(store, running)| (*store, running.delivery)).collect()
     }
 
     /// Ends the push to a store's receiver and waits for it.

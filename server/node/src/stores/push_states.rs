@@ -51,7 +51,7 @@ pub fn encode(told: &[ToldPush]) -> Bytes {
 }
 
 /// Returns the beginning of a text that is too long.
-fn shortened(text: &str) -> &str {
+pub(crate) fn shortened(text: &str) -> &str {
     let end = (0..=ERROR_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }

@@ -72,8 +72,8 @@ impl ClusterMetrics {
     /// Registers everything.
     pub fn register(&self, registry: &mut Registry) {
         let (reads, failures) = (self.fresh_reads.clone(), self.fresh_read_failures.clone());
-        registry.register("fresh_reads", "Questions what was acknowledged on any node", reads);
-        registry.register("fresh_read_failures", "Such questions without an answer in time", failures);
+        registry.register("fresh_reads", "Fresh reads: requests to see everything that any node acknowledged", reads);
+        registry.register("fresh_read_failures", "Fresh reads that failed or timed out", failures);
         registry.register("cluster_node", "Number of this node; 0 if it runs alone", self.node.clone());
         let takes = self.takes_commits.clone();
         registry.register("cluster_takes_commits", "1 if the member takes transactions", takes);

@@ -1,7 +1,7 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,10 +17,11 @@ use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
 use crate::telemetry::cluster_metrics::ClusterMetrics;
 use crate::telemetry::histogram::QuantileHistogram;
+use crate::telemetry::own_txns::OwnTxns;
 use crate::telemetry::tenant_counts::TenantCounts;
 use tribunal_service::PushState;
 use tribunal_service::plugins::Health;
-use tribunal_types::{Decision, EpochOutcome, NamespaceId, PluginSlot};
+use tribunal_types::{EpochOutcome, NamespaceId, PluginSlot};
 
 /// Label of aborts. What an abort does not have is empty: a transaction that its client gave up has no level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -171,7 +172,7 @@ pub struct Metrics {
     /// Answers from the id table.
     pub replayed: Counter,
     /// The system clock minus the node's time, milliseconds.
-    pub clock_offset_ms: Gauge<i64, AtomicI64>,
+    pub clock_offset_seconds: Gauge<f64, AtomicU64>,
     /// Jumps of the system clock.
     pub clock_jumps: Counter,
     /// Epochs resolved.
@@ -201,7 +202,7 @@ pub struct Metrics {
     /// Fuel that they took.
     pub plugin_fuel: Family<SlotLabel, Counter>,
     /// Time that they took, nanoseconds.
-    pub plugin_nanos: Family<SlotLabel, Counter>,
+    pub plugin_seconds: Family<SlotLabel, Counter<f64, AtomicU64>>,
     /// Epochs that the native fallback of a slot decided.
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
     /// Slots that went back by themselves, because their plugin failed too often in a row.
@@ -241,7 +242,7 @@ pub struct Metrics {
     /// Records that a consumer is not done with.
     pub consumer_lag_records: Family<ConsumerLabel, Level>,
     /// Age of the oldest of them, milliseconds.
-    pub consumer_lag_ms: Family<ConsumerLabel, Level>,
+    pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,
     /// What a store's push is doing: 1 for its state, 0 for the others.
@@ -268,7 +269,7 @@ impl Metrics {
             committed: Counter::default(),
             aborted: Family::default(),
             replayed: Counter::default(),
-            clock_offset_ms: Gauge::default(),
+            clock_offset_seconds: Gauge::default(),
             clock_jumps: Counter::default(),
             epochs: Counter::default(),
             epoch_txns: Histogram::new(exponential_buckets(1.0, 2.0, 17)),
@@ -283,7 +284,7 @@ impl Metrics {
             plugin_calls: Family::default(),
             plugin_items: Family::default(),
             plugin_fuel: Family::default(),
-            plugin_nanos: Family::default(),
+            plugin_seconds: Family::default(),
             plugin_fallbacks: Family::default(),
             plugin_rollbacks: Family::default(),
             plugin_call_faults: Family::default(),
@@ -303,7 +304,7 @@ impl Metrics {
             store_head: Family::default(),
             store_acked: Family::default(),
             consumer_lag_records: Family::default(),
-            consumer_lag_ms: Family::default(),
+            consumer_lag_seconds: Family::default(),
             webhook_lag_records: Family::default(),
             store_push_state: Family::default(),
             store_push_lag_seconds: Family::default(),
@@ -313,14 +314,23 @@ impl Metrics {
             cluster: ClusterMetrics::default(),
             registry: Registry::default(),
         };
-        registry.register("txns_committed", "Transactions committed", metrics.committed.clone());
+        registry.register(
+            "txns_committed",
+            "Commits of this node's clients, those that only read included",
+            metrics.committed.clone(),
+        );
         let aborted = metrics.aborted.clone();
-        registry.register("txns_aborted", "Aborts that clients got, those at admission included", aborted);
+        registry.register("txns_aborted", "Aborts of this node's clients, those at admission included", aborted);
         let committed = metrics.tenant_committed.clone();
-        registry.register("tenant_txns_committed", "Transactions committed, by namespace", committed);
-        registry.register("clock_offset_ms", "The system clock minus the node's time", metrics.clock_offset_ms.clone());
+        registry.register("tenant_txns_committed", "Commits of this node's clients, by namespace", committed);
+        let offset = metrics.clock_offset_seconds.clone();
+        registry.register("clock_offset_seconds", "The system clock minus the node's time", offset);
         registry.register("clock_jumps", "Jumps of the system clock", metrics.clock_jumps.clone());
-        registry.register("txns_replayed", "Answers from the id table", metrics.replayed.clone());
+        registry.register(
+            "txns_replayed",
+            "Repeated requests that were answered with the stored verdict",
+            metrics.replayed.clone(),
+        );
         registry.register("epochs", "Epochs resolved", metrics.epochs.clone());
         registry.register("epoch_txns", "Transactions in an epoch", metrics.epoch_txns.clone());
         registry.register("append_seconds", "Time to encode and write an epoch", metrics.append_seconds.clone());
@@ -331,24 +341,28 @@ impl Metrics {
         registry.register("log_file_bytes", "Bytes of the log's files", metrics.log_file_bytes.clone());
         registry.register("resolve_seconds", "Time to resolve an epoch", metrics.resolve_seconds.clone());
         registry.register("plugin_faults", "Epochs that fell back to native code", metrics.plugin_faults.clone());
-        registry.register("plugin_calls", "Calls of the plugin in a slot", metrics.plugin_calls.clone());
-        registry.register("plugin_items", "Transactions or records in calls", metrics.plugin_items.clone());
-        registry.register("plugin_fuel", "Fuel of calls", metrics.plugin_fuel.clone());
-        registry.register("plugin_nanoseconds", "Time of calls", metrics.plugin_nanos.clone());
-        registry.register("plugin_fallbacks", "Epochs decided by a stand-in", metrics.plugin_fallbacks.clone());
+        registry.register("plugin_calls", "Calls of the plugins in a slot", metrics.plugin_calls.clone());
+        registry.register("plugin_items", "Transactions or records passed in calls", metrics.plugin_items.clone());
+        registry.register("plugin_fuel", "Fuel used by calls", metrics.plugin_fuel.clone());
+        registry.register("plugin_seconds", "Time spent in calls", metrics.plugin_seconds.clone());
+        registry.register(
+            "plugin_fallbacks",
+            "Epochs decided by the native fallback of the plugin in a slot",
+            metrics.plugin_fallbacks.clone(),
+        );
         registry.register(
             "plugin_rollbacks",
             "Slots rolled back because their plugin failed too often in a row",
             metrics.plugin_rollbacks.clone(),
         );
-        registry.register("plugin_call_faults", "Faults by kind", metrics.plugin_call_faults.clone());
+        registry.register("plugin_call_faults", "Faults of plugins, by kind", metrics.plugin_call_faults.clone());
         registry.register("plugin_loads", "Uploaded components loaded", metrics.plugin_loads.clone());
         registry.register("epoch", "Last complete epoch", metrics.epoch.clone());
         registry.register("floor", "Oldest snapshot that can be judged", metrics.floor.clone());
         registry.register("rows", "Rows in the version map", metrics.rows.clone());
         registry.register("row_bytes", "Bytes of the version map", metrics.row_bytes.clone());
         registry.register("history_bytes", "Bytes of history and range window", metrics.history_bytes.clone());
-        registry.register("ids", "Ids in the status table", metrics.ids.clone());
+        registry.register("ids", "Transaction ids whose verdict is stored", metrics.ids.clone());
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
         registry.register("store_rows", "Rows of a tracked store", metrics.store_rows.clone());
         let (state, lag) = (metrics.store_push_state.clone(), metrics.store_push_lag_seconds.clone());
@@ -361,9 +375,9 @@ impl Metrics {
         registry.register("store_detached", "1 if the log no longer waits for a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());
         let lag = metrics.consumer_lag_records.clone();
-        registry.register("consumer_lag_records", "Records that a consumer is not done with", lag);
-        let age = metrics.consumer_lag_ms.clone();
-        registry.register("consumer_lag_ms", "Age of the oldest record that a consumer is not done with", age);
+        registry.register("consumer_lag_records", "Records that a consumer has not acknowledged", lag);
+        let age = metrics.consumer_lag_seconds.clone();
+        registry.register("consumer_lag_seconds", "Age of the oldest record that a consumer has not acknowledged", age);
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
@@ -371,24 +385,30 @@ impl Metrics {
         Metrics { registry, ..metrics }
     }
 
-    /// Counts what an epoch decided, and how long its log and its resolving took.
-    pub fn count_epoch(&self, outcome: &EpochOutcome, sync: Duration, resolve: Duration) {
+    /// Counts what an epoch decided, those of its transactions that are of this node's clients, and how long its log and its
+    /// resolving took.
+    pub fn count_epoch(&self, outcome: &EpochOutcome, own: OwnTxns, sync: Duration, resolve: Duration) {
         self.epochs.inc();
         let txns = outcome.decisions.len() as u64;
         self.epoch_txns.observe(txns as f64);
         self.txns_of_epochs.add(txns, 1);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.phases.sync.add(micros(sync), txns);
-        self.phases.resolve.add(micros(resolve), txns);
+        self.phases.sync.add(micros(sync), own.txns);
+        self.phases.resolve.add(micros(resolve), own.txns);
         self.resolve_seconds.observe(resolve.as_secs_f64());
-        self.committed.inc_by(outcome.order.len() as u64);
-        let replayed = outcome.decisions.iter().filter(|decision| matches!(decision, Decision::Replayed { .. }));
-        self.replayed.inc_by(replayed.count() as u64);
+        self.committed.inc_by(own.committed);
+        self.replayed.inc_by(own.replayed);
         for fallback in &outcome.fallbacks {
             let slot = fallback.level.map_or("rule", |level| level.name());
             self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
             tracing::error!(slot, epoch = outcome.epoch.0, fault = %fallback.fault, "a plugin failed; its native fallback decided this epoch");
         }
+    }
+
+    /// Counts a commit that only read: no epoch contains it.
+    pub fn count_read_only(&self, namespace: NamespaceId) {
+        self.committed.inc();
+        self.tenants.count_commit(namespace);
     }
 
     /// Counts an abort that a client got.
@@ -404,7 +424,7 @@ impl Metrics {
 
     /// Takes over how the system clock differs from the node's time.
     pub fn set_clock(&self, clock: ClockState) {
-        self.clock_offset_ms.set(clock.offset_ms);
+        self.clock_offset_seconds.set(clock.offset_ms as f64 / 1000.0);
         self.clock_jumps.inner().store(clock.jumps, Ordering::Relaxed);
     }
 
@@ -437,11 +457,12 @@ impl Metrics {
                 (&self.plugin_calls, health.calls),
                 (&self.plugin_items, health.items),
                 (&self.plugin_fuel, health.fuel),
-                (&self.plugin_nanos, health.nanos),
                 (&self.plugin_fallbacks, health.fallbacks),
             ] {
                 family.get_or_create(&label).inner().store(value, Ordering::Relaxed);
             }
+            let seconds = Duration::from_nanos(health.nanos).as_secs_f64();
+            self.plugin_seconds.get_or_create(&label).inner().store(seconds.to_bits(), Ordering::Relaxed);
             for (kind, count) in &health.faults {
                 let label = FaultLabel { slot: slot.to_string(), kind: (*kind).to_owned() };
                 self.plugin_call_faults.get_or_create(&label).inner().store(*count, Ordering::Relaxed);

@@ -9,6 +9,7 @@ pub mod cluster_metrics;
 pub mod histogram;
 mod meters;
 pub mod metrics;
+pub mod own_txns;
 mod push_spans;
 mod sampling;
 mod settings;

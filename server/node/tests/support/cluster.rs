@@ -12,6 +12,7 @@ use tribunal_peer::Authority;
 use tribunal_types::NodeId;
 
 use super::faulty_proxy::{Link, Links};
+use super::wrong_clock::Clocks;
 use super::{Node, eventually};
 
 /// A cluster. Its nodes are killed when it is dropped.
@@ -19,6 +20,8 @@ pub struct Cluster {
     dir: tempfile::TempDir,
     /// Each node, while it runs.
     nodes: Vec<Option<Node>>,
+    /// What its nodes read as the time, if it is not the true one.
+    pub clocks: Option<Clocks>,
 }
 
 /// Returns the address of a port that is free.
@@ -65,7 +68,7 @@ impl Cluster {
             );
             std::fs::write(node.join("tribunal.toml"), config).expect("written");
         }
-        Cluster { dir, nodes: (0..count).map(|_| None).collect() }
+        Cluster { dir, nodes: (0..count).map(|_| None).collect(), clocks: None }
     }
 
     /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
@@ -87,7 +90,13 @@ impl Cluster {
 
     /// Starts them so that each reaches each other one through a link of its own.
     pub fn start_linked(count: u16) -> (Cluster, Links) {
+        Cluster::start_linked_at(count, None)
+    }
+
+    /// Starts them so, with clocks of their own.
+    pub fn start_linked_at(count: u16, clocks: Option<Clocks>) -> (Cluster, Links) {
         let mut cluster = Cluster::prepare(count);
+        cluster.clocks = clocks;
         let mut links = BTreeMap::new();
         for from in cluster.ids() {
             let file = cluster.node_dir(from).join("tribunal.toml");
@@ -171,6 +180,7 @@ impl Cluster {
     pub fn command(&self, id: u16) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
         command.arg("serve").arg("--config").arg(self.node_dir(id).join("tribunal.toml"));
+        self.clocks.iter().for_each(|clocks| clocks.give(id, &mut command));
         command
     }
 

@@ -7,6 +7,8 @@ pub mod history;
 pub mod keyed;
 pub mod list_append;
 pub mod redis;
+pub mod workload;
+pub mod wrong_clock;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

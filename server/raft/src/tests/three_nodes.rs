@@ -80,6 +80,32 @@ fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
     assert!(cluster.node(2).take_seen().iter().any(is_send));
 }
 
+#[test]
+fn what_is_committed_is_told_without_an_answer_and_a_lost_acknowledgement_is_made_up_for() {
+    let mut cluster = three();
+    cluster.node(2).take_seen();
+    cluster.propose(&["a"]);
+    let seen = cluster.node(2).take_seen();
+    assert!(seen.iter().any(|output| matches!(output, Output::Committed { .. })), "{seen:?}");
+    assert_eq!(seen.iter().filter(|output| matches!(output, Output::Send { .. })).count(), 1, "{seen:?}");
+
+    cluster.node(1).propose(GROUP, "b").unwrap();
+    cluster.collect_sent();
+    for message in std::mem::take(&mut cluster.in_flight) {
+        cluster.deliver(&message);
+    }
+    for node in 2..=3 {
+        assert_eq!(cluster.node(node).sent.len(), 1);
+        cluster.node(node).sent.clear();
+    }
+    cluster.settle();
+    assert_eq!(cluster.node(1).proposals(GROUP), ["a"]);
+    cluster.ticks(4);
+    for node in 1..=3 {
+        assert_eq!(cluster.node(node).proposals(GROUP), ["a", "b"], "node {node}");
+    }
+}
+
 /// A node whose disk is stuck is not taken for dead, as long as what it promised is durable.
 #[test]
 fn heartbeats_are_answered_while_entries_wait_for_the_disk() {

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ impl Incoming {
                 dir.join(name)
             }
         };
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.map(|file| IncomingFile { file, path: path.clone() }).map_err(|error| failed("create", &path, &error))
     }
 

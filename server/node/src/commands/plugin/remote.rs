@@ -118,17 +118,7 @@ pub fn push(flags: &Push) -> Result<(), String> {
 /// # Errors
 /// If there is none such, or it does not fit.
 pub fn activate(flags: &Activate) -> Result<(), String> {
-    let at_epoch = match flags.at_epoch.as_deref().map(|text| (text, text.strip_prefix('+'))) {
-        Some((_, Some(more))) => {
-            let more: u64 = more.parse().map_err(|_| format!("`+{more}` is not a number of epochs"))?;
-            let version: VersionInfo = get(&flags.target, "/version")?;
-            let now: Option<u64> = version.epoch.and_then(|epoch| epoch.parse().ok());
-            let now = now.ok_or_else(|| "the service does not tell its epoch to this key".to_owned())?;
-            Some(now.saturating_add(more).to_string())
-        }
-        Some((text, None)) => Some(text.to_owned()),
-        None => None,
-    };
+    let at_epoch = flags.at_epoch.as_deref().map(|text| epoch_named(&flags.target, text)).transpose()?.flatten();
     let config = match flags.config.as_str() {
         "" => None,
         text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is not JSON: {error}"))?),
@@ -137,6 +127,24 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
     let path = format!("/v1/admin/plugins/{}/activate", flags.name);
     let done: PluginActivation = progress::during("activating", || post(&flags.target, &path, &body))?;
     said(&flags.target, &done)
+}
+
+/// Returns the epoch that `--at-epoch` names; `None`, the next one, if that epoch has passed.
+fn epoch_named(target: &Target, text: &str) -> Result<Option<String>, String> {
+    let (more, number) = match text.strip_prefix('+') {
+        Some(more) => (true, more.parse::<u64>()),
+        None => (false, text.parse::<u64>()),
+    };
+    let number =
+        number.map_err(|_| format!("--at-epoch: `{text}` is neither an epoch nor `+N` for N epochs from now"))?;
+    let version: VersionInfo = get(target, "/version")?;
+    let now: Option<u64> = version.epoch.and_then(|epoch| epoch.parse().ok());
+    match now {
+        Some(now) if more => Ok(Some(now.saturating_add(number).to_string())),
+        None if more => Err("the service does not tell its epoch to this key".to_owned()),
+        Some(now) if number <= now => Ok(None),
+        Some(_) | None => Ok(Some(number.to_string())),
+    }
 }
 
 /// Rolls a slot back.

@@ -14,6 +14,7 @@ use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::log_thread::Job;
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
+use crate::telemetry::own_txns::OwnTxns;
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, output: Output<Channels>) {
@@ -21,6 +22,8 @@ impl Sequencer {
             Output::Effect(effect) => self.effect(effect),
             Output::Decided { decided, entries } => self.decided(*decided, entries),
             Output::Image { image, groups, applied, last } => {
+                // First the outcomes of the epochs that it includes.
+                self.write_outcomes();
                 self.log.send(Job::Image { image, groups, applied, last });
             }
             output => self.member_output(output),
@@ -67,7 +70,8 @@ impl Sequencer {
         let (sealed_at, durable_at) = own.as_ref().map_or((now, now), |own| (own.sealed_at, own.durable_at));
         let (sealed_at, durable_at) = (self.started + sealed_at, self.started + durable_at);
         let timing = Timing::resolved_now(sealed_at, durable_at, self.replica().policies().call_times());
-        self.shared.metrics.count_epoch(&outcome, durable_at - sealed_at, timing.resolved_at - durable_at);
+        let own_txns = OwnTxns::of(self.replica().group(), &input, &outcome);
+        self.shared.metrics.count_epoch(&outcome, own_txns, durable_at - sealed_at, timing.resolved_at - durable_at);
         self.shared.progress.note_epoch_took(timing.resolved_at - timing.sealed_at);
         let epoch = Arc::new(ResolvedEpoch::new(input, outcome, heads, timing));
         let evicted = self.shared.cache.publish(Arc::clone(&epoch));
@@ -90,7 +94,7 @@ impl Sequencer {
             // It may be decided from them.
             self.log.send(Job::Groups(std::mem::take(&mut self.round)));
         }
-        if matches!(self.inline.allowed, Allowed::Outcome | Allowed::Rounds) {
+        if self.inline.allowed == Allowed::Outcome || self.decider.member().is_some() {
             self.inline.outcomes.push((epoch, entries));
         } else {
             self.log.send(Job::Outcome(epoch, entries));

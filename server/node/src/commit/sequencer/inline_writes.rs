@@ -46,10 +46,9 @@ pub(super) struct InlineWrites {
 }
 
 impl Sequencer {
-    /// Lets the replica seal what is due, and writes here if nothing else is there to do.
+    /// Lets the replica seal what is due, and writes the batch here if nothing else is there to do.
     pub(super) fn tick(&mut self, messages: &Receiver<Message>) {
-        let allowed = if self.decider.member().is_some() { Allowed::Rounds } else { Allowed::Batch };
-        self.inline.allowed = if self.is_free(messages) { allowed } else { Allowed::Nothing };
+        self.inline.allowed = if self.is_free(messages) { Allowed::Batch } else { Allowed::Nothing };
         self.step(Event::Tick);
         if let Some(batch) = self.inline.batch.take() {
             self.inline.allowed = Allowed::Outcome;
@@ -58,16 +57,7 @@ impl Sequencer {
         self.end_inline();
     }
 
-    /// Handles a message. What a peer's frame has this node write is written here if nothing else is there to do.
-    pub(super) fn handle_when_free(&mut self, message: Message, messages: &Receiver<Message>) {
-        if matches!(message, Message::Peer(..)) && self.is_free(messages) {
-            self.inline.allowed = Allowed::Rounds;
-        }
-        self.handle(message);
-        self.end_inline();
-    }
-
-    fn end_inline(&mut self) {
+    pub(super) fn end_inline(&mut self) {
         self.inline.allowed = Allowed::Nothing;
         if std::mem::take(&mut self.inline.mark_is_due) {
             // After the answers: nobody waits for the mark.
@@ -76,16 +66,15 @@ impl Sequencer {
     }
 
     /// Returns whether nobody waits for this thread.
-    fn is_free(&self, messages: &Receiver<Message>) -> bool {
+    pub(super) fn is_free(&self, messages: &Receiver<Message>) -> bool {
         let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
         !asked && messages.is_empty()
     }
 
     /// Writes what Raft groups have to write and makes it durable, if that is allowed, no job waits for the log and the disk is
-    /// fast: otherwise the log thread does. Returns the
-    /// number of what has become durable here.
+    /// fast: otherwise the log thread does. Returns the number of what has become durable here.
     pub(super) fn write_round(&mut self) -> Option<u64> {
-        if self.round.records.is_empty() && self.round.sync.is_none() {
+        if self.round.is_empty() {
             return None;
         }
         let mut round = std::mem::take(&mut self.round);
@@ -153,7 +142,7 @@ impl Sequencer {
         }
     }
 
-    fn write_failed(&mut self, error: &LogError) {
+    pub(super) fn write_failed(&mut self, error: &LogError) {
         self.inline.failed.get_or_insert_with(|| error.to_string());
         // It ends when it finds that the log has failed.
         self.log.send(Job::MarkIsDue);

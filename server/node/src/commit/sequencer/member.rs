@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use tokio::sync::oneshot;
 use tribunal_member::{Frame, Input, Output, Stage};
 use tribunal_replica::Event;
 use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
 use super::Sequencer;
+use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::peer_clocks;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::log_thread::GroupWrite;
+use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
 
 /// How long a member that stops waits for another node to take its groups over.
@@ -31,6 +34,9 @@ const WAITING_TOLD_EVERY: u32 = 1_000;
 const CLAIMED_EVERY: u32 = 16;
 /// Ticks before the first of them.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
+
+/// Rounds of the groups that are written on the sequencer's thread before it looks at its messages again.
+const ROUNDS_HERE_MAX: u32 = 2;
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +108,7 @@ impl Sequencer {
                 self.refuse(reason);
             } else if stage != Stage::Member {
                 let own = first_start.stage();
-                (self.state.send)(from, Frame::Stage(own));
+                self.state.outgoing.add(from, &Frame::Stage(own));
             }
         } else if let Frame::Claimed(by) = frame {
             if let Some(Err(reason)) = by.map(|directory| first_start.claimed(directory)) {
@@ -114,7 +120,7 @@ impl Sequencer {
             }
         } else if let Frame::Clock(theirs_ms) = frame {
             self.clocks.note(from, theirs_ms, self.state.clock.now_ms(), Instant::now());
-        } else if matches!(frame, Frame::PushStates(_) | Frame::ResumePush(_)) {
+        } else if matches!(frame, Frame::PushStates(_) | Frame::Deliveries(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
             self.bring(Input::Frame { from, frame });
@@ -156,7 +162,7 @@ impl Sequencer {
             // It asks again until this is applied.
             self.step(Event::Propose(ControlChange::ClaimNode { node: from, directory }));
         } else {
-            (self.state.send)(from, Frame::Claimed(bound.flatten()));
+            self.state.outgoing.add(from, &Frame::Claimed(bound.flatten()));
         }
     }
 
@@ -165,7 +171,7 @@ impl Sequencer {
         let Some(first_start) = self.decider.first_start() else { return };
         let Some((directory, asked)) = first_start.claim() else { return };
         if self.waited_ticks.is_multiple_of(CLAIMED_EVERY) {
-            asked.iter().for_each(|node| (self.state.send)(*node, Frame::Claim(directory)));
+            asked.iter().for_each(|node| self.state.outgoing.add(*node, &Frame::Claim(directory)));
         }
         if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD {
             let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
@@ -189,7 +195,7 @@ impl Sequencer {
             return true;
         }
         for other in first_start.others() {
-            (self.state.send)(other, Frame::Stage(stage));
+            self.state.outgoing.add(other, &Frame::Stage(stage));
         }
         self.waited_ticks += 1;
         let missing = first_start.missing();
@@ -204,14 +210,14 @@ impl Sequencer {
         if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
         }
-        let Some(states) = (self.state.push_states)() else { return };
-        self.send_to_all(&Frame::PushStates(states));
+        let told = (self.state.push_states)();
+        told.iter().for_each(|frame| self.send_to_all(frame));
     }
 
     fn send_to_all(&mut self, frame: &Frame) {
         // There is no connection to the node itself.
         let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
-        nodes.into_iter().for_each(|node| (self.state.send)(node, frame.clone()));
+        nodes.into_iter().for_each(|node| self.state.outgoing.add(node, frame));
     }
 
     /// Tells the other nodes the own clock, now and then, and compares it with theirs.
@@ -270,7 +276,7 @@ impl Sequencer {
             Output::Sync { number, urgent: true } => self.round.sync = Some(number),
             // The next one carries it.
             Output::Sync { urgent: false, .. } => {}
-            Output::Send { to, frame } => (self.state.send)(to, frame),
+            Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
             Output::Fresh { read, epoch } => {
                 let reply = self.reads.waiting.remove(&read);
                 if let Some(reply) = reply {
@@ -288,5 +294,33 @@ impl Sequencer {
             }
             Output::Effect(_) | Output::Decided { .. } | Output::Image { .. } => unreachable!("not the member's own"),
         }
+    }
+
+    /// Does what inputs of a member have led to since the last call, beyond what was due at once: other nodes and the log get what is
+    /// for them, in one piece each; then the epochs that are complete are decided.
+    pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
+        if self.decider.member().is_none() {
+            return;
+        }
+        for round in 1.. {
+            self.state.outgoing.flush();
+            // If an epoch may be complete, clients wait for that; and what has come meanwhile has its turn.
+            let writes_here = round <= ROUNDS_HERE_MAX && self.is_free(messages) && !self.replica().may_decide();
+            self.inline.allowed = if writes_here { Allowed::Rounds } else { Allowed::Nothing };
+            if let Some(number) = self.write_round() {
+                self.persisted_here(number);
+                self.follow();
+                self.state.outgoing.flush();
+            }
+            while let Some(output) = self.decider.poll() {
+                self.carry_out(output);
+            }
+            self.write_outcomes();
+            if self.round.is_empty() {
+                break;
+            }
+        }
+        self.state.outgoing.flush();
+        self.end_inline();
     }
 }

@@ -18,7 +18,7 @@ class ConsumerInfo:
     """A consumer and its offsets.
 
     Attributes:
-        log (str): The log of this node. Example: 8f14e45fceea167a5a36dedd4bea2543.
+        log (str): The log of this node; in a cluster, of all nodes. Example: 8f14e45fceea167a5a36dedd4bea2543.
         name (str): Its name. Example: search-index.
         offsets (list[ConsumerOffset]): One per store that it reads, in the order of the stores' names.
     """

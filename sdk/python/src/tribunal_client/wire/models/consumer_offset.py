@@ -21,7 +21,8 @@ class ConsumerOffset:
             the same record. Example: 8f14e45fceea167a5a36dedd4bea2543.
         lsn (str): Last record that the consumer has processed; pull the log after it. Example: 120.
         store (str): The store. Example: kv.
-        updated_at_ms (str): When the offset was stored, milliseconds since 1970. Example: 1795268000000.
+        updated_at_ms (str): When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset
+            again does not change it. Example: 1795268000000.
     """
 
     head_lsn: str

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
@@ -32,6 +32,9 @@ class Problem:
         line (int | Unset): The line of the body that the problem concerns, from 1. Of a stream that has more lines than
             this can hold,
             `detail` names it instead. Example: 3.
+        nodes (list[int] | Unset): With `log_truncated`, in a cluster: numbers of the other nodes that still have the
+            records after the position, ascending.
+            `GET /v1/cluster` of a node returns its number. Example: [2, 3].
         oldest (str | Unset): With `log_truncated`: the oldest position that is retained.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
         state_url (str | Unset): With `log_truncated`: the state from which a reader can start over. Example:
@@ -48,6 +51,7 @@ class Problem:
     column: int | Unset = UNSET
     errors: list[ProblemError] | Unset = UNSET
     line: int | Unset = UNSET
+    nodes: list[int] | Unset = UNSET
     oldest: str | Unset = UNSET
     retry_after_ms: int | Unset = UNSET
     state_url: str | Unset = UNSET
@@ -79,6 +83,10 @@ class Problem:
 
         line = self.line
 
+        nodes: list[int] | Unset = UNSET
+        if not isinstance(self.nodes, Unset):
+            nodes = self.nodes
+
         oldest = self.oldest
 
         retry_after_ms = self.retry_after_ms
@@ -105,6 +113,8 @@ class Problem:
             field_dict["errors"] = errors
         if line is not UNSET:
             field_dict["line"] = line
+        if nodes is not UNSET:
+            field_dict["nodes"] = nodes
         if oldest is not UNSET:
             field_dict["oldest"] = oldest
         if retry_after_ms is not UNSET:
@@ -146,6 +156,8 @@ class Problem:
 
         line = d.pop("line", UNSET)
 
+        nodes = cast(list[int], d.pop("nodes", UNSET))
+
         oldest = d.pop("oldest", UNSET)
 
         retry_after_ms = d.pop("retry_after_ms", UNSET)
@@ -163,6 +175,7 @@ class Problem:
             column=column,
             errors=errors,
             line=line,
+            nodes=nodes,
             oldest=oldest,
             retry_after_ms=retry_after_ms,
             state_url=state_url,

@@ -31,6 +31,8 @@ class PushInfo:
         timeout_ms (int): Timeout of one request, milliseconds. Example: 10000.
         url (str): The receiver. Example: https://receiver.example/hook.
         last_error (str | Unset): The last error; absent once a request has succeeded.
+        node (int | Unset): The node of a cluster that delivers; absent until one is named, and on a node that runs
+            alone. Example: 2.
     """
 
     acked_lsn: str
@@ -46,6 +48,7 @@ class PushInfo:
     timeout_ms: int
     url: str
     last_error: str | Unset = UNSET
+    node: int | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,6 +78,8 @@ class PushInfo:
 
         last_error = self.last_error
 
+        node = self.node
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -95,6 +100,8 @@ class PushInfo:
         )
         if last_error is not UNSET:
             field_dict["last_error"] = last_error
+        if node is not UNSET:
+            field_dict["node"] = node
 
         return field_dict
 
@@ -127,6 +134,8 @@ class PushInfo:
 
         last_error = d.pop("last_error", UNSET)
 
+        node = d.pop("node", UNSET)
+
         push_info = cls(
             acked_lsn=acked_lsn,
             attempts=attempts,
@@ -141,6 +150,7 @@ class PushInfo:
             timeout_ms=timeout_ms,
             url=url,
             last_error=last_error,
+            node=node,
         )
 
         push_info.additional_properties = d

@@ -26,7 +26,11 @@ class StoreInfo:
         applied (str): Last epoch whose records in this store are all acknowledged. Example: 8841.
         committed (str): Last epoch that has been decided. Example: 8842.
         durable (str): Last epoch that is durable. Example: 8842.
-        existence (StoreExistence): Who tracks which rows exist.
+        existence (StoreExistence): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest
+            version of every live row. `declared`: the
+            engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not
+            checked,
+            and `add` aborts.
         head_lsn (str): Last position of its log. Example: 120.
         multi_version (bool): The engine reads this store at the snapshot of Begin by itself (multi-version storage).
         push (StorePush): The push to a store's storage.

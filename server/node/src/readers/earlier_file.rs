@@ -1,0 +1,89 @@
+//! What an earlier release has remembered of readers beside a member's log: brought into the control log once, as far as the
+//! cluster does not know better.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tribunal_codec::Readers;
+use tribunal_types::{ConsumerOffset, ControlChange, StoreId, Webhook};
+
+use crate::commit::refusals::refused;
+use crate::readers::cluster_readers::ClusterReaders;
+use crate::readers::consumer_state::{FILE, Unsaved, load};
+use crate::service::NodeService;
+
+/// Name of the file once all of it is in the control log.
+const BROUGHT_IN: &str = "readers.brought-in";
+/// When it is tried again after a failure.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The file, and what it has.
+#[derive(Debug)]
+pub struct EarlierFile {
+    path: PathBuf,
+    remembered: Readers,
+}
+
+impl EarlierFile {
+    /// Reads it; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(dir: &Path) -> Result<Option<EarlierFile>, String> {
+        let path = dir.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        load(&path).map(|remembered| Some(EarlierFile { path, remembered }))
+    }
+
+    /// Puts the file aside.
+    fn put_aside(&self) {
+        let aside = self.path.with_file_name(BROUGHT_IN);
+        match std::fs::rename(&self.path, &aside) {
+            Ok(()) => {
+                tracing::info!(file = %aside.display(), "consumers and webhooks of this node are the cluster's now")
+            }
+            // What it has changes nothing at the next start.
+            Err(error) => tracing::warn!(file = %self.path.display(), %error, "the file cannot be put aside"),
+        }
+    }
+}
+
+impl NodeService {
+    /// Brings in what the file has, however long that takes.
+    pub(crate) async fn bring_in(&self, cluster: &ClusterReaders, file: &EarlierFile) {
+        while let Err(reason) = self.bring_in_all(cluster, &file.remembered).await {
+            tracing::debug!(reason, "consumers and webhooks of this node are not the cluster's yet");
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        file.put_aside();
+    }
+
+    async fn bring_in_all(&self, cluster: &ClusterReaders, remembered: &Readers) -> Result<(), String> {
+        self.catch_up_with_others().await.map_err(|error| format!("{error:?}"))?;
+        let is_store = |store: StoreId| self.stores.declared(store).is_some();
+        let is_known = |offset: &ConsumerOffset| cluster.offset(offset.namespace, &offset.name, offset.store).is_some();
+        for offset in remembered.offsets.iter().filter(|offset| is_store(offset.store) && !is_known(offset)) {
+            self.check_takes_changes().map_err(|error| format!("{error:?}"))?;
+            match self.webhooks.readers.set(offset.clone()).await {
+                Ok(()) => {}
+                Err(Unsaved::TooMany(max)) => {
+                    tracing::warn!(
+                        consumer = offset.name,
+                        max,
+                        "a consumer of this node is forgotten: there are too many"
+                    );
+                }
+                Err(Unsaved::NotDurable(reason)) => return Err(reason),
+            }
+        }
+        let is_new = |webhook: &Webhook| is_store(webhook.store) && cluster.webhook(webhook.store).is_none();
+        for webhook in remembered.webhooks.iter().filter(|webhook| is_new(webhook)) {
+            let change = ControlChange::RegisterWebhook { webhook: webhook.clone(), resumes: false };
+            let registered = self.control(change).await.and_then(|applied| applied.map_err(refused));
+            registered.map_err(|error| format!("{error:?}"))?;
+        }
+        Ok(())
+    }
+}

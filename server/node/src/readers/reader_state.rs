@@ -1,0 +1,105 @@
+//! What is remembered of the readers of logs: by a node that runs alone in a file beside its log, in a cluster by the control
+//! log.
+
+use std::sync::Arc;
+
+use tribunal_core::control::readers::ReaderMoved;
+use tribunal_types::{
+    ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook,
+};
+
+use crate::readers::cluster_readers::ClusterReaders;
+use crate::readers::consumer_state::{ConsumerState, Unsaved};
+
+/// The readers of this node's logs. Cheap to clone.
+#[derive(Clone)]
+pub enum ReaderState {
+    /// Of a node that runs alone.
+    Alone(Arc<ConsumerState>),
+    /// Of a member of a cluster.
+    Member(Arc<ClusterReaders>),
+}
+
+/// A node that runs alone delivers everything itself.
+fn held(webhook: Webhook) -> HeldWebhook {
+    HeldWebhook { webhook, ..HeldWebhook::default() }
+}
+
+impl ReaderState {
+    /// Sets a consumer's offset, durably.
+    ///
+    /// # Errors
+    /// See [`Unsaved`].
+    pub async fn set(&self, offset: ConsumerOffset) -> Result<(), Unsaved> {
+        match self {
+            ReaderState::Alone(file) => file.set(offset).await,
+            ReaderState::Member(cluster) => match cluster.change(ReaderMove::Offset(offset)).await {
+                Ok(ReaderMoved::Full(max)) => Err(Unsaved::TooMany(max)),
+                Ok(_) => Ok(()),
+                Err(reason) => Err(Unsaved::NotDurable(reason)),
+            },
+        }
+    }
+
+    /// Forgets a consumer, or its offset in one store; returns whether there was one.
+    ///
+    /// # Errors
+    /// [`Unsaved::NotDurable`].
+    pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
+        match self {
+            ReaderState::Alone(file) => file.forget(namespace, name, store).await,
+            ReaderState::Member(cluster) => {
+                match cluster.change(ReaderMove::Forget { namespace, name: name.into(), store }).await {
+                    Ok(moved) => Ok(matches!(moved, ReaderMoved::Forgotten { stores, .. } if !stores.is_empty())),
+                    Err(reason) => Err(Unsaved::NotDurable(reason)),
+                }
+            }
+        }
+    }
+
+    /// Returns the offsets of all consumers, by namespace and name.
+    pub fn offsets(&self) -> Vec<ConsumerOffset> {
+        match self {
+            ReaderState::Alone(file) => file.offsets(),
+            ReaderState::Member(cluster) => cluster.offsets(),
+        }
+    }
+
+    /// Returns the registered webhooks.
+    pub fn webhooks(&self) -> Vec<HeldWebhook> {
+        match self {
+            ReaderState::Alone(file) => file.webhooks().into_iter().map(held).collect(),
+            ReaderState::Member(cluster) => cluster.webhooks(),
+        }
+    }
+
+    /// Returns a store's webhook.
+    pub fn webhook(&self, store: StoreId) -> Option<HeldWebhook> {
+        match self {
+            ReaderState::Alone(file) => file.webhook(store).map(held),
+            ReaderState::Member(cluster) => cluster.webhook(store),
+        }
+    }
+
+    /// Moves the watermark of a webhook. It becomes durable before long.
+    pub fn acknowledged(&self, store: StoreId, delivery: ControlIndex, lsn: Lsn) {
+        match self {
+            ReaderState::Alone(file) => file.acknowledged(store, lsn),
+            ReaderState::Member(cluster) => cluster.acknowledged(store, delivery, lsn),
+        }
+    }
+
+    /// Returns the lowest position of a reader in every store that has one, of those that are positions of `log`.
+    pub fn slowest(&self, log: LogId) -> Vec<(StoreId, Lsn)> {
+        match self {
+            ReaderState::Alone(file) => file.slowest(log),
+            ReaderState::Member(cluster) => {
+                let mut all = Vec::new();
+                cluster.each_position(|store, lsn, of| all.extend((of == log).then_some((store, lsn))));
+                all.sort_unstable();
+                all.dedup_by_key(|(store, _)| *store);
+                all
+            }
+        }
+    }
+}

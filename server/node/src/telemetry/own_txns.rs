@@ -1,0 +1,42 @@
+//! What an epoch decided for the clients of this node.
+//!
+//! Every node of a cluster decides the transactions of all nodes. Each counts those of its own clients only, so that the
+//! figures of all nodes add up to what all clients got, and commits and aborts of one node are of the same transactions.
+
+use tribunal_types::{Decision, EpochInput, EpochOutcome, GroupId};
+
+/// Counts of the transactions of one group in an epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnTxns {
+    /// All of them.
+    pub txns: u64,
+    /// Those that committed.
+    pub committed: u64,
+    /// Those that were answered from the id table.
+    pub replayed: u64,
+}
+
+impl OwnTxns {
+    /// Counts the transactions of `group`.
+    #[must_use]
+    pub fn of(group: GroupId, input: &EpochInput, outcome: &EpochOutcome) -> OwnTxns {
+        let (mut own, mut first) = (OwnTxns::default(), 0);
+        for batch in &input.batches {
+            let end = first + batch.txns.len();
+            if batch.group.node == group.node {
+                outcome.decisions.get(first..end).unwrap_or_default().iter().for_each(|decision| own.count(decision));
+            }
+            first = end;
+        }
+        own
+    }
+
+    fn count(&mut self, decision: &Decision) {
+        self.txns += 1;
+        match decision {
+            Decision::Committed { .. } => self.committed += 1,
+            Decision::Replayed { .. } => self.replayed += 1,
+            Decision::Aborted { .. } | Decision::BodyMismatch | Decision::Expired => {}
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Readers of logs that a service remembers: offsets of consumers, and webhooks.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::control::ControlIndex;
+use crate::control_image::Pusher;
+use crate::ids::{LogId, Lsn, NamespaceId, StoreId};
+
+/// A consumer's position in one store's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConsumerOffset {
+    /// Namespace of the consumer.
+    pub namespace: NamespaceId,
+    /// Name of the consumer.
+    pub name: String,
+    /// The store.
+    pub store: StoreId,
+    /// The log that `lsn` belongs to.
+    pub log: LogId,
+    /// Last record that the consumer has processed.
+    pub lsn: Lsn,
+    /// When the offset was set, Unix milliseconds of the node's clock. Informational.
+    pub at_ms: u64,
+}
+
+/// A registered receiver of one store's log.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Webhook {
+    /// The store.
+    pub store: StoreId,
+    /// URL that records are posted to.
+    pub url: String,
+    /// Key that signs the bodies.
+    pub secret: String,
+    /// Maximum number of records in one request.
+    pub records_max: u32,
+    /// Maximum size of keys and values in one request.
+    pub bytes_max: u32,
+    /// Timeout of one request.
+    pub timeout_ms: u32,
+    /// The log that `watermark` belongs to.
+    pub log: LogId,
+    /// Last record that the receiver has acknowledged.
+    pub watermark: Lsn,
+}
+
+impl fmt::Debug for Webhook {
+    /// Leaves the secret out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook")
+            .field("store", &self.store)
+            .field("url", &self.url)
+            .field("watermark", &self.watermark)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A webhook of a cluster, and the node that delivers it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldWebhook {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// The control entry that registered it last.
+    pub registered: ControlIndex,
+    /// The member that delivers it; `None` until one is named.
+    pub deliverer: Option<Pusher>,
+}
+
+impl HeldWebhook {
+    /// Returns the name of the present delivery: the control entry that registered the webhook last, or named the node that
+    /// delivers it. What an earlier delivery reports is void.
+    #[must_use]
+    pub fn delivery(&self) -> ControlIndex {
+        self.deliverer.map_or(self.registered, |deliverer| deliverer.since.max(self.registered))
+    }
+}
+
+/// A change of what is remembered of a reader, made so often that many of them share an entry of the control log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReaderMove {
+    /// A consumer has another offset.
+    Offset(ConsumerOffset),
+    /// A consumer is forgotten, or its offset in one store.
+    Forget {
+        /// Namespace of the consumer.
+        namespace: NamespaceId,
+        /// Its name.
+        name: String,
+        /// The store; all if absent.
+        store: Option<StoreId>,
+    },
+    /// A receiver has acknowledged a record, unless another delivery has begun since.
+    Delivered {
+        /// The store.
+        store: StoreId,
+        /// The delivery (see [`HeldWebhook::delivery`]).
+        delivery: ControlIndex,
+        /// The record.
+        lsn: Lsn,
+    },
+}

@@ -1,0 +1,104 @@
+//! The policies of a run: native ones, or the built-in components on the engine of a node.
+//!
+//! Some runs starve the components: a call has fuel for a few transactions only, so whether an epoch falls back depends on the
+//! number of partitions. All machines have to agree on it, however many cores each of them has.
+
+use std::sync::OnceLock;
+
+use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::policy::Policies;
+use tribunal_replica::PolicyRunner;
+use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
+use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builtin};
+
+/// Every so many seeds are played with components, and every so many with components that starve.
+const WASM_EVERY: u64 = 10;
+const STARVED_EVERY: u64 = 20;
+/// Fuel of a call that starves.
+const STARVED_FUEL: u64 = 2_400;
+
+/// What decides a run's epochs.
+#[derive(Clone, Copy)]
+pub enum SimPolicies {
+    /// The native policies.
+    Native,
+    /// The built-in components.
+    Wasm(&'static Components),
+}
+
+/// The built-in components, compiled.
+pub struct Components {
+    rule: WasmRule,
+    validators: WasmValidators,
+}
+
+impl Components {
+    fn load(limits: PluginLimits) -> Components {
+        let engine = PluginEngine::new(limits).expect("this machine runs the engine");
+        let rule = builtin::rule(&engine, "first-writer-wins", "").expect("it is built in").expect("it loads");
+        Components { rule, validators: builtin::validators(&engine).expect("they load") }
+    }
+
+    /// Returns those with the limits of a node. They are compiled once a process.
+    fn fed() -> &'static Components {
+        static FED: OnceLock<Components> = OnceLock::new();
+        FED.get_or_init(|| Components::load(PluginLimits::default()))
+    }
+
+    /// Returns those whose calls often run out of fuel.
+    fn starved() -> &'static Components {
+        static STARVED: OnceLock<Components> = OnceLock::new();
+        let fuel = |limits| PluginLimits { fuel_per_call: STARVED_FUEL, fuel_per_txn: 0, fuel_per_op: 0, ..limits };
+        STARVED.get_or_init(|| Components::load(fuel(PluginLimits::default())))
+    }
+}
+
+impl SimPolicies {
+    /// Returns the policies of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> SimPolicies {
+        match seed {
+            seed if seed.is_multiple_of(STARVED_EVERY) => SimPolicies::Wasm(Components::starved()),
+            seed if seed.is_multiple_of(WASM_EVERY) => SimPolicies::Wasm(Components::fed()),
+            _ => SimPolicies::Native,
+        }
+    }
+
+    /// Returns whether components decide.
+    #[must_use]
+    pub fn are_wasm(&self) -> bool {
+        matches!(self, SimPolicies::Wasm(_))
+    }
+}
+
+impl PolicyRunner for SimPolicies {
+    fn policies(&self) -> Policies<'_> {
+        let rule_fallback = NativeRule::FirstWriterWins;
+        match self {
+            SimPolicies::Native => {
+                Policies { rule: &NativeRule::FirstWriterWins, validator: &NativeValidator, rule_fallback }
+            }
+            SimPolicies::Wasm(Components { rule, validators }) => {
+                Policies { rule, validator: validators, rule_fallback }
+            }
+        }
+    }
+
+    fn activated(&mut self, _: &PluginActivation, _: bool) {}
+
+    fn is_complete(&mut self) -> bool {
+        true
+    }
+
+    fn install(&mut self, _: &PluginSlot) {}
+
+    fn set_faults_max(&mut self, _: u32) {}
+
+    fn set_generation(&mut self, _: Generation) {}
+
+    fn fell_back(&self, _: Option<Isolation>) {}
+
+    fn count_faults(&mut self, _: &EpochOutcome) -> Vec<PluginSlot> {
+        Vec::new()
+    }
+}

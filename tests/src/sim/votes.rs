@@ -1,0 +1,71 @@
+//! What Raft relies on: a node remembers its terms and votes whatever happens to it, and an entry of a term has one content.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use tribunal_codec::{EntryId, GroupState};
+use tribunal_types::GroupId;
+
+/// What nodes have promised, and what leaders have written.
+#[derive(Default)]
+pub(super) struct Votes {
+    /// By node and group: the last term of which it has durably told anybody, and its vote there, 0 if it gave none.
+    durable: BTreeMap<(u16, GroupId), (u64, u64)>,
+    /// By group, index and term: a hash of the content.
+    contents: BTreeMap<(GroupId, u64, u64), u64>,
+}
+
+impl Votes {
+    /// Notes what is durable on a node's disk.
+    pub fn note_durable(&mut self, node: u16, group: GroupId, state: &GroupState) {
+        self.durable.insert((node, group), (state.term, state.vote));
+    }
+
+    /// Forgets a node whose disk is gone: it never comes back under its number.
+    pub fn forget(&mut self, node: u16) {
+        self.durable.retain(|(of, _), _| *of != node);
+    }
+
+    /// A node never goes back to an earlier term, and votes once in each.
+    ///
+    /// # Errors
+    /// If what a node writes forgets what was durable there.
+    pub fn invariant_votes_are_kept(&self, node: u16, group: GroupId, state: &GroupState) -> Result<(), String> {
+        let (term, vote) = self.durable.get(&(node, group)).copied().unwrap_or_default();
+        let is_forgotten = state.term < term || state.term == term && vote != 0 && state.vote != vote;
+        if is_forgotten {
+            return Err(format!(
+                "node {node} voted for {vote} in term {term} of group {}, and now has vote {} of term {}",
+                group.node, state.vote, state.term
+            ));
+        }
+        Ok(())
+    }
+
+    /// The entry that a term has at an index is the same on all nodes.
+    ///
+    /// # Errors
+    /// If two leaders of one term have written it, or one has written it twice.
+    pub fn invariant_an_entry_has_one_content(
+        &mut self,
+        node: u16,
+        group: GroupId,
+        id: EntryId,
+        content: &[u8],
+    ) -> Result<(), String> {
+        let hash = content
+            .iter()
+            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
+        match self.contents.entry((group, id.index, id.term)) {
+            Entry::Vacant(entry) => drop(entry.insert(hash)),
+            Entry::Occupied(entry) if *entry.get() == hash => {}
+            Entry::Occupied(_) => {
+                return Err(format!(
+                    "node {node} has another entry {} of term {} of group {} than the others",
+                    id.index, id.term, group.node
+                ));
+            }
+        }
+        Ok(())
+    }
+}

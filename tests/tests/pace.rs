@@ -1,0 +1,115 @@
+//! When a replica seals while an earlier batch of its own waits for the other nodes: what comes gathers for a while, unless others wait
+//! for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tribunal_core::batcher::Batcher;
+use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::Epochs;
+use tribunal_core::executor::Inline;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::visibility::Visibility;
+use tribunal_replica::{Effect, Event, Now, Replica, ReplicaStart, Settings};
+use tribunal_tests::cluster::group;
+use tribunal_tests::stand_ins::{Native, Numbered};
+use tribunal_types::{Batch, ControlIndex, Csn, Epoch, NamespaceId, TxnId};
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+struct Played {
+    replica: Replica<Numbered, Native, Inline>,
+    now: Now,
+    ids: u8,
+}
+
+impl Played {
+    /// Node 1 of two, which leads its own group.
+    fn new() -> Played {
+        let own = group(1);
+        let start = ReplicaStart {
+            group: own,
+            leads: true,
+            batcher: Batcher::new(own, Csn::new(0, own.node)),
+            visibility: Visibility::new(Epoch(0)),
+            control: ControlIndex(0),
+            resolver: Resolver::new(ResolverConfig::default()),
+            epochs: Epochs::new(&[own, group(2)], Epoch(1), 0),
+            replicated: ReplicatedState::default(),
+            run: 7,
+            policies: Native,
+            executor: Inline,
+            settings: Settings {
+                epoch_length: None,
+                image_every_bytes: u64::MAX,
+                quota: String::new(),
+                in_flight_max: 4,
+                pause_min: PAUSE,
+                batch_bytes_max: 1 << 20,
+                take_over_after: None,
+            },
+        };
+        let now = Now { monotonic: Duration::from_secs(1), unix_us: 1_000_000 };
+        Played { replica: Replica::new(start, now), now, ids: 0 }
+    }
+
+    /// Brings an event; returns the batches that were proposed.
+    fn step(&mut self, event: Event<Numbered>) -> Vec<Arc<Batch>> {
+        self.replica.step(event, self.now);
+        let mut proposed = Vec::new();
+        while let Some(effect) = self.replica.poll() {
+            if let Effect::Append(batch) = effect {
+                proposed.push(batch);
+            }
+        }
+        proposed
+    }
+
+    fn after(&mut self, passed: Duration) -> Vec<Arc<Batch>> {
+        self.now.monotonic += passed;
+        self.step(Event::Tick)
+    }
+
+    /// A client's request comes.
+    fn request(&mut self) {
+        self.ids += 1;
+        let proposed = self.step(Event::Fence(NamespaceId(0), TxnId([self.ids; 16]), u64::from(self.ids)));
+        assert!(proposed.is_empty(), "a batch is sealed at a tick");
+    }
+
+    /// A batch is agreed on, and the other node has sealed its epoch: it is decided. Returns the batches that were proposed then.
+    fn agreed(&mut self, batch: &Arc<Batch>) -> Vec<Arc<Batch>> {
+        let sealed = Batch { group: group(2), first: batch.first, last: batch.last, ..Batch::default() };
+        assert!(self.step(Event::Entry(Arc::clone(batch))).is_empty());
+        self.step(Event::Entry(Arc::new(sealed)))
+    }
+}
+
+#[test]
+fn what_comes_while_a_batch_is_not_decided_gathers() {
+    let mut played = Played::new();
+    played.request();
+    let first = played.after(Duration::ZERO);
+    assert_eq!(first.len(), 1, "nothing is under way: at once");
+    played.request();
+    assert!(played.after(PAUSE / 4).is_empty());
+    assert_eq!(played.replica.wake_in(played.now), Some(PAUSE - PAUSE / 4));
+    played.request();
+    let second = played.after(PAUSE - PAUSE / 4);
+    assert_eq!((second.len(), second[0].fences.len()), (1, 2), "what has gathered goes together");
+    assert!(played.agreed(&first[0]).is_empty());
+    played.request();
+    assert!(played.after(PAUSE / 4).is_empty(), "the second one is still under way");
+    assert_eq!(played.agreed(&second[0]).len(), 1, "nothing is");
+}
+
+#[test]
+fn a_batch_that_others_wait_for_is_not_held_back() {
+    let mut played = Played::new();
+    played.request();
+    let first = played.after(Duration::ZERO);
+    played.request();
+    assert!(played.after(Duration::ZERO).is_empty());
+    let demanded = played.step(Event::Appended(first[0].last.next()));
+    assert_eq!((demanded.len(), demanded[0].fences.len()), (1, 1));
+}
