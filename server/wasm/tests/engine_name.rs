@@ -52,5 +52,8 @@ fn fuel_is_that_of_this_engine() {
     let name = engine.name();
     assert!(name.starts_with(&format!("wasm-1-{}-", std::env::consts::ARCH)), "{name}");
     let known = [112, 115, 136, 131, 8112, 337, 647, 647, 117];
-    assert_eq!(measured, known, "another wasmtime? Then raise `ENGINE` in src/fingerprint.rs, and put these figures here");
+    assert_eq!(
+        measured, known,
+        "another wasmtime? Then raise `ENGINE` in src/fingerprint.rs, and put these figures here"
+    );
 }
