@@ -20,8 +20,8 @@ use tribunal_log::HoldBack;
 use tribunal_peer::{Identity, Peers};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
-    StoreId, StoreSpec, WriteKinds,
+    Bounds, ControlChange, DeclaredStore, Existence, NamespaceId, PluginActivation, PluginSlot, StoreId, StoreSpec,
+    WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
@@ -65,6 +65,7 @@ use crate::service::NodeService;
 use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
 use crate::stores::catalog::{Records, Stores};
+use crate::stores::push_effects::follow_with_push;
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
 use crate::stores::row_quota::RowQuota;
@@ -767,33 +768,6 @@ fn readers_of(
     }
     let (file, saver) = ConsumerState::open(&config.data)?;
     Ok((ReaderState::Alone(file), Some(saver)))
-}
-
-/// Carries out what a control entry means for pushes. Does not wait for anything.
-fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
-    let declared = |store: StoreId| replicated.stores().store(store).cloned();
-    match effect {
-        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) | Effect::PushAssigned(store) => {
-            declared(*store).into_iter().for_each(|store| pushes.declare(store));
-        }
-        Effect::PushDetached(store) => {
-            let Some(store) = declared(*store) else { return };
-            if let Some(Detachment { store, acked, reason, .. }) = &store.detached {
-                let (store, acked) = (store.0, acked.0);
-                tracing::error!(store, acked, reason, "store detached: truncation no longer waits for it");
-            }
-            pushes.detach(store);
-        }
-        Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
-        Effect::RecordSkipped(store, lsn) => {
-            let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
-            if let Some((_, Skip { by, reason, .. })) = skip {
-                tracing::warn!(store = store.0, lsn = lsn.0, by, reason, "record skipped");
-            }
-            pushes.skip(*store, *lsn);
-        }
-        _ => {}
-    }
 }
 
 fn runtime() -> Result<Runtime, String> {

@@ -241,7 +241,7 @@ fn a_node_with_another_engine_decides_nothing_with_an_uploaded_plugin_until_it_h
 fn a_node_whose_clock_is_a_day_off_takes_no_commits_and_changes_no_answer() {
     let mut cluster = Cluster::start(3);
     put(cluster.node(1), "before", 1);
-    for (offset, side) in [("86400", "ahead of"), ("-86400", "behind")] {
+    for (offset, side) in [("86400", "s fast"), ("-86400", "s slow")] {
         assert!(cluster.take(3).stop().success());
         start_as(&mut cluster, 3, &[("TRIBUNAL_PLANTED_CLOCK", offset)]);
         let reason = unready(&cluster, 3, "the system clock of this node is 86");
