@@ -3,9 +3,10 @@
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tribunal_core::control::Refusal;
+use tribunal_core::control::{Effect, Refusal, ReplicatedState};
 use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
@@ -15,6 +16,7 @@ use tribunal_types::{ControlChange, Detachment, Lsn, NodeId, Skip, StoreId};
 use crate::cluster::links;
 use crate::commit::refusals::refused;
 use crate::service::NodeService;
+use crate::stores::pushes::Pushes;
 
 /// How long a member may take to learn what the others know.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -182,6 +184,33 @@ impl NodeService {
         self.control(ControlChange::AttachPush { store }).await?.map_err(refused)?;
         self.pushes.settled(store).await;
         Ok(())
+    }
+}
+
+/// Carries out what a control entry means for pushes. Does not wait for anything.
+pub fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
+    let declared = |store: StoreId| replicated.stores().store(store).cloned();
+    match effect {
+        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) | Effect::PushAssigned(store) => {
+            declared(*store).into_iter().for_each(|store| pushes.declare(store));
+        }
+        Effect::PushDetached(store) => {
+            let Some(store) = declared(*store) else { return };
+            if let Some(Detachment { store, acked, reason, .. }) = &store.detached {
+                let (store, acked) = (store.0, acked.0);
+                tracing::error!(store, acked, reason, "store detached: truncation no longer waits for it");
+            }
+            pushes.detach(store);
+        }
+        Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
+        Effect::RecordSkipped(store, lsn) => {
+            let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
+            if let Some((_, Skip { by, reason, .. })) = skip {
+                tracing::warn!(store = store.0, lsn = lsn.0, by, reason, "record skipped");
+            }
+            pushes.skip(*store, *lsn);
+        }
+        _ => {}
     }
 }
 
