@@ -13,7 +13,7 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
-use tribunal_core::control::{Effect, ReplicatedState};
+use tribunal_core::control::Effect;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
@@ -54,10 +54,8 @@ use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::cluster_plugins::ClusterPlugins;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
-use crate::readers::cluster_readers::ClusterReaders;
-use crate::readers::consumer_state::{ConsumerState, Saver};
+use crate::readers::consumer_state::Saver;
 use crate::readers::consumers::RecordTimes;
-use crate::readers::earlier_file::EarlierFile;
 use crate::readers::reader_state::ReaderState;
 use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
@@ -270,10 +268,9 @@ impl Node {
             Arc::clone(&loader),
             telemetry.tracing(),
         ));
-        let (readers, saver) = readers_of(config, cluster.is_some(), &replicated).map_err(NodeError::Start)?;
-        if let ReaderState::Member(cluster_readers) = &readers {
-            runtime.spawn(Arc::clone(cluster_readers).propose(messages.clone()));
-        }
+        let (readers, saver) =
+            ReaderState::open(&config.data, cluster.as_ref().map(|_| (&replicated, &messages)), runtime.handle())
+                .map_err(NodeError::Start)?;
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
         let view = cluster.is_some().then(|| Arc::clone(&shared.view));
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), readers.clone(), view, handle, tracing);
@@ -754,20 +751,6 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     let _entered = runtime.enter();
     // The handler stays when the stream of signals is dropped.
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
-}
-
-/// Opens what is remembered of readers.
-fn readers_of(
-    config: &Config,
-    is_member: bool,
-    replicated: &ReplicatedState,
-) -> Result<(ReaderState, Option<Saver>), String> {
-    if is_member {
-        let readers = ClusterReaders::new(replicated, EarlierFile::read(&config.data)?);
-        return Ok((ReaderState::Member(Arc::new(readers)), None));
-    }
-    let (file, saver) = ConsumerState::open(&config.data)?;
-    Ok((ReaderState::Alone(file), Some(saver)))
 }
 
 fn runtime() -> Result<Runtime, String> {
