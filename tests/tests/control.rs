@@ -5,8 +5,8 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tribunal_core::control::{Applied, Effect, Moment, Refusal, ReplicatedState};
 use tribunal_tests::control::{check, histories};
 use tribunal_types::{
-    ApiKey, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, FilledBy, NamespaceId, NodeId,
-    PluginActivation, PluginChoice, ProposalId, StoreId, StoreSpec,
+    ApiKey, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Epoch, Existence, FilledBy,
+    NamespaceId, NodeId, PluginActivation, PluginChoice, ProposalId, StoreId, StoreSpec,
 };
 
 #[test]
@@ -111,7 +111,13 @@ fn a_later_declaration_carries_the_number_over_the_loss_of_the_first() {
 }
 
 fn announced(code: u8, by: FilledBy, replaces: u64) -> ControlChange {
-    let choice = PluginChoice { name: "p".into(), digest: [code; 32], host: "a".into(), announced: true, ..PluginChoice::default() };
+    let choice = PluginChoice {
+        name: "p".into(),
+        digest: [code; 32],
+        host: "a".into(),
+        announced: true,
+        ..PluginChoice::default()
+    };
     let replaces = ControlIndex(replaces);
     ControlChange::ActivatePlugin(PluginActivation { choice, by, replaces, ..PluginActivation::default() })
 }

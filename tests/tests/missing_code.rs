@@ -16,8 +16,8 @@ use tribunal_replica::{Effect, Event, Now, PolicyRunner, Replica, ReplicaStart, 
 use tribunal_tests::cluster::group;
 use tribunal_tests::stand_ins::{Native, Numbered};
 use tribunal_types::{
-    Batch, ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, FenceItem, Generation, Isolation, NamespaceId, PluginActivation,
-    PluginSlot, TxnId,
+    Batch, ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, FenceItem, Generation, Isolation, NamespaceId,
+    PluginActivation, PluginSlot, TxnId,
 };
 
 /// What the code of a test does.

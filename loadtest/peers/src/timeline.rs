@@ -93,7 +93,7 @@ impl Timeline {
         &self,
         happens: impl FnOnce(&mut Nodes, Instant) -> Result<Vec<Moment>, BenchError>,
     ) -> Result<(Ends, Vec<Moment>), BenchError> {
-        let mut nodes = Nodes::start(&self.tribunal, &self.data_dir)?;
+        let mut nodes = Nodes::three(&self.tribunal, &self.data_dir)?;
         let addrs: Vec<SocketAddr> = nodes.addrs.clone();
         let (stop, since) = (AtomicBool::new(false), Instant::now());
         std::thread::scope(|scope| {
@@ -171,7 +171,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn start(binary: &Path, parent: &Path) -> Result<Nodes, BenchError> {
+    fn three(binary: &Path, parent: &Path) -> Result<Nodes, BenchError> {
         let up = ThreeNodes::tribunal(binary, parent, Duration::ZERO)?;
         let (addrs, data) = up.stop();
         let mut nodes = Nodes { binary: binary.to_owned(), data, addrs, nodes: [const { None }; 4].into() };

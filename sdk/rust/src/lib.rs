@@ -75,7 +75,7 @@ pub use log::{LogReader, LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
 pub use reads::{KeyRange, RangeReads, RangeRows, ReadOptions, RowRead, RowReads, RowState};
 pub use retry::RetryPolicy;
-pub use run::{Attempt, AttemptEnd, AttemptHook};
+pub use run::{Attempt, AttemptEnd, AttemptHook, BoxedWork};
 pub use stream::CommitStream;
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,10 +53,16 @@ impl fmt::Debug for AttemptHook {
     }
 }
 
+/// Work of [`Client::run_boxed`] that is under way.
+pub type BoxedWork<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>;
+
 impl Client {
     /// Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
     /// growing waits, so its only effects must be on its transaction. `row_exists` and `row_missing` are final if the
     /// work read nothing, or if a fresh read did not help.
+    ///
+    /// The compiler does not recognize the future as `Send` if an `async` closure captures variables. On a task of its own
+    /// (`tokio::spawn`), use [`Client::run_boxed`].
     ///
     /// # Errors
     /// The error of `work`; [`Error::Aborted`] after a final abort or the last attempt; see [`Error`].
@@ -64,33 +71,51 @@ impl Client {
         options: BeginOptions,
         mut work: impl AsyncFnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Committed), E> {
-        let mut attempts = Attempts::new(*self.retry(), self.attempt_hook());
-        let mut first_attempt_ms = None;
+        let mut run = Run::new(self, options);
         loop {
-            let mut txn = loop {
-                match self.begin(options.clone()).await {
-                    Ok(txn) => break txn,
-                    Err(error) => attempts.failed(None, error).await?,
-                }
-            };
-            // Rules that let the oldest work win see since when this one is retried.
-            match first_attempt_ms {
-                None => first_attempt_ms = txn.id_ms(),
-                Some(ms) => txn.set_first_attempt_ms(ms),
+            let mut txn = run.begin().await?;
+            let done = work(&mut txn).await;
+            if let Some(done) = run.end(&txn, done).await? {
+                return Ok(done);
             }
-            let value = match work(&mut txn).await {
-                Ok(value) => value,
-                Err(error) => {
-                    attempts.end(Some(txn.id()), AttemptEnd::WorkFailed, None);
-                    return Err(error);
-                }
-            };
-            match self.commit_retrying(&txn.prepare(), &mut attempts).await? {
-                Outcome::Committed(committed) => {
-                    attempts.end(Some(txn.id()), AttemptEnd::Committed(&committed), None);
-                    return Ok((value, committed));
-                }
-                Outcome::Aborted(aborted) => attempts.aborted(&txn, aborted).await?,
+        }
+    }
+
+    /// Like [`Client::run`], for work that returns a boxed future. What this returns is `Send`, so it can run on a task of its
+    /// own. The work is called once per attempt, so it clones what its future takes along.
+    ///
+    /// ```no_run
+    /// # async fn example(client: tribunal_client::Client) -> Result<(), tribunal_client::Error> {
+    /// use tribunal_client::{BeginOptions, Error};
+    ///
+    /// let key = format!("acct/{}", 7);
+    /// let task = tokio::spawn(async move {
+    ///     let begin = BeginOptions::stores(["kv"]);
+    ///     client
+    ///         .run_boxed(begin, |txn| {
+    ///             let key = key.clone();
+    ///             Box::pin(async move { txn.put("kv", key, &1) })
+    ///         })
+    ///         .await
+    /// });
+    /// task.await.expect("the task does not panic")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`Client::run`].
+    pub async fn run_boxed<T, E: From<Error>>(
+        &self,
+        options: BeginOptions,
+        mut work: impl for<'t> FnMut(&'t mut Transaction) -> BoxedWork<'t, T, E>,
+    ) -> Result<(T, Committed), E> {
+        let mut run = Run::new(self, options);
+        loop {
+            let mut txn = run.begin().await?;
+            let done = work(&mut txn).await;
+            if let Some(done) = run.end(&txn, done).await? {
+                return Ok(done);
             }
         }
     }
@@ -101,6 +126,62 @@ impl Client {
             match self.commit(prepared).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(error) => attempts.failed(Some(&prepared.txn_id), error).await?,
+            }
+        }
+    }
+}
+
+/// One run: its attempts so far.
+struct Run<'c> {
+    client: &'c Client,
+    options: BeginOptions,
+    attempts: Attempts<'c>,
+    first_attempt_ms: Option<u64>,
+}
+
+impl<'c> Run<'c> {
+    fn new(client: &'c Client, options: BeginOptions) -> Self {
+        let attempts = Attempts::new(*client.retry(), client.attempt_hook());
+        Run { client, options, attempts, first_attempt_ms: None }
+    }
+
+    /// Begins the transaction of the next attempt.
+    async fn begin(&mut self) -> Result<Transaction, Error> {
+        let mut txn = loop {
+            match self.client.begin(self.options.clone()).await {
+                Ok(txn) => break txn,
+                Err(error) => self.attempts.failed(None, error).await?,
+            }
+        };
+        // Rules that let the oldest work win see since when this one is retried.
+        match self.first_attempt_ms {
+            None => self.first_attempt_ms = txn.id_ms(),
+            Some(ms) => txn.set_first_attempt_ms(ms),
+        }
+        Ok(txn)
+    }
+
+    /// Commits what the work has done. Returns `None` if it is to be done again.
+    async fn end<T, E: From<Error>>(
+        &mut self,
+        txn: &Transaction,
+        done: Result<T, E>,
+    ) -> Result<Option<(T, Committed)>, E> {
+        let value = match done {
+            Ok(value) => value,
+            Err(error) => {
+                self.attempts.end(Some(txn.id()), AttemptEnd::WorkFailed, None);
+                return Err(error);
+            }
+        };
+        match self.client.commit_retrying(&txn.prepare(), &mut self.attempts).await? {
+            Outcome::Committed(committed) => {
+                self.attempts.end(Some(txn.id()), AttemptEnd::Committed(&committed), None);
+                Ok(Some((value, committed)))
+            }
+            Outcome::Aborted(aborted) => {
+                self.attempts.aborted(txn, aborted).await?;
+                Ok(None)
             }
         }
     }

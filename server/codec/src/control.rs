@@ -1,9 +1,9 @@
 //! Entries of the control log: stores and their pushes, plugins, limits, keys, members.
 
 use tribunal_types::{
-    ApiKey, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch, Existence, FilledBy,
-    Generation, Generations, GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId, PluginActivation, PluginChoice, PluginSlot,
-    ProposalId, Release, Roles, Skip, StoreId, StoreSpec, WriteKinds,
+    ApiKey, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, Epoch,
+    Existence, FilledBy, Generation, Generations, GroupId, GroupJoin, Incarnation, Isolation, Lsn, NamespaceId, NodeId,
+    PluginActivation, PluginChoice, PluginSlot, ProposalId, Release, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
 use crate::control_image::take_flag;

@@ -1,8 +1,9 @@
 //! What the control log adds up to, as one column of bytes in a state image.
 
 use tribunal_types::{
-    AnnouncedComponent, ClusterNode, ComponentReport, ControlImage, ControlIndex, DeclaredStore, Epoch, Generation, HeldKey, HeldWebhook, LastProposal,
-    NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey, SlotEntry, SlotImage,
+    AnnouncedComponent, ClusterNode, ComponentReport, ControlImage, ControlIndex, DeclaredStore, Epoch, Generation,
+    HeldKey, HeldWebhook, LastProposal, NamespaceId, NodeId, NodeStage, PastEntry, ProposalId, Pusher, RevokedKey,
+    SlotEntry, SlotImage,
 };
 
 use crate::control::{
@@ -334,7 +335,8 @@ fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_types::{
-        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, LogId, Lsn, PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec, Webhook,
+        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, LogId, Lsn,
+        PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec, Webhook,
     };
 
     use super::*;
@@ -528,8 +530,7 @@ mod tests {
         }
         // What a member had made of a component did not name an engine.
         let report = ComponentReport { engine: String::new(), problem: "x".into() };
-        let announced =
-            AnnouncedComponent { reports: [(NodeId(3), report)].into(), ..AnnouncedComponent::default() };
+        let announced = AnnouncedComponent { reports: [(NodeId(3), report)].into(), ..AnnouncedComponent::default() };
         let mut bytes = Vec::new();
         put_announced(&announced, &mut bytes);
         assert_eq!(bytes.pop(), Some(0));

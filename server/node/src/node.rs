@@ -13,15 +13,15 @@ use crossbeam_channel::{Sender, unbounded};
 use parking_lot::RwLock;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
-use tribunal_core::control::{Effect, ReplicatedState};
+use tribunal_core::control::Effect;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_log::HoldBack;
 use tribunal_peer::{Identity, Peers};
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Detachment, Existence, NamespaceId, PluginActivation, PluginSlot, Skip,
-    StoreId, StoreSpec, WriteKinds,
+    Bounds, ControlChange, DeclaredStore, Existence, NamespaceId, PluginActivation, PluginSlot, StoreId, StoreSpec,
+    WriteKinds,
 };
 
 use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
@@ -54,10 +54,8 @@ use crate::descriptors::{connections_max, raise_limit};
 use crate::plugins::cluster_plugins::ClusterPlugins;
 use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
-use crate::readers::consumer_state::{ConsumerState, Saver};
-use crate::readers::cluster_readers::ClusterReaders;
+use crate::readers::consumer_state::Saver;
 use crate::readers::consumers::RecordTimes;
-use crate::readers::earlier_file::EarlierFile;
 use crate::readers::reader_state::ReaderState;
 use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
@@ -65,6 +63,7 @@ use crate::service::NodeService;
 use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
 use crate::stores::catalog::{Records, Stores};
+use crate::stores::push_effects::follow_with_push;
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
 use crate::stores::row_quota::RowQuota;
@@ -269,10 +268,9 @@ impl Node {
             Arc::clone(&loader),
             telemetry.tracing(),
         ));
-        let (readers, saver) = readers_of(config, cluster.is_some(), &replicated).map_err(NodeError::Start)?;
-        if let ReaderState::Member(cluster_readers) = &readers {
-            runtime.spawn(Arc::clone(cluster_readers).propose(messages.clone()));
-        }
+        let (readers, saver) =
+            ReaderState::open(&config.data, cluster.as_ref().map(|_| (&replicated, &messages)), runtime.handle())
+                .map_err(NodeError::Start)?;
         let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
         let view = cluster.is_some().then(|| Arc::clone(&shared.view));
         let webhooks = Webhooks::new(egress_by_tenant, records.clone(), readers.clone(), view, handle, tracing);
@@ -753,47 +751,6 @@ fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     let _entered = runtime.enter();
     // The handler stays when the stream of signals is dropped.
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
-}
-
-/// Opens what is remembered of readers.
-fn readers_of(
-    config: &Config,
-    is_member: bool,
-    replicated: &ReplicatedState,
-) -> Result<(ReaderState, Option<Saver>), String> {
-    if is_member {
-        let readers = ClusterReaders::new(replicated, EarlierFile::read(&config.data)?);
-        return Ok((ReaderState::Member(Arc::new(readers)), None));
-    }
-    let (file, saver) = ConsumerState::open(&config.data)?;
-    Ok((ReaderState::Alone(file), Some(saver)))
-}
-
-/// Carries out what a control entry means for pushes. Does not wait for anything.
-fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
-    let declared = |store: StoreId| replicated.stores().store(store).cloned();
-    match effect {
-        Effect::StoreDeclared { store, .. } | Effect::PushAttached(store) | Effect::PushAssigned(store) => {
-            declared(*store).into_iter().for_each(|store| pushes.declare(store));
-        }
-        Effect::PushDetached(store) => {
-            let Some(store) = declared(*store) else { return };
-            if let Some(Detachment { store, acked, reason, .. }) = &store.detached {
-                let (store, acked) = (store.0, acked.0);
-                tracing::error!(store, acked, reason, "store detached: truncation no longer waits for it");
-            }
-            pushes.detach(store);
-        }
-        Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
-        Effect::RecordSkipped(store, lsn) => {
-            let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
-            if let Some((_, Skip { by, reason, .. })) = skip {
-                tracing::warn!(store = store.0, lsn = lsn.0, by, reason, "record skipped");
-            }
-            pushes.skip(*store, *lsn);
-        }
-        _ => {}
-    }
 }
 
 fn runtime() -> Result<Runtime, String> {

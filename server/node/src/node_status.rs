@@ -99,8 +99,11 @@ impl NodeApi for NodeService {
     }
 
     fn cluster(&self) -> ClusterView {
-        let (pushes, webhooks) =
-            if self.joined.is_some() { (self.pushes_of_all(), self.webhooks_of_all()) } else { (Vec::new(), Vec::new()) };
+        let (pushes, webhooks) = if self.joined.is_some() {
+            (self.pushes_of_all(), self.webhooks_of_all())
+        } else {
+            (Vec::new(), Vec::new())
+        };
         ClusterView { pushes, webhooks, ..view_of(&self.shared.view, self.joined.as_ref(), self.group) }
     }
 

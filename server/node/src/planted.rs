@@ -2,9 +2,9 @@
 //! clock that is wrong. All of it is compiled with the feature `planted` only, which is for tests; without it, nothing is
 //! changed.
 
-use tribunal_types::Release;
 #[cfg(feature = "planted")]
 use tribunal_types::Generations;
+use tribunal_types::Release;
 
 /// Returns what the process runs.
 #[cfg(not(feature = "planted"))]

@@ -36,11 +36,8 @@ impl Receiver {
     fn start() -> Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
-        let shared = Arc::new(Received {
-            posts: Mutex::default(),
-            status: AtomicU16::new(204),
-            stop: AtomicBool::new(false),
-        });
+        let shared =
+            Arc::new(Received { posts: Mutex::default(), status: AtomicU16::new(204), stop: AtomicBool::new(false) });
         let all = Arc::clone(&shared);
         let thread = std::thread::spawn(move || {
             for socket in listener.incoming() {
@@ -285,7 +282,8 @@ fn under_load(cluster: &Cluster, change: impl FnOnce()) {
             let (node, stop) = (cluster.node(id), &stop);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("load/{id}"), "value": 1}]});
+                    let body =
+                        json!({"writes": [{"op": "put", "store": "kv", "key": format!("load/{id}"), "value": 1}]});
                     let answer = node.try_post(&format!("/v1/txns/{}/commit", new_id()), &body);
                     let pause = if answer.is_ok_and(|answer| answer.status == 200) { 2 } else { 20 };
                     std::thread::sleep(Duration::from_millis(pause));
@@ -365,9 +363,7 @@ fn every_node_shows_the_errors_of_a_webhook_and_changes_or_deletes_it() {
     let elsewhere = cluster.node(cluster.ids().find(|id| *id != by).expect("three nodes"));
     assert_eq!(elsewhere.delete("/v1/stores/kv/push").status, 204);
     for node in cluster.running() {
-        eventually("a node to know that it is gone", || {
-            (node.get("/v1/stores/kv/push").status == 404).then_some(())
-        });
+        eventually("a node to know that it is gone", || (node.get("/v1/stores/kv/push").status == 404).then_some(()));
     }
     assert_eq!(elsewhere.delete("/v1/stores/kv/push").status, 404);
     std::thread::sleep(Duration::from_millis(300));

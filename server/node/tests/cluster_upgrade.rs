@@ -13,7 +13,7 @@ use std::time::Duration;
 use rule::last_one_wins;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
-use support::history::{Told, insert, load, put, until_decided};
+use support::history::{Told, insert, put, until_decided};
 use support::{Node, eventually, new_id};
 
 /// A release that can decide in the next generation, too.
@@ -25,6 +25,25 @@ fn start_as(cluster: &mut Cluster, id: u16, planted: &[(&str, &str)]) {
     command.envs(planted.iter().copied());
     let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("node {id}: {stderr}"));
     cluster.insert(id, node);
+}
+
+/// Commits at one node until it is told to stop. What clients of the SDKs do not send again is no answer during an upgrade.
+fn commits(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let (id, key) = (new_id(), format!("{name}-{n}"));
+        let answer = node.try_post(&format!("/v1/txns/{id}/commit"), &insert(&key)).ok();
+        let verdict = answer.and_then(|answer| {
+            assert!(matches!(answer.status, 200 | 503 | 504), "{} {}", answer.status, answer.body);
+            (answer.status == 200).then_some(answer.body)
+        });
+        if verdict.is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        told.lock().unwrap().insert(key, (id, verdict));
+    }
 }
 
 fn upload(cluster: &Cluster) {
@@ -69,7 +88,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
         std::thread::scope(|scope| {
             for other in cluster.ids() {
                 let (node, told, stop) = (cluster.node(other), &told, &stop);
-                scope.spawn(move || load(node, &format!("{id}-{other}"), told, stop));
+                scope.spawn(move || commits(node, &format!("{id}-{other}"), told, stop));
             }
             std::thread::sleep(Duration::from_millis(300));
             cluster.node(id).signal("TERM");
@@ -88,6 +107,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
         eventually("the switch", || (generation(&cluster, id) == 2).then_some(()));
         let own = own(&cluster, id);
         assert_eq!((&own["version"], &own["generations"]), (&json!("9.0.0"), &json!("1-2")), "{own}");
+        cluster.ready();
         assert!(cluster.node(id).contest(&format!("after/{id}")).1, "the uploaded rule decides still");
     }
     let logged: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
@@ -141,28 +161,35 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
 #[test]
 fn a_release_without_the_present_generation_is_refused_by_the_others() {
     let mut cluster = Cluster::start(3);
+    put(cluster.node(1), "before", 1);
+    cluster.settled();
     for id in cluster.ids() {
         assert!(cluster.take(id).stop().success());
     }
-    // One is away during the upgrade, and does not learn of the switch by itself.
-    for id in [1, 2] {
+    // A directory from before the switch, which knows nothing of it.
+    let (data, before) = (cluster.node_dir(3).join("data"), cluster.node_dir(3).join("before"));
+    let copied = Command::new("cp").arg("-r").arg(&data).arg(&before).status().expect("cp runs");
+    assert!(copied.success());
+    for id in [1, 2, 3] {
         start_as(&mut cluster, id, &[NEW]);
     }
-    put(cluster.node(1), "two of three", 1);
-    start_as(&mut cluster, 3, &[NEW]);
     cluster.ready();
-    eventually("the switch", || (generation(&cluster, 1) == 2).then_some(()));
+    for id in cluster.ids() {
+        eventually("the switch", || (generation(&cluster, id) == 2).then_some(()));
+    }
     cluster.take(3).kill();
-    // A copy of its directory before the switch would say so; an empty one knows nothing.
-    std::fs::remove_dir_all(cluster.node_dir(3).join("data")).expect("it is there");
-    let node = Node::spawn(cluster.command(3)).unwrap_or_else(|stderr| panic!("{stderr}"));
-    cluster.insert(3, node);
+    std::fs::remove_dir_all(&data).expect("it is there");
+    std::fs::rename(&before, &data).expect("it is there");
+    cluster.start_node(3);
     let problem = eventually("a refusal", || {
         let nodes = cluster.node(3).get("/v1/cluster").body["nodes"].clone();
         nodes[0]["problem"].as_str().filter(|problem| problem.contains("generation")).map(str::to_owned)
     });
     assert!(problem.contains("decides in generation 2") && problem.contains("generation 1 only"), "{problem}");
-    put(cluster.node(2), "undisturbed", 1);
+    assert_eq!(cluster.node(3).commit(&insert("refused")).status, 503);
+    for n in 0..20 {
+        put(cluster.node(1 + n % 2), &format!("undisturbed/{n}"), 1);
+    }
 }
 
 #[test]
@@ -193,7 +220,10 @@ fn a_node_with_another_engine_decides_nothing_with_an_uploaded_plugin_until_it_h
     assert!(cluster.node(1).contest("away").1);
     start_as(&mut cluster, 3, &[("TRIBUNAL_PLANTED_ENGINE", "wasm-2")]);
     let reason = unready(&cluster, 3, "plugin engine");
-    assert!(reason.contains("wasm-1-") && reason.contains("wasm-2") && reason.contains("Start the release"), "{reason}");
+    assert!(
+        reason.contains("wasm-1-") && reason.contains("wasm-2") && reason.contains("Start the release"),
+        "{reason}"
+    );
     let refused = cluster.node(3).commit(&insert("refused"));
     assert_eq!(refused.status, 503, "{}", refused.body);
     for n in 0..20 {
@@ -211,7 +241,7 @@ fn a_node_with_another_engine_decides_nothing_with_an_uploaded_plugin_until_it_h
 fn a_node_whose_clock_is_a_day_off_takes_no_commits_and_changes_no_answer() {
     let mut cluster = Cluster::start(3);
     put(cluster.node(1), "before", 1);
-    for (offset, side) in [("86400", "ahead of"), ("-86400", "behind")] {
+    for (offset, side) in [("86400", "s fast"), ("-86400", "s slow")] {
         assert!(cluster.take(3).stop().success());
         start_as(&mut cluster, 3, &[("TRIBUNAL_PLANTED_CLOCK", offset)]);
         let reason = unready(&cluster, 3, "the system clock of this node is 86");

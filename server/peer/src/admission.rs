@@ -134,7 +134,9 @@ fn check_generation(headers: &HeaderMap, here: NodeId, node: NodeId, generation:
         }),
         None => Err(Refusal {
             status: StatusCode::BAD_REQUEST,
-            reason: format!("node {here} does not know the generations `{told}` of node {node}; run releases that are next to each other"),
+            reason: format!(
+                "node {here} does not know the generations `{told}` of node {node}; run releases that are next to each other"
+            ),
         }),
     }
 }

@@ -29,8 +29,8 @@ pub use adaptor::{
 };
 pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
 pub use control::{
-    AnnouncedComponent, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment, FilledBy, GroupJoin,
-    PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
+    AnnouncedComponent, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment,
+    FilledBy, GroupJoin, PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
     ClusterNode, ControlImage, DeclaredStore, HeldKey, LastProposal, NodeStage, PastEntry, Pusher, RevokedKey,

@@ -172,7 +172,11 @@ mod tests {
             (engine.fingerprint(), engine.name().to_owned())
         };
         let one = of(small);
-        assert_eq!(one, of(PluginLimits { instances_max: 3, ..small }), "the number of instances is a setting of each node");
+        assert_eq!(
+            one,
+            of(PluginLimits { instances_max: 3, ..small }),
+            "the number of instances is a setting of each node"
+        );
         let richer = of(PluginLimits { fuel_per_txn: 20_001, ..small });
         assert!(one.0 != richer.0 && one.1 != richer.1);
     }

@@ -3,7 +3,7 @@
 //!
 //! Another version of wasmtime is another fingerprint, and another engine only if a plugin could tell: by the fuel that is
 //! spent at a point where that is checked, by the depth at which the stack overflows, by what traps. `tests/engine_name.rs`
-//! measures these.
+//! measures the fuel.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

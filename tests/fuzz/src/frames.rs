@@ -143,6 +143,7 @@ pub fn made() -> Vec<Vec<u8>> {
         Frame::Ask { group: GROUP, after: 1 },
         Frame::Entries(entries),
         Frame::Leaving,
+        Frame::Deliveries(Bytes::from_static(b"\0")),
         Frame::Decided { epoch: Epoch(300), digest: Digest(7) },
         Frame::Pull(Pull { transfer: 3, name: "component/7".into(), offset: 300 }),
         Frame::Part(Part { transfer: 3, offset: 300, total: 310, bytes: Bytes::from_static(b"0123456789") }),

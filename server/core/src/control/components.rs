@@ -113,13 +113,18 @@ mod tests {
         );
         assert_eq!(components.report(&[7; 32], NodeId(1), &report("a", "")), Effect::ComponentReported([7; 32]));
         assert!(!components.is_ready(&[7; 32], &members));
-        assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "too large")), Effect::ComponentReported([7; 32]));
+        assert_eq!(
+            components.report(&[7; 32], NodeId(2), &report("a", "too large")),
+            Effect::ComponentReported([7; 32])
+        );
         assert!(!components.is_ready(&[7; 32], &members));
         assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "")), Effect::ComponentReported([7; 32]));
         assert_eq!(components.report(&[7; 32], NodeId(2), &report("a", "")), Effect::Unchanged);
         assert!(components.is_ready(&[7; 32], &members) && components.is_ready(&[7; 32], &members[..1]));
         assert!(!components.is_ready(&[7; 32], &[NodeId(1), NodeId(2), NodeId(3)]), "a member has joined");
-        assert!(components.is_for_engine(&[7; 32], &members, "a") && !components.is_for_engine(&[7; 32], &members, "b"));
+        assert!(
+            components.is_for_engine(&[7; 32], &members, "a") && !components.is_for_engine(&[7; 32], &members, "b")
+        );
         components.report(&[7; 32], NodeId(2), &report("b", ""));
         assert!(components.is_ready(&[7; 32], &members) && !components.is_for_engine(&[7; 32], &members, "a"));
         components.forget(&[7; 32]);

@@ -197,7 +197,9 @@ impl ReaderTable {
 
     fn take_moved(&mut self, other: &ReaderTable, moved: &ReaderMoved) {
         match moved {
-            ReaderMoved::Offset { namespace, name, store } => self.take_offset(other, (*namespace, name.clone(), *store)),
+            ReaderMoved::Offset { namespace, name, store } => {
+                self.take_offset(other, (*namespace, name.clone(), *store))
+            }
             ReaderMoved::Forgotten { namespace, name, stores } => {
                 stores.iter().for_each(|store| self.take_offset(other, (*namespace, name.clone(), *store)));
             }
@@ -384,7 +386,11 @@ mod tests {
         let copy = all.clone();
         let both = vec![ReaderMove::Offset(offset(3, "a", 1, 6)), ReaderMove::Offset(offset(3, "a", 1, 7))];
         all.change(&both);
-        assert_eq!(copy.offset(NamespaceId(3), "a", StoreId(1)).map(|at| at.lsn), Some(Lsn(5)), "a copy stays as it is");
+        assert_eq!(
+            copy.offset(NamespaceId(3), "a", StoreId(1)).map(|at| at.lsn),
+            Some(Lsn(5)),
+            "a copy stays as it is"
+        );
         assert_eq!(all.offset(NamespaceId(3), "a", StoreId(1)).map(|at| at.lsn), Some(Lsn(7)), "in their order");
     }
 }

@@ -130,7 +130,9 @@ impl ReplicatedState {
                 }
                 Ok(effect)
             }
-            ControlChange::AnnounceRelease { node, .. } if self.members.node(*node).is_none() => Err(Refusal::NodeUnknown),
+            ControlChange::AnnounceRelease { node, .. } if self.members.node(*node).is_none() => {
+                Err(Refusal::NodeUnknown)
+            }
             ControlChange::AnnounceRelease { node, release } => self.releases.announce(*node, release),
             ControlChange::SwitchGeneration(generation) => self.releases.switch(*generation, moment.members),
             ControlChange::SoleNode { node } => self.members.leave_alone(*node),

@@ -1,7 +1,7 @@
 //! Commits in the form in which clients write them, read without `serde` and in less time: no commit of a batch is decided before
 //! all of it is parsed.
 //!
-//! This file only finds the texts of members. What they mean, and what may be wrong with it, is decided in the same [`Draft`] as for
+//! This file only finds the texts of members. What they mean, and what may be wrong with it, is decided in the same `Draft` as for
 //! the reader that takes all of JSON, which reads again what is not read here.
 
 use std::borrow::Cow;

@@ -53,7 +53,8 @@ impl NodeService {
                 oldest.filter(|oldest| *oldest <= after.next().0).map(|_| node)
             }));
         }
-        let mut holders: Vec<NodeId> = asked.join_all().await.into_iter().filter_map(|told| told.ok().flatten()).collect();
+        let mut holders: Vec<NodeId> =
+            asked.join_all().await.into_iter().filter_map(|told| told.ok().flatten()).collect();
         holders.sort_unstable();
         holders
     }

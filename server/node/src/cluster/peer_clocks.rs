@@ -60,9 +60,9 @@ impl PeerClocks {
 /// Says that the clock is too far from those of the others.
 #[must_use]
 pub fn problem(apart_ms: i64) -> String {
-    let side = if apart_ms > 0 { "ahead of" } else { "behind" };
+    let side = if apart_ms > 0 { "fast" } else { "slow" };
     format!(
-        "the system clock of this node is {} s {side} those of the other nodes, and {} s are allowed: the node takes no commits, and \
+        "the system clock of this node is {} s {side}, compared with those of the other nodes, and {} s are allowed: the node takes no commits, and \
          its clock does not count. Set the clock right, and restart the node if this stays",
         apart_ms.unsigned_abs() / 1000,
         CLOCKS_APART_MS_MAX / 1000
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(apart(&[DAY, 20], OWN), None, "another one is wrong");
         assert_eq!(apart(&[-DAY, 20], OWN), None);
         assert_eq!(apart(&[-DAY, 20 - DAY], OWN - DAY as u64), Some(DAY - 20), "the own one is a day ahead");
-        assert_eq!(apart(&[DAY, DAY + 20], OWN + DAY as u64), Some(-DAY), "or behind");
+        assert_eq!(apart(&[DAY, DAY + 20], OWN + DAY as u64), Some(-DAY), "or slow");
         let bound = CLOCKS_APART_MS_MAX as i64;
         assert_eq!((apart(&[bound, bound], OWN), apart(&[bound + 1; 2], OWN)), (None, Some(-bound - 1)));
     }
@@ -112,7 +112,11 @@ mod tests {
         assert_eq!(clocks.apart_ms(OWN, DAY, OWN, now), Some(DAY));
         clocks.note(NodeId(3), OWN - DAY as u64, OWN, now);
         clocks.note(NodeId(2), OWN - DAY as u64, OWN, now + AGE_MAX);
-        assert_eq!(clocks.apart_ms(OWN, -DAY, 0, now + AGE_MAX), Some(DAY), "it is right again, but not what was made of it");
+        assert_eq!(
+            clocks.apart_ms(OWN, -DAY, 0, now + AGE_MAX),
+            Some(DAY),
+            "it is right again, but not what was made of it"
+        );
     }
 
     #[test]

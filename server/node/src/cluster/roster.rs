@@ -46,7 +46,10 @@ pub fn follow(peers: &Peers, membership: &Membership, members: &Members, effect:
             connect(peers, membership, members);
         }
         Effect::GenerationSwitched(generation) => {
-            tracing::info!(generation = generation.0, "the cluster has switched to another generation: there is no way back to older releases");
+            tracing::info!(
+                generation = generation.0,
+                "the cluster has switched to another generation: there is no way back to older releases"
+            );
             peers.set_generation(*generation);
         }
         Effect::GroupJoined(join) => tracing::info!(added = join.group.node.0, "a node has become a member"),

@@ -301,7 +301,9 @@ impl Report {
             }
         }
         if let (false, Some(generation)) = (self.releases.is_empty(), self.generation) {
-            out!("\nthe nodes run different releases, and decide in generation {generation} until all can in the next one:");
+            out!(
+                "\nthe nodes run different releases, and decide in generation {generation} until all can in the next one:"
+            );
         }
         for NodeRelease { node, version, generations, engine } in &self.releases {
             let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "not known yet".into());

@@ -215,7 +215,13 @@ mod tests {
     /// Two engines on which a built-in plugin faults at different sizes decide the same: no fault leaves the plugin.
     #[test]
     fn a_built_in_rule_that_faults_answers_as_its_counterpart_does() {
-        let limits = PluginLimits { fuel_per_call: 100_000, fuel_per_txn: 0, fuel_per_op: 0, instances_max: 2, ..PluginLimits::default() };
+        let limits = PluginLimits {
+            fuel_per_call: 100_000,
+            fuel_per_txn: 0,
+            fuel_per_op: 0,
+            instances_max: 2,
+            ..PluginLimits::default()
+        };
         let engine = PluginEngine::new(limits).expect("starts");
         let builtin = Builtin::find(World::ConflictRule, "shorter-txn-wins").expect("is built in");
         let rule = WasmRule::new(builtin.load(&engine, "").expect("loads")).expect("is a rule");

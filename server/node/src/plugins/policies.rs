@@ -11,7 +11,9 @@ use tribunal_core::native::NativeRule;
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_replica::PolicyRunner;
 use tribunal_types::limits::PLUGIN_FAULTS_MAX;
-use tribunal_types::{Epoch, EpochOutcome, FilledBy, Generation, Isolation, PluginActivation, PluginChoice, PluginSlot};
+use tribunal_types::{
+    Epoch, EpochOutcome, FilledBy, Generation, Isolation, PluginActivation, PluginChoice, PluginSlot,
+};
 
 use crate::cluster::releases::{cannot_decide, own_generations};
 use crate::config::{Config, PolicyHost};
@@ -160,9 +162,8 @@ impl PolicySet {
         }
         let lacks = self.lacks.iter().map(|Lack { choice, error, .. }| format!("{} ({error})", named(choice)));
         let lacks = lacks.collect::<Vec<_>>().join(", ");
-        (!lacks.is_empty()).then(|| {
-            format!("this node decides nothing, because it lacks {lacks}; what other nodes have, it fetches")
-        })
+        (!lacks.is_empty())
+            .then(|| format!("this node decides nothing, because it lacks {lacks}; what other nodes have, it fetches"))
     }
 
     fn runs(&self, choice: &PluginChoice) -> bool {
@@ -264,7 +265,9 @@ impl PolicySet {
         for configured in self.configured.clone() {
             let state = slots.slot(&configured.slot);
             match state.and_then(|state| state.active()) {
-                Some(entry) => self.load_or_lack(&entry.activation.choice, false)?.into_iter().for_each(|it| self.run(it)),
+                Some(entry) => {
+                    self.load_or_lack(&entry.activation.choice, false)?.into_iter().for_each(|it| self.run(it))
+                }
                 None => {
                     self.load_or_lack(&configured, false)?.into_iter().for_each(|it| self.run(it));
                     unnamed.push(PluginActivation { choice: configured, ..PluginActivation::default() });

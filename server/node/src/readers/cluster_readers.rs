@@ -142,7 +142,8 @@ impl ClusterReaders {
     /// Moves the watermark of a webhook that this node delivers. It becomes durable before long.
     pub fn acknowledged(&self, store: StoreId, delivery: ControlIndex, lsn: Lsn) {
         let mut waiting = self.waiting.lock();
-        let proposed = waiting.delivered.get(&store).filter(|own| own.delivery == delivery).and_then(|own| own.proposed);
+        let proposed =
+            waiting.delivered.get(&store).filter(|own| own.delivery == delivery).and_then(|own| own.proposed);
         waiting.delivered.insert(store, Delivered { delivery, lsn, proposed });
         if waiting.watermarks_due.is_none() {
             waiting.watermarks_due = Some(Instant::now() + WATERMARK_WAIT);
@@ -281,8 +282,11 @@ mod tests {
         let mut agree = move |inbox: &crossbeam_channel::Receiver<Message>| {
             let Ok(Message::Control(change, reply)) = inbox.recv_timeout(Duration::from_secs(10)) else { panic!() };
             index += 1;
-            let moment =
-                tribunal_core::control::Moment { next: tribunal_types::Epoch(1), has_records: &|_| false, members: &[] };
+            let moment = tribunal_core::control::Moment {
+                next: tribunal_types::Epoch(1),
+                has_records: &|_| false,
+                members: &[],
+            };
             let applied = state.apply(ControlIndex(index), &change.into(), moment);
             let _ = reply.send(tribunal_replica::ControlReply { index: ControlIndex(index), applied });
         };

@@ -207,8 +207,7 @@ impl NodeService {
             let own: Vec<HeldWebhook> = cluster.webhooks().into_iter().filter(own).collect();
             let running = self.webhooks.running();
             for (store, delivery) in &running {
-                let goes_on =
-                    |held: &HeldWebhook| (held.webhook.store, held.delivery()) == (*store, *delivery);
+                let goes_on = |held: &HeldWebhook| (held.webhook.store, held.delivery()) == (*store, *delivery);
                 if !own.iter().any(goes_on) {
                     self.webhooks.end(*store).await;
                 }
@@ -234,7 +233,7 @@ impl NodeService {
         let may_deliver = |node: &NodeId| !members.is_drained(*node) && !members.leaves(*node);
         let Some(node) = holders.into_iter().find(may_deliver) else { return false };
         let change = ControlChange::AssignWebhook { store, replaces: held.delivery(), node };
-        // Nobody waits for the answer: what follows is the same whoever is named.
+        // Nobody waits for the answer: if another node is named meanwhile, this entry changes nothing.
         let (reply, _) = oneshot::channel();
         self.send(Message::Control(change, reply)).is_ok()
     }
@@ -267,6 +266,8 @@ impl NodeService {
             None => self.webhooks.status(store),
         };
         let (status, registered) = (told.unwrap_or_default(), held.webhook);
+        // What another node has told is newer than what was agreed on, until it has told nothing yet.
+        let (acked, head) = (registered.watermark.max(status.acked), self.head(store));
         let replaced = registered.log != self.records.log_id();
         Some(WebhookStatus {
             node,
@@ -275,10 +276,9 @@ impl NodeService {
             bytes_max: registered.bytes_max,
             timeout_ms: registered.timeout_ms,
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
-            // What another node has told is newer than what was agreed on, until it has told nothing yet.
-            acked: registered.watermark.max(status.acked),
-            head: self.head(store),
-            lag_ms: status.lag_ms,
+            acked,
+            head,
+            lag_ms: status.lag_ms.max(u64::from(acked < head)),
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         })

@@ -41,7 +41,9 @@ impl EarlierFile {
     fn put_aside(&self) {
         let aside = self.path.with_file_name(BROUGHT_IN);
         match std::fs::rename(&self.path, &aside) {
-            Ok(()) => tracing::info!(file = %aside.display(), "consumers and webhooks of this node are the cluster's now"),
+            Ok(()) => {
+                tracing::info!(file = %aside.display(), "consumers and webhooks of this node are the cluster's now")
+            }
             // What it has changes nothing at the next start.
             Err(error) => tracing::warn!(file = %self.path.display(), %error, "the file cannot be put aside"),
         }
@@ -67,7 +69,11 @@ impl NodeService {
             match self.webhooks.readers.set(offset.clone()).await {
                 Ok(()) => {}
                 Err(Unsaved::TooMany(max)) => {
-                    tracing::warn!(consumer = offset.name, max, "a consumer of this node is forgotten: there are too many");
+                    tracing::warn!(
+                        consumer = offset.name,
+                        max,
+                        "a consumer of this node is forgotten: there are too many"
+                    );
                 }
                 Err(Unsaved::NotDurable(reason)) => return Err(reason),
             }

@@ -1,13 +1,21 @@
 //! What is remembered of the readers of logs: by a node that runs alone in a file beside its log, in a cluster by the control
 //! log.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use crossbeam_channel::Sender;
+use tokio::runtime::Handle;
+use tribunal_core::control::ReplicatedState;
 use tribunal_core::control::readers::ReaderMoved;
-use tribunal_types::{ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook};
+use tribunal_types::{
+    ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook,
+};
 
+use crate::commit::message::Message;
 use crate::readers::cluster_readers::ClusterReaders;
-use crate::readers::consumer_state::{ConsumerState, Unsaved};
+use crate::readers::consumer_state::{ConsumerState, Saver, Unsaved};
+use crate::readers::earlier_file::EarlierFile;
 
 /// The readers of this node's logs. Cheap to clone.
 #[derive(Clone)]
@@ -24,6 +32,25 @@ fn held(webhook: Webhook) -> HeldWebhook {
 }
 
 impl ReaderState {
+    /// Opens what is remembered in `dir`; of a member of a cluster, what its control log adds up to, whose changes go to the
+    /// sequencer by `member`.
+    ///
+    /// # Errors
+    /// If a file is there and cannot be read.
+    pub fn open(
+        dir: &Path,
+        member: Option<(&ReplicatedState, &Sender<Message>)>,
+        runtime: &Handle,
+    ) -> Result<(ReaderState, Option<Saver>), String> {
+        let Some((replicated, messages)) = member else {
+            let (file, saver) = ConsumerState::open(dir)?;
+            return Ok((ReaderState::Alone(file), Some(saver)));
+        };
+        let cluster = Arc::new(ClusterReaders::new(replicated, EarlierFile::read(dir)?));
+        runtime.spawn(Arc::clone(&cluster).propose(messages.clone()));
+        Ok((ReaderState::Member(cluster), None))
+    }
+
     /// Sets a consumer's offset, durably.
     ///
     /// # Errors

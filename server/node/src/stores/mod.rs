@@ -6,6 +6,7 @@ pub mod embedded_files;
 pub mod embedded_memory;
 pub mod fork_file;
 pub mod push_control;
+pub mod push_effects;
 pub mod push_states;
 pub mod pushes;
 pub mod reads;

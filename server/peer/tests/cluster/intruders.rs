@@ -120,7 +120,8 @@ async fn a_release_that_cannot_decide_as_the_cluster_does_is_refused() {
         scene.refused(2, PATH, of(malformed), StatusCode::BAD_REQUEST, &words).await;
     }
     scene.nodes[0].peers.set_generation(Generation(2));
-    let words = ["node 1 belongs to a cluster that decides in generation 2", "generation 1 only", "newer release as node 2"];
+    let words =
+        ["node 1 belongs to a cluster that decides in generation 2", "generation 1 only", "newer release as node 2"];
     scene.refused(2, PATH, of("1"), StatusCode::UPGRADE_REQUIRED, &words).await;
     scene.refused(2, PATH, headers(2, "bulk"), StatusCode::UPGRADE_REQUIRED, &words).await;
     for other in ["1-2", "2-3", "3-4"] {

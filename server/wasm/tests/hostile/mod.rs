@@ -70,9 +70,6 @@ impl Hostile {
                 (func $recurse (param i32)
                     (call $recurse (i32.add (local.get 0) (i32.const 1)))
                     (i32.store (i32.const 700) (local.get 0)))
-                (func $descend (param i32)
-                    (if (local.get 0) (then (call $descend (i32.sub (local.get 0) (i32.const 1)))))
-                    (i32.store (i32.const 700) (local.get 0)))
                 {start}
                 (func (export "cabi_realloc") (param i32 i32 i32) (param $size i32) (result i32)
                     (local $at i32) {realloc})
