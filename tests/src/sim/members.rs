@@ -154,12 +154,14 @@ impl World {
         }
     }
 
-    /// Returns whether a majority is left without a machine, whether or not those vote that have not joined.
+    /// Returns whether a majority is left without a machine, whether or not those vote that have not joined, and those that are being
+    /// removed.
     fn may_break(&self, node: u16) -> bool {
         let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
-        [true, false].into_iter().all(|joining| {
-            let may_vote =
-                self.machines.iter().filter(|machine| !machine.left && (joining || has_joined(machine.node)));
+        let leaves = |node: u16| self.nodes.leaving.contains(&node);
+        [(true, true), (true, false), (false, true), (false, false)].into_iter().all(|(joining, leaving)| {
+            let votes = |node: u16| (joining || has_joined(node)) && (leaving || !leaves(node));
+            let may_vote = self.machines.iter().filter(|machine| !machine.left && votes(machine.node));
             let whole = |machine: &Machine| !machine.broken && machine.node != node;
             let (all, left) = may_vote.fold((0, 0), |all, machine| (all.0 + 1, all.1 + u32::from(whole(machine))));
             2 * left > all
