@@ -33,7 +33,7 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
     let at = query.bytes("epoch").is_some().then(|| Epoch(query.number("epoch", 0, Epoch::MAX.0)));
     query.finish()?;
     let mut view = app.service.node.cluster();
-    let [pushes, webhooks] = [&mut view.pushes, &mut view.webhooks].map(|pushes| std::mem::take(pushes));
+    let [pushes, webhooks] = [&mut view.pushes, &mut view.webhooks].map(std::mem::take);
     let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, .. } = view;
     let ClusterView { generation, founders, nodes, .. } = view;
     let readiness = app.service.node.readiness(true);
