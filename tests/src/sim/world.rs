@@ -289,9 +289,8 @@ impl World {
             let image_every_bytes = if world.forgets { FORGETS_EVERY_BYTES } else { image_every_bytes };
             let build = world.build(image_every_bytes);
             let machine = Machine::new(node, build);
-            match run.planted {
-                Some(Planted::NoSync) => machine.disk.omit(Omission::SyncData("/segments/")),
-                _ => {}
+            if run.planted == Some(Planted::NoSync) {
+                machine.disk.omit(Omission::SyncData("/segments/"));
             }
             world.machines.push(machine);
             let begins_us = world.random.between(0, 50_000);

@@ -32,13 +32,15 @@ pub(super) enum Allowed {
     Rounds,
 }
 
+/// An epoch whose outcome is due, with the entries that it was decided from if there are several groups.
+type DueOutcome = (Arc<ResolvedEpoch>, Vec<(GroupId, u64)>);
+
 /// Writes that are due on this thread.
 #[derive(Default)]
 pub(super) struct InlineWrites {
     pub(super) allowed: Allowed,
     pub(super) batch: Option<Arc<Batch>>,
-    /// Outcomes, each with the entries that its epoch was decided from if there are several groups.
-    pub(super) outcomes: Vec<(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>)>,
+    pub(super) outcomes: Vec<DueOutcome>,
     /// The log thread has to bring the mark up to date once the log is quiet, and sleeps.
     mark_is_due: bool,
     /// Why durability is in doubt, after a write that failed.
