@@ -51,10 +51,13 @@ fn check(value: &Value, pointer: &mut String) -> Result<(), NotExpressible> {
             if map.get("type").is_some_and(|t| t.is_array() || t == "null") {
                 return found(pointer, "a list of types");
             }
-            if let Some(key) = NEW_IN_3_1.iter().find(|key| map.contains_key(**key)) {
+            // The names of properties are no keywords.
+            let keywords: &[&str] = if pointer.ends_with("/properties") { &[] } else { &NEW_IN_3_1 };
+            if let Some(key) = keywords.iter().find(|key| map.contains_key(**key)) {
                 return found(pointer, key);
             }
-            for (key, inner) in map {
+            // Neither is anything in an example.
+            for (key, inner) in map.iter().filter(|(key, _)| *key != "example") {
                 let length = pointer.len();
                 pointer.push('/');
                 pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
@@ -130,6 +133,14 @@ mod tests {
     fn constructs_unknown_to_3_0_are_rejected() {
         let error = to_3_0(&json!({"openapi": "3.1.0", "x": {"a/b": {"type": ["string", "null"]}}})).unwrap_err();
         assert_eq!((error.pointer.as_str(), error.what.as_str()), ("/x/a~1b", "a list of types"));
+    }
+
+    #[test]
+    fn properties_may_be_named_like_keywords() {
+        let schema = |schema| json!({"openapi": "3.1.0", "components": {"schemas": {"Info": schema}}});
+        let named = schema(json!({"properties": {"webhooks": {"type": "array"}}, "example": {"webhooks": []}}));
+        assert!(to_3_0(&named).is_ok());
+        assert_eq!(to_3_0(&schema(json!({"webhooks": {}}))).unwrap_err().what, "webhooks");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Storages outside of the nodes: each has a watermark, and whoever the control log names pushes to it.
+//! Storages outside of the nodes: each has a watermark, and the node that the control log names pushes to it.
 //!
 //! A storage takes records from the expected position only, in one step with its watermark, as the adaptors do. Requests may be
 //! on their way for seconds, so that of a node that was replaced arrives after those of the next one. What a node believes a
