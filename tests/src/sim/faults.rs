@@ -46,8 +46,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Fault; 19] = [
+    /// Those that come together: all but [`Fault::WipedDisk`], which a cluster survives only while its members do not change
+    /// (decision 109).
+    pub const ALL: [Fault; 18] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -64,7 +65,6 @@ impl Fault {
         Fault::PlannedStop,
         Fault::AddNode,
         Fault::RemoveNode,
-        Fault::WipedDisk,
         Fault::StoragesAway,
         Fault::FullDisk,
     ];

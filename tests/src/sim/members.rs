@@ -85,8 +85,10 @@ impl World {
     /// has the node removed and admits another.
     pub(super) fn wipe(&mut self, node: u16) -> Result<(), String> {
         let is_gone = |machine: &Machine| machine.broken || machine.removed || machine.left;
-        let is_member = node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
-        if !is_member || self.nodes.leaving.contains(&node) || is_gone(self.machine(node)) || !self.may_break(node) {
+        let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
+        // One after the other, and not while members change.
+        let settled = |machine: &Machine| machine.left || !machine.broken && has_joined(machine.node);
+        if !self.machines.iter().all(settled) || is_gone(self.machine(node)) || !self.may_break(node) {
             return Ok(());
         }
         self.report.members.wiped += 1;
