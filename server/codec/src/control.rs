@@ -484,9 +484,10 @@ pub(crate) fn take_activation(reader: &mut Reader<'_>) -> Result<PluginActivatio
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::{ConsumerOffset, LogId, ReaderMove, Webhook};
+    use tribunal_types::{ConsumerOffset, ReaderMove};
 
     use super::*;
+    use crate::readers::tests::{offset, webhook};
 
     fn check(change: &ControlChange) {
         let proposal = ProposalId { run: 0xfeed_beef_0123_4567, number: 300 };
@@ -552,30 +553,13 @@ mod tests {
         }));
         check(&ControlChange::AttachPush { store: StoreId(7) });
         check(&ControlChange::AssignPush { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
-        let webhook = Webhook {
-            store: StoreId(7),
-            url: "https://receiver.example/hook".into(),
-            secret: "0123456789abcdef".into(),
-            records_max: 500,
-            bytes_max: 1 << 20,
-            timeout_ms: 10_000,
-            log: LogId([9; 16]),
-            watermark: Lsn(1 << 40),
-        };
         for resumes in [false, true] {
-            check(&ControlChange::RegisterWebhook { webhook: webhook.clone(), resumes });
+            check(&ControlChange::RegisterWebhook { webhook: webhook(7, 1 << 40), resumes });
         }
         check(&ControlChange::RemoveWebhook { store: StoreId(7) });
         check(&ControlChange::AssignWebhook { store: StoreId(7), replaces: ControlIndex(1 << 40), node: NodeId(1023) });
         let (namespace, store) = (NamespaceId(u32::MAX), StoreId(u32::MAX));
-        let offset = ConsumerOffset {
-            namespace,
-            name: "search".into(),
-            store,
-            log: LogId([9; 16]),
-            lsn: Lsn(u64::MAX),
-            at_ms: 1_700_000_000_000,
-        };
+        let offset = ConsumerOffset { namespace, ..offset("search", u32::MAX, u64::MAX) };
         check(&ControlChange::MoveReaders(Vec::new()));
         check(&ControlChange::MoveReaders(vec![
             ReaderMove::Offset(offset),

@@ -335,11 +335,12 @@ fn take_epoch(reader: &mut Reader<'_>) -> Result<Epoch, Malformed> {
 #[cfg(test)]
 mod tests {
     use tribunal_types::{
-        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, LogId, Lsn,
-        PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec, Webhook,
+        ApiKey, Bounds, Component, ConsumerOffset, Detachment, FilledBy, Generations, GroupId, GroupJoin, Lsn,
+        PluginActivation, PluginSlot, Release, Roles, Skip, StoreId, StoreSpec,
     };
 
     use super::*;
+    use crate::readers::tests::{offset, webhook};
 
     fn image() -> ControlImage {
         let detachment = Detachment {
@@ -437,29 +438,10 @@ mod tests {
                 },
                 ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
             ],
-            offsets: vec![
-                ConsumerOffset {
-                    namespace: NamespaceId(3),
-                    name: "search".into(),
-                    store: StoreId(7),
-                    log: LogId([9; 16]),
-                    lsn: Lsn(12),
-                    at_ms: 1_700_000_000_000,
-                },
-                ConsumerOffset::default(),
-            ],
+            offsets: vec![offset("search", 7, 12), ConsumerOffset::default()],
             webhooks: vec![
                 HeldWebhook {
-                    webhook: Webhook {
-                        store: StoreId(7),
-                        url: "https://receiver.example/hook".into(),
-                        secret: "0123456789abcdef".into(),
-                        records_max: 500,
-                        bytes_max: 1 << 20,
-                        timeout_ms: 10_000,
-                        log: LogId([9; 16]),
-                        watermark: Lsn(11),
-                    },
+                    webhook: webhook(7, 11),
                     registered: ControlIndex(281),
                     deliverer: Some(Pusher { node: NodeId(2), since: ControlIndex(282) }),
                 },

@@ -137,29 +137,38 @@ pub(crate) fn take_reader_move(reader: &mut Reader<'_>) -> Result<ReaderMove, Ma
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn sample() -> Readers {
-        let offset = |name: &str, lsn| ConsumerOffset {
+    /// An offset of a consumer, with a value in each field.
+    pub(crate) fn offset(name: &str, store: u32, lsn: u64) -> ConsumerOffset {
+        ConsumerOffset {
             namespace: NamespaceId(3),
             name: name.into(),
-            store: StoreId(u32::MAX),
+            store: StoreId(store),
             log: LogId([9; 16]),
             lsn: Lsn(lsn),
             at_ms: 1_700_000_000_000,
-        };
-        let webhook = Webhook {
-            store: StoreId(1),
+        }
+    }
+
+    /// A webhook, with a value in each field.
+    pub(crate) fn webhook(store: u32, watermark: u64) -> Webhook {
+        Webhook {
+            store: StoreId(store),
             url: "https://receiver.example/hook".into(),
             secret: "0123456789abcdef".into(),
             records_max: 500,
             bytes_max: 1 << 20,
             timeout_ms: 10_000,
             log: LogId([9; 16]),
-            watermark: Lsn(7),
-        };
-        Readers { offsets: vec![offset("a", 0), offset("b", u64::MAX)], webhooks: vec![webhook] }
+            watermark: Lsn(watermark),
+        }
+    }
+
+    fn sample() -> Readers {
+        let offsets = vec![offset("a", u32::MAX, 0), offset("b", u32::MAX, u64::MAX)];
+        Readers { offsets, webhooks: vec![webhook(1, 7)] }
     }
 
     #[test]
