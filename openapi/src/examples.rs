@@ -36,10 +36,7 @@ const REQUESTS: &[(&str, &str)] = &[
         "logPushRegister",
         r#"{"kind": "webhook", "url": "https://receiver.example/hook", "secret": "at least 16 characters"}"#,
     ),
-    (
-        "putStore",
-        r#"{"existence": "tracked", "adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:6379", "prefix": "kv:"}}"#,
-    ),
+    ("putStore", r#"{"existence": "tracked", "adaptor": "kv"}"#),
     ("attachPush", r#"{"loaded_lsn": "120"}"#),
     ("skipRecord", r#"{"lsn": "120"}"#),
     ("createKey", r#"{"name": "shop-engine", "namespace": "shop", "roles": ["engine"]}"#),

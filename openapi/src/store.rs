@@ -37,7 +37,7 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "redis")]
     pub adaptor: Option<String>,
-    /// The adaptor's configuration. No credentials.
+    /// The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,

@@ -1248,7 +1248,7 @@ type StoreDeclaration struct {
 	// Example: redis
 	Adaptor *string `json:"adaptor,omitempty"`
 
-	// AdaptorConfig The adaptor's configuration. No credentials.
+	// AdaptorConfig The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
 	// Existence Who tracks which rows exist.

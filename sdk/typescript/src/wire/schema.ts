@@ -1369,7 +1369,7 @@ export interface components {
              * @example redis
              */
             adaptor?: string;
-            /** @description The adaptor's configuration. No credentials. */
+            /** @description The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials. */
             adaptor_config?: Record<string, never>;
             /** @description Who tracks which rows exist. */
             existence?: components["schemas"]["StoreExistence"];
@@ -2381,11 +2381,7 @@ export interface operations {
             content: {
                 /**
                  * @example {
-                 *       "adaptor": "redis",
-                 *       "adaptor_config": {
-                 *         "endpoint": "127.0.0.1:6379",
-                 *         "prefix": "kv:"
-                 *       },
+                 *       "adaptor": "kv",
                  *       "existence": "tracked"
                  *     }
                  */

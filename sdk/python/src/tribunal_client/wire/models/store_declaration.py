@@ -24,7 +24,8 @@ class StoreDeclaration:
         adaptor (str | Unset): LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent
             for a log-only store, whose
             engine keeps the rows itself and reads the log. Example: redis.
-        adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration. No credentials.
+        adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration, for `redis` as in
+            `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
         existence (StoreExistence | Unset): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the
             newest version of every live row. `declared`: the
             engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not
