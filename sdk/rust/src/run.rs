@@ -110,6 +110,7 @@ impl Client {
         options: BeginOptions,
         mut work: impl for<'t> FnMut(&'t mut Transaction) -> BoxedWork<'t, T, E>,
     ) -> Result<(T, Committed), E> {
+        // Not by way of `run`: the future of its closure would not be `Send` either.
         let mut run = Run::new(self, options);
         loop {
             let mut txn = run.begin().await?;

@@ -165,6 +165,7 @@ fn suffer(cluster: &mut Cluster, links: &Links, clients: &Clients, trouble: Trou
 
 /// Runs clients of both workloads while `troubles` come and go.
 fn under_load(cluster: &mut Cluster, links: &Links, clients: &Clients, troubles: &[Trouble], seed: u64) {
+    println!("seed {seed}: {troubles:?}");
     /// Ends the clients when a check fails, too: they would run on.
     struct Stop<'c>(&'c AtomicBool);
     impl Drop for Stop<'_> {
@@ -185,6 +186,15 @@ fn under_load(cluster: &mut Cluster, links: &Links, clients: &Clients, troubles:
     });
 }
 
+/// Audits what the clients have done, and checks that their list transactions have no anomaly. Returns the number of commits that
+/// were acknowledged, and the list transactions.
+fn without_anomalies(cluster: &Cluster, clients: Clients, seed: u64) -> (usize, Vec<Txn>) {
+    let (acknowledged, history, _) = audit(cluster, clients);
+    let anomalies = check(&history, &last_lists(cluster));
+    assert!(anomalies.is_empty(), "seed {seed}: {anomalies:#?}");
+    (acknowledged, history)
+}
+
 fn number_from(variable: &str, or: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(or)
 }
@@ -194,12 +204,9 @@ fn serializable_histories_hold_while_links_and_nodes_fail() {
     let (seed, rounds) = (number_from("TRIBUNAL_FAULTS_SEED", 11), number_from("TRIBUNAL_FAULTS_ROUNDS", 1));
     let (mut cluster, links, clients) = start(NODES, "serializable");
     let troubles = schedule(seed, 10 * rounds as usize);
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
     assert!(skew(&clients) <= 1, "write skew is not allowed");
-    let (acknowledged, history, _) = audit(&cluster, clients);
-    let anomalies = check(&history, &last_lists(&cluster));
-    assert!(anomalies.is_empty(), "seed {seed}: {anomalies:#?}");
+    let (acknowledged, history) = without_anomalies(&cluster, clients, seed);
     let committed = history.iter().filter(|txn| txn.ending != Ending::Aborted).count();
     println!(
         "{committed} of {} list transactions committed, no anomaly; {} bytes between nodes",
@@ -214,7 +221,6 @@ fn snapshot_histories_lose_no_update_while_links_and_nodes_fail_and_show_write_s
     let seed = number_from("TRIBUNAL_FAULTS_SEED", 12);
     let (mut cluster, links, clients) = start(NODES, "snapshot");
     let troubles = schedule(seed, 4);
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
     assert_eq!(skew(&clients), 2, "this level allows write skew");
     let (_, history, _) = audit(&cluster, clients);
@@ -242,7 +248,6 @@ fn repeatable_read_histories_have_phantoms_and_nothing_else_while_links_and_node
     let seed = number_from("TRIBUNAL_FAULTS_SEED", 13);
     let (mut cluster, links, clients) = start(NODES, "repeatable-read");
     let troubles = schedule(seed, 3);
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
     assert!(skew(&clients) <= 1 && lost_update(&clients) <= 1, "rows that were read are unchanged");
     assert_eq!(phantoms(&clients), 2, "this level allows phantoms");
@@ -258,7 +263,6 @@ fn read_committed_histories_lose_updates_and_read_nothing_that_was_not_committed
     // Money would be lost with the updates.
     let clients = prepare(&cluster, "serializable", "read-committed");
     let troubles = schedule(seed, 3);
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
     assert_eq!(lost_update(&clients), 2, "this level allows lost updates");
     assert_eq!(skew(&clients), 2, "and write skew");
@@ -289,12 +293,9 @@ fn serializable_histories_of_five_nodes_hold_while_two_of_them_fail() {
         Trouble::Killed(paused.1),
         Trouble::Silenced(cut.1),
     ];
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
     assert!(skew(&clients) <= 1, "write skew is not allowed");
-    let (acknowledged, history, _) = audit(&cluster, clients);
-    let anomalies = check(&history, &last_lists(&cluster));
-    assert!(anomalies.is_empty(), "seed {seed}: {anomalies:#?}");
+    let (acknowledged, history) = without_anomalies(&cluster, clients, seed);
     println!("{} list transactions, no anomaly", history.len());
     assert!(acknowledged > 200);
 }
@@ -317,11 +318,8 @@ fn serializable_histories_hold_while_clocks_are_wrong() {
         Trouble::Killed(3),
         Trouble::KilledAtAnotherTime(2, 10),
     ];
-    println!("seed {seed}: {troubles:?}");
     under_load(&mut cluster, &links, &clients, &troubles, seed);
-    let (acknowledged, history, _) = audit(&cluster, clients);
-    let anomalies = check(&history, &last_lists(&cluster));
-    assert!(anomalies.is_empty(), "seed {seed}: {anomalies:#?}");
+    let (acknowledged, history) = without_anomalies(&cluster, clients, seed);
     println!("{} list transactions, no anomaly", history.len());
     assert!(acknowledged > 200);
 }

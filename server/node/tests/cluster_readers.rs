@@ -3,8 +3,6 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,58 +10,52 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::history::{noise, oldest, until_decided, until_forgotten};
+use support::receiver::{Does, Receiver};
 use support::{Node, Response, eventually, new_id};
 use tribunal_codec::{Readers, encode_readers};
 use tribunal_types::{ConsumerOffset, Lsn, StoreId};
 
 const SECRET: &str = "a secret of the receiver";
 
-/// A receiver of webhooks: remembers which records came, in which order. Its threads end with it.
-struct Receiver {
-    address: SocketAddr,
-    shared: Arc<Received>,
-    thread: Option<std::thread::JoinHandle<()>>,
+/// A receiver that remembers which records it has acknowledged, in which order.
+struct Deliveries {
+    receiver: Receiver,
+    acknowledged: Arc<Acknowledged>,
 }
 
-struct Received {
-    /// The records of each post that was acknowledged.
+struct Acknowledged {
+    /// The records of each post.
     posts: Mutex<Vec<Vec<u64>>>,
     status: AtomicU16,
-    stop: AtomicBool,
 }
 
-impl Receiver {
-    fn start() -> Receiver {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
-        let shared =
-            Arc::new(Received { posts: Mutex::default(), status: AtomicU16::new(204), stop: AtomicBool::new(false) });
-        let all = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || {
-            for socket in listener.incoming() {
-                if all.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (Ok(socket), one) = (socket, Arc::clone(&all)) else { continue };
-                std::thread::spawn(move || drop(one.answer(socket)));
+impl Deliveries {
+    fn start() -> Deliveries {
+        let acknowledged = Arc::new(Acknowledged { posts: Mutex::default(), status: AtomicU16::new(204) });
+        let all = Arc::clone(&acknowledged);
+        let receiver = Receiver::new(move |_, post| {
+            let status = all.status.load(Ordering::Relaxed);
+            if status == 204 {
+                all.posts.lock().expect("no panic").push(post.lsns());
             }
+            Does::Answer(status, "", String::new())
         });
-        Receiver { address, shared, thread: Some(thread) }
+        Deliveries { receiver, acknowledged }
     }
 
     fn url(&self) -> String {
-        format!("http://{}/hook", self.address)
+        self.receiver.url()
     }
 
     fn answers(&self, status: u16) {
-        self.shared.status.store(status, Ordering::Relaxed);
+        self.acknowledged.status.store(status, Ordering::Relaxed);
     }
 
     /// Returns the last record up to which all have come, and checks that they came in order: again perhaps, but none after
     /// one that was missing.
     fn delivered(&self, after: u64) -> u64 {
         let mut last = after;
-        for post in self.shared.posts.lock().expect("no panic").iter() {
+        for post in self.acknowledged.posts.lock().expect("no panic").iter() {
             assert!(post.windows(2).all(|pair| pair[1] == pair[0] + 1), "{post:?}");
             assert!(post[0] <= last + 1, "{} follows {last}", post[0]);
             last = last.max(*post.last().expect("records"));
@@ -72,46 +64,7 @@ impl Receiver {
     }
 
     fn count(&self) -> usize {
-        self.shared.posts.lock().expect("no panic").len()
-    }
-}
-
-impl Received {
-    /// Answers one request; each has a connection of its own.
-    fn answer(&self, mut socket: TcpStream) -> std::io::Result<()> {
-        let mut reader = BufReader::new(socket.try_clone()?);
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line)? == 0 || line == "\r\n" {
-                break;
-            }
-            if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().unwrap_or(0);
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body)?;
-        let status = self.status.load(Ordering::Relaxed);
-        if status == 204 {
-            let body: Value = serde_json::from_slice(&body)?;
-            let lsn = |record: &Value| record["lsn"].as_str().and_then(|lsn| lsn.parse().ok()).unwrap_or(0);
-            let lsns = body["records"].as_array().map(|records| records.iter().map(lsn).collect());
-            self.posts.lock().expect("no panic").push(lsns.unwrap_or_default());
-        }
-        write!(socket, "HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-    }
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.acknowledged.posts.lock().expect("no panic").len()
     }
 }
 
@@ -150,7 +103,7 @@ fn commit_rows(cluster: &Cluster, count: u64) {
     (0..count).for_each(|n| commit(&nodes, &format!("row/{n}"), &json!(n)));
 }
 
-fn register(node: &Node, store: &str, receiver: &Receiver, after: Option<u64>) -> Response {
+fn register(node: &Node, store: &str, receiver: &Deliveries, after: Option<u64>) -> Response {
     let mut body = json!({"kind": "webhook", "url": receiver.url(), "secret": SECRET});
     after.into_iter().for_each(|after| body["after"] = json!(after.to_string()));
     node.put(&format!("/v1/stores/{store}/push"), &body)
@@ -171,7 +124,7 @@ fn deliverer(cluster: &Cluster, store: &str, not: &[u16]) -> u16 {
 }
 
 /// Waits until the receiver has everything, and all nodes know it.
-fn until_delivered(cluster: &Cluster, receiver: &Receiver, after: u64) {
+fn until_delivered(cluster: &Cluster, receiver: &Deliveries, after: u64) {
     cluster.settled();
     let head = head(cluster.running().next().expect("one runs"));
     eventually("the receiver to have every record", || (receiver.delivered(after) == head).then_some(()));
@@ -299,7 +252,7 @@ fn under_load(cluster: &Cluster, change: impl FnOnce()) {
 #[test]
 fn a_webhook_gets_every_record_in_order_whichever_node_delivers() {
     let mut cluster = Cluster::start(3);
-    let receiver = Receiver::start();
+    let receiver = Deliveries::start();
     commit_rows(&cluster, 5);
     let registered = register(cluster.node(1), "kv", &receiver, None);
     assert_eq!(registered.status, 200, "{}", registered.body);
@@ -335,7 +288,7 @@ fn commit_rows_at(node: &Node, count: u64) {
 #[test]
 fn every_node_shows_the_errors_of_a_webhook_and_changes_or_deletes_it() {
     let cluster = Cluster::start(3);
-    let receiver = Receiver::start();
+    let receiver = Deliveries::start();
     receiver.answers(500);
     commit_rows(&cluster, 5);
     assert_eq!(register(cluster.node(2), "kv", &receiver, None).status, 200);
@@ -349,12 +302,12 @@ fn every_node_shows_the_errors_of_a_webhook_and_changes_or_deletes_it() {
     receiver.answers(204);
     until_delivered(&cluster, &receiver, 0);
     // Registered again at another node, it continues where it was.
-    let other = Receiver::start();
+    let other = Deliveries::start();
     assert_eq!(register(cluster.node(3), "kv", &other, None).status, 200);
     let before = head(cluster.node(3));
     commit_rows(&cluster, 5);
     eventually("the other receiver to have the new records", || {
-        let first = other.shared.posts.lock().expect("no panic").first().map(|post| post[0]);
+        let first = other.acknowledged.posts.lock().expect("no panic").first().map(|post| post[0]);
         // What was delivered last may come again.
         first.filter(|first| *first <= before + 1)?;
         (other.delivered(before) >= before + 5).then_some(())
@@ -431,7 +384,7 @@ fn all_nodes_keep_the_log_for_a_reader_and_a_new_one_names_those_that_have_it() 
     assert_eq!(page.body["records"][0]["lsn"], json!((kept + 1).to_string()));
 
     // The others deliver other webhooks, so this one is the new node's first. It gives it to one that has the records.
-    let receiver = Receiver::start();
+    let receiver = Deliveries::start();
     for store in ["a", "b", "c"] {
         assert_eq!(cluster.node(1).put(&format!("/v1/stores/{store}"), &json!({})).status, 201);
         assert_eq!(register(cluster.node(1), store, &receiver, None).status, 200);

@@ -6,6 +6,7 @@ pub mod faulty_proxy;
 pub mod history;
 pub mod keyed;
 pub mod list_append;
+pub mod receiver;
 pub mod redis;
 pub mod workload;
 pub mod wrong_clock;
