@@ -331,6 +331,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.positions.reached(group)
     }
 
+    /// Returns for each group the last entry that this node has compacted: a state image that takes the place of its own includes
+    /// as much.
+    pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.raft.compacted()
+    }
+
     /// Returns the groups that this node leads.
     pub fn led(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.roles.led()

@@ -84,6 +84,11 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).is_some_and(|group| group.is_caught_up(node, entries))
     }
 
+    /// Returns for each group the index of the last entry that is compacted.
+    pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.groups.iter().map(|(id, group)| (*id, group.node.store().compacted().index))
+    }
+
     /// Returns the index of the last entry of a group that was handed out.
     #[must_use]
     pub fn handed_out(&self, group: GroupId) -> u64 {
