@@ -119,6 +119,14 @@ impl<L: GroupLog> RaftGroups<L> {
         self.with(group, |group, _| group.propose_members(members))
     }
 
+    /// Returns the voters of a group that this node leads, as of the entry that it proposes next.
+    ///
+    /// # Errors
+    /// If this node does not lead the group, or if its members are changing: then they may be others at that entry.
+    pub fn settled_voters(&self, group: GroupId) -> Result<Vec<NodeId>, Refused> {
+        self.groups.get(&group).ok_or(Refused::UnknownGroup(group))?.settled_voters()
+    }
+
     /// Takes an input.
     ///
     /// # Errors

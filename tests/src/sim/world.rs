@@ -461,6 +461,7 @@ impl World {
             }
         }
         self.step(node, Input::Tick)?;
+        self.connect_again(node)?;
         self.push(node)
     }
 
@@ -490,7 +491,11 @@ impl World {
     }
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {
-        let Planned { lasts_us, fault, node, .. } = planned;
+        let Planned { lasts_us, fault, mut node, .. } = planned;
+        if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.only.is_none() {
+            // Those that were added may go, too.
+            node = self.random.between(1, self.machines.len() as u64) as u16;
+        }
         self.trace.note(self.time_us, format_args!("{fault:?} at node {node}, for {lasts_us} us"));
         *self.report.faults.entry(fault).or_default() += 1;
         let machines = self.machines.len() as u16;
