@@ -80,7 +80,7 @@ pub enum Bug {
     DuplicateAcrossGroups = 36,
     /// The group of a node that is admitted begins without those voters that are being removed.
     NewGroupWithoutLeaving = 37,
-    /// A node that is being removed ends as soon as some node sees it in no group.
+    /// A node that is being removed ends as soon as some node sees it vote in no group.
     EndsBeforeItIsForgotten = 38,
 }
 

@@ -10,8 +10,8 @@
 //!   there; one that leads on nevertheless is deposed.
 //! * A group joins when its node leads it, and is a voter of all groups.
 //!
-//! * A removal is complete when the control log says so, and not before: some node may not know of a group that began with the
-//!   one that leaves (decision 113).
+//! * Then it is a learner, and decides epochs as before, until it votes in no group. That is when the control log says that it
+//!   has left: before, some node may not know of a group that began with it (decision 113).
 //!
 //! Must never: let a leader remove itself, take more than one step at a time, add a node that is being removed.
 
@@ -140,10 +140,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         has_left || planted(Bug::EndsBeforeItIsForgotten) && self.is_out(node)
     }
 
-    /// Returns whether a node that is being removed has left all groups, as far as is known here.
+    /// Returns whether a node that is being removed votes in no group, as far as is known here.
     fn is_out(&self, node: NodeId) -> bool {
-        let has = |group| self.raft.members(group).is_some_and(|members| members.contains(node));
-        self.is_gone(node) && !self.raft.ids().any(has)
+        let votes = |members: &Members| members.voters.contains(&node) || members.outgoing.contains(&node);
+        self.is_gone(node) && !self.raft.ids().any(|group| self.raft.members(group).is_some_and(votes))
     }
 
     /// Returns whether this node leads the control group, has applied all that was agreed on there, and knows of no change of its
@@ -198,12 +198,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     fn next_members(&self, group: GroupId) -> Option<Members> {
         let present = self.raft.members(group).filter(|members| !members.is_joint())?;
         let mut next = present.clone();
-        if let Some(node) = present.learners.iter().find(|node| self.goes(**node)) {
+        if let Some(node) = present.learners.iter().find(|node| self.has_left(**node)) {
             next.learners.remove(node);
         } else if let Some(node) =
             present.voters.iter().find(|node| self.goes(**node) && self.goes_well(present, **node))
         {
             next.voters.remove(node);
+            next.learners.insert(*node);
         } else if let Some(node) = present.learners.iter().find(|node| self.is_ready(group, **node)) {
             next.learners.remove(node);
             next.voters.insert(*node);
@@ -214,7 +215,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Some(next)
     }
 
-    /// Returns whether a member of a group is to leave it now.
+    /// Returns whether a voter of a group is to be a learner now: it has to go on deciding epochs until it has left, because it
+    /// begins groups when they are admitted.
     fn goes(&self, node: NodeId) -> bool {
         let Some(since) = self.membership.gone.get(&node).filter(|_| node != self.node) else { return false };
         self.membership.now - since >= STAYS_TICKS || !self.presence.sends(node)
@@ -269,8 +271,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.nodes().leaves(group.node) && self.nodes().node(group.node).is_some_and(|node| node.joined.is_none())
     }
 
-    /// Proposes that removals are complete which no group shows any more. No group can begin with those nodes either, whenever
-    /// this is agreed on.
+    /// Proposes that removals are complete of nodes that vote in no group. No group can begin with them either, whenever this is
+    /// agreed on.
     fn propose_forgetting(&mut self, gone: &[NodeId]) {
         if !self.knows_all_groups() {
             return;
