@@ -62,11 +62,16 @@ export interface ClientOptions {
   readonly clientName?: string;
   /**
    * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
-   * Several endpoints share it: with three, the first one gets a third.
+   * Several endpoints share it.
    */
   readonly timeoutMs?: number;
   /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
   readonly resolveTimeoutMs?: number;
+  /**
+   * How long an endpoint may take to answer a request, beyond the time that the request may wait, while another one has not been
+   * asked: then that one is. The last one has all the time that is left. In milliseconds; 2 s by default.
+   */
+  readonly endpointTimeoutMs?: number;
   /** How long an endpoint that failed is passed over, if there are others, in milliseconds; 10 s by default. */
   readonly endpointCoolDownMs?: number;
   /** Bounds of the retries of `run`, of reads and of log readers. */
@@ -161,7 +166,7 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
-    this.#endpoints = new Endpoints(url, options.endpointCoolDownMs ?? 10_000);
+    this.#endpoints = new Endpoints(url, options.endpointTimeoutMs ?? 2_000, options.endpointCoolDownMs ?? 10_000);
     // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
     if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(options.apiKey?.trim() ?? "")) throw new Misuse("the API key has characters that no header can have");
     this.retry = { ...defaultRetry, ...options.retry };
@@ -293,7 +298,7 @@ export class Client {
   async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const call = this.#failover();
+    const call = this.#failover(applyWaitMs([prepared]));
     const reply = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/{txn_id}/commit", {
         params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
@@ -353,7 +358,7 @@ export class Client {
     const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
     const body = bodyOf({ txns });
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const call = this.#failover();
+    const call = this.#failover(applyWaitMs(commits));
     const whole = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/batch-commit", {
         body: { txns },
@@ -625,6 +630,11 @@ export class Client {
     if (verdict.status === "committed") this.#session?.record(verdict);
     return verdict;
   }
+}
+
+/** Returns how long the service may wait for the stores of commits before it answers. */
+function applyWaitMs(commits: readonly PreparedCommit[]): number {
+  return commits.some(({ request }) => request.ack === "applied") ? 30_000 : 0;
 }
 
 function verdict(reply: Reply<TxnOutcome>): Verdict {

@@ -16,7 +16,7 @@ from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
 from .errors import Misuse
-from .exchange import NoReply, connection_options, http_options, no_reply
+from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
@@ -56,8 +56,10 @@ class Client:
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
-            endpoints share it: with three, the first one gets a third.
+            endpoints share it.
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
+            wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is passed over, if there are others.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
@@ -76,6 +78,7 @@ class Client:
         client_name: str | None = None,
         timeout_s: float = 30.0,
         resolve_timeout_s: float = 30.0,
+        endpoint_timeout_s: float = 2.0,
         endpoint_cool_down_s: float = 10.0,
         retry: RetryPolicy | None = None,
         read_own_writes: bool = True,
@@ -83,7 +86,7 @@ class Client:
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
-        endpoints = Endpoints(url, endpoint_cool_down_s)
+        endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
         pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
@@ -331,7 +334,7 @@ class Client:
         """Open a stream."""
         try:
             response = self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
-            if response.is_success:
+            if response.is_success and foreign_type(response) is None:
                 return ResponseStream(response)
             with closing(response):
                 response.read()

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from .endpoints import Endpoints
     from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
+_APPLY_WAIT_S = 30.0
+"""How long the service waits for the stores of a commit that is acknowledged once they have applied it."""
+
 T = TypeVar("T")
 Read = TypeVar("Read", RowPage, RowReads, RangeReads)
 Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown
@@ -196,7 +199,7 @@ class Service:
             traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
         )
         del request["json"]
-        call = self._failover()
+        call = self._failover(_APPLY_WAIT_S if prepared.request.ack == "applied" else 0)
         reply = yield from self._ask_on(call, {**request, "content": item.body}, txn_commit._parse_response)
         return in_doubt(reply, maybe_taken=call.maybe_taken)
 
@@ -272,7 +275,7 @@ class Service:
         if len(traceparents) == 1 and None not in traceparents:
             request["headers"]["traceparent"] = traceparents.pop()
         request["content"] = body_of(request.pop("json"))
-        call = self._failover()
+        call = self._failover(_APPLY_WAIT_S if any(commit.request.ack == "applied" for commit in commits) else 0)
         whole = yield from self._ask_on(call, request, batch_commit._parse_response)
         reply = in_doubt(whole, maybe_taken=call.maybe_taken)
         lost = lost_by(reply)
@@ -465,7 +468,13 @@ class Service:
     def _ask_on(self, call: Failover, request: dict[str, Any], parse: Callable[..., T | Problem]) -> Flow[Reply[T]]:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
         while (timeout_s := (yield from call.next())) is not None:
-            reply = yield from ask(call.addressed(request), parse, timeout_s)
+            try:
+                reply = yield from ask(call.addressed(request), parse, timeout_s)
+            except ServerMisbehaved as error:
+                # Something else is in the endpoint's place, such as the login page of a proxy.
+                if call.is_over(Failure(str(error), maybe_taken=True)):
+                    raise
+                continue
             if call.is_over(failure_of(reply)):
                 return reply
         return call.exhausted()
