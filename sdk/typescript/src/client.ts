@@ -42,6 +42,7 @@ import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
 export type StoreDeclaration = components["schemas"]["StoreDeclaration"];
+export type ConsumerInfo = components["schemas"]["ConsumerInfo"];
 type BeginResponse = components["schemas"]["BeginResponse"];
 type ReadResponse = components["schemas"]["ReadResponse"];
 
@@ -50,6 +51,14 @@ interface ReadItem {
   readonly store: string;
   readonly rows: readonly components["schemas"]["RowRead"][];
   readonly terms: ReadTerms;
+}
+
+/** A consumer's position in a store's log. */
+export interface Offset {
+  /** Position of the last record that the consumer has processed: `after` of `LogOptions`. */
+  readonly lsn: string;
+  /** The log that the position belongs to: `log` of `LogOptions`. */
+  readonly log: string;
 }
 
 /** Options of a client. */
@@ -560,6 +569,38 @@ export class Client {
   /** Returns the state of all stores of the namespace. */
   async stores(): Promise<StoreInfo[]> {
     return settled(await this.#ask((signal, wire) => wire.GET("/v1/stores", { signal }))).stores;
+  }
+
+  /** Returns all consumers of the namespace's logs, with their offsets and lag. */
+  async consumers(): Promise<ConsumerInfo[]> {
+    return settled(await this.#ask((signal, wire) => wire.GET("/v1/consumers", { signal }))).consumers;
+  }
+
+  /** Returns a consumer's offset in a store's log; `undefined` if it has none there. */
+  async offset(consumer: string, store: string): Promise<Offset | undefined> {
+    const known = (await this.consumers()).find(({ name }) => name === consumer);
+    const at = known?.offsets.find((offset) => offset.store === store);
+    return at === undefined ? undefined : { lsn: at.lsn, log: at.log };
+  }
+
+  /**
+   * Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn` belongs to, if
+   * known: `logId` of the reader. Durable once the promise is fulfilled. Rejects with a `ClientMistake` if `lsn` is past the end
+   * of the log, or `log` is not the service's log (`log_replaced`).
+   */
+  async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
+    const path = { name: percentEncoded(consumer) };
+    const body = { store, lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
+    return settled(await this.#ask((signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal })));
+  }
+
+  /**
+   * Removes a consumer, so that the log is no longer retained for it. Rejects with a `ClientMistake` with the code
+   * `unknown_consumer` if there is none; with several endpoints also if a first reply was lost.
+   */
+  async forgetConsumer(consumer: string): Promise<void> {
+    const path = { name: percentEncoded(consumer) };
+    settled(await this.#ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
   }
 
   /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */

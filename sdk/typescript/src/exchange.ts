@@ -30,6 +30,8 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
   const foreign = foreignType(response);
   if (foreign !== undefined) return { kind: "none", text: foreign, neverSent: false, untrusted: false, problem: undefined, cause: undefined };
   if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
+  // The calls whose response has no content expect no data.
+  if (response.status === 204) return { kind: "ok", data: undefined as T, headers: response.headers };
   const endpoint = response.url === "" ? {} : { endpoint: new URL(response.url).origin };
   return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
 }

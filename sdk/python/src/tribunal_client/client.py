@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .attempts import Attempt
+    from .consumers import Offset
     from .keys import Key
     from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .transaction import Begun
     from .verdict import Undecided, Verdict
-    from .wire.models import StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models import ConsumerInfo, StoreDeclaration, StoreInfo, TxnOutcome
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
@@ -323,6 +324,30 @@ class Client:
     def stores(self) -> list[StoreInfo]:
         """Return the state of all stores of the namespace."""
         return self._perform(self._service.stores())
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """Return all consumers of the namespace's logs, with their offsets and lag."""
+        return self._perform(self._service.consumers())
+
+    def offset(self, consumer: str, store: str) -> Offset | None:
+        """Return a consumer's offset in a store's log; `None` if it has none there."""
+        return self._perform(self._service.offset(consumer, store))
+
+    def set_offset(self, consumer: str, store: str, lsn: int, log: str | None = None) -> ConsumerInfo:
+        """Set a consumer's offset: it has processed every record up to and including `lsn`. Durable on return.
+
+        `log` is the log that `lsn` belongs to, if known: `LogReader.log_id`. `ClientMistake` if `lsn` is past the end
+        of the log, or `log` is not the service's log (`log_replaced`).
+        """
+        return self._perform(self._service.set_offset(consumer, store, lsn, log))
+
+    def forget_consumer(self, consumer: str) -> None:
+        """Remove a consumer, so that the log is no longer retained for it.
+
+        `ClientMistake` with code `unknown_consumer` if there is none; with several endpoints, also if a first reply was
+        lost.
+        """
+        self._perform(self._service.forget_consumer(consumer))
 
     def _open(self, options: BeginOptions, begun: Begun) -> Transaction:
         return Transaction(self, begun.response.txn_id, options.isolation, begun, options.traceparent)
