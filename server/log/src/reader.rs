@@ -135,7 +135,8 @@ impl LogReader {
         }
         let (entry, has_groups) = {
             let index = self.shared.index.read();
-            (index.runs.index_of(epoch), index.groups.ids().next().is_some())
+            // An outcome that is older names an entry that is gone.
+            (index.runs.index_of(epoch), epoch >= index.oldest && index.groups.ids().next().is_some())
         };
         let Some(entry) = entry else {
             let of_groups = if has_groups { self.epoch_of_groups(epoch)? } else { None };
