@@ -32,7 +32,8 @@ fn path() -> &'static std::path::Path {
 }
 
 fn open(disk: &SimFiles, cluster: Option<ClusterIdentity>) -> Result<Opened, LogError> {
-    let options = LogOptions { retention_ms: 0, kept_for_members_bytes: 0, recent_bytes: 0, cluster, ..LogOptions::default() };
+    let options =
+        LogOptions { retention_ms: 0, kept_for_members_bytes: 0, recent_bytes: 0, cluster, ..LogOptions::default() };
     open_on(&disk.as_files(), path(), &options)
 }
 

@@ -74,7 +74,7 @@ impl FirstMember {
     /// # Errors
     /// In words. It does not count, and can be prepared again.
     pub fn prepare(&self, data: &Path) -> Result<(), String> {
-        let incoming = Incoming::begin_anew(data)?;
+        let incoming = Incoming::restart(data)?;
         incoming.put_image(&self.image)?;
         incoming.complete()
     }
@@ -84,7 +84,8 @@ impl FirstMember {
 fn check_engines(replicated: &ReplicatedState, loader: &PluginLoader) -> Result<(), String> {
     let own = loader.host_name()?;
     let active = policy_slots().filter_map(|slot| replicated.slots().slot(&slot)?.active());
-    let mut uploaded = active.map(|entry| &entry.activation.choice).filter(|choice| loader.store.find(&choice.digest).is_some());
+    let mut uploaded =
+        active.map(|entry| &entry.activation.choice).filter(|choice| loader.store.find(&choice.digest).is_some());
     uploaded.find(|choice| choice.host != own).map_or(Ok(()), |choice| {
         Err(format!(
             "the plugin {} was activated for another engine ({}) than the one of this release ({own}): start the node once as before \

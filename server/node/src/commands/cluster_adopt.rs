@@ -47,11 +47,8 @@ pub fn run(flags: &ClusterAdopt) -> Result<(), String> {
     }
     tribunal_log::check_unused(&dir).map_err(|error| format!("{error}. Stop the node first"))?;
     config.data = fs::canonicalize(&config.data).map_err(|error| format!("{}: {error}", config.data.display()))?;
-    let file = if first_start::has_note(&config.data) {
-        adopted_before(flags, &config.data)?
-    } else {
-        adopt(flags, &config)?
-    };
+    let file =
+        if first_start::has_note(&config.data) { adopted_before(flags, &config.data)? } else { adopt(flags, &config)? };
     finish(&file)?;
     tell(flags, &file);
     Ok(())
@@ -99,7 +96,10 @@ fn write_files(
     let (out, secret) = (&flags.out, kept_log::text(identity));
     let found = fs::read_to_string(out.join(SECRET_FILE)).ok();
     if found.is_some_and(|found| found != secret) {
-        return Err(format!("{} holds the files of another cluster; choose another directory with --out", out.display()));
+        return Err(format!(
+            "{} holds the files of another cluster; choose another directory with --out",
+            out.display()
+        ));
     }
     fs::create_dir_all(out).map_err(|error| format!("cannot create {}: {error}", out.display()))?;
     let root = fs::canonicalize(out).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -129,7 +129,8 @@ fn finish(file: &Path) -> Result<(), String> {
     // The files are where they were written.
     let root = file.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     if let Some(cluster) = &mut config.cluster {
-        let files = [&mut cluster.secret_file, &mut cluster.cert_file, &mut cluster.key_file, &mut cluster.authority_file];
+        let files =
+            [&mut cluster.secret_file, &mut cluster.cert_file, &mut cluster.key_file, &mut cluster.authority_file];
         files.into_iter().for_each(|file| *file = root.join(&*file));
     }
     let configured = Configured::read(&config)?;
@@ -152,7 +153,12 @@ fn tell(flags: &ClusterAdopt, file: &Path) {
     } else {
         let own = file.strip_prefix(file.parent().and_then(Path::parent).unwrap_or(Path::new(""))).unwrap_or(file);
         out!("Review {}. Start the node in {out}: {program} serve --config {}", file.display(), own.display());
-        out!("Keep {out}/{} away from the nodes once all are added: it signs certificates of this cluster.", cluster_files::AUTHORITY_KEY_FILE);
+        out!(
+            "Keep {out}/{} away from the nodes once all are added: it signs certificates of this cluster.",
+            cluster_files::AUTHORITY_KEY_FILE
+        );
     }
-    out!("It takes no commits without [cluster] any more. Add others to it while it runs: {program} cluster add --files {out}");
+    out!(
+        "It does not start without [cluster] any more. Add others to it while it runs: {program} cluster add --files {out}"
+    );
 }

@@ -53,7 +53,7 @@ impl Incoming {
     ///
     /// # Errors
     /// In words.
-    pub fn begin_anew(data: &Path) -> Result<Incoming, String> {
+    pub fn restart(data: &Path) -> Result<Incoming, String> {
         remove_dir(&data.join(COPIED))?;
         Incoming::begin(data)
     }
