@@ -13,6 +13,8 @@ use crate::{Kind, put_head, take_head};
 const WORDS_PER_PIECE: usize = 64 * 1024;
 /// Maximum number of bytes in one piece of a blob.
 const BYTES_PER_PIECE: usize = 512 * 1024;
+/// Words after which it is looked whether deltas are shorter: a column is of one kind of rows, so its beginning tells.
+const DELTAS_TRIED: usize = 1024;
 /// Maximum number of columns in an image.
 const COLUMNS_MAX: usize = 1024;
 
@@ -48,23 +50,33 @@ fn plan_piece(image: &StateImage) -> Vec<u8> {
 
 /// Encodes words as deltas if that is shorter, which it is not for hashes.
 fn words_piece(words: &[u64]) -> Vec<u8> {
-    let mut deltas = Vec::with_capacity(words.len() * 4);
-    let mut before = 0;
-    for word in words {
-        put_delta(before, *word, &mut deltas);
-        before = *word;
-    }
-    let mut out = Vec::with_capacity(64 + words.len() * 8);
+    let mut out = Vec::with_capacity(64 + size_of_val(words));
     put_head(Kind::Image, &mut out);
-    if deltas.len() < words.len() * 8 {
+    let mut raw = Vec::with_capacity(size_of_val(words) + 2 * DELTAS_TRIED);
+    if put_deltas(words, &mut raw) {
         out.push(DELTAS);
-        put_section(&deltas, &mut out);
     } else {
         out.push(PLAIN);
-        let plain: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        put_section(&plain, &mut out);
+        raw.clear();
+        words.iter().for_each(|word| raw.extend_from_slice(&word.to_le_bytes()));
     }
+    put_section(&raw, &mut out);
     out
+}
+
+/// Appends words as deltas; gives up, and returns `false`, once they are no shorter than the words.
+fn put_deltas(words: &[u64], out: &mut Vec<u8>) -> bool {
+    let mut before = 0;
+    for (done, some) in words.chunks(DELTAS_TRIED).enumerate() {
+        for word in some {
+            put_delta(before, *word, out);
+            before = *word;
+        }
+        if out.len() >= 8 * (done * DELTAS_TRIED + some.len()) {
+            return false;
+        }
+    }
+    !words.is_empty()
 }
 
 fn bytes_piece(bytes: &[u8]) -> Vec<u8> {

@@ -1,6 +1,10 @@
-//! Files that last: synced directories, and small files replaced as a whole.
+//! Files that last: synced directories, small files replaced as a whole, and threads that write in the background.
 //!
 //! Must never: retry a sync, leave a half-written file under its final name, know what the bytes mean.
+
+mod background;
+
+pub use background::give_way;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -16,8 +16,9 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::{ProposedBatch, Replica};
 
-/// Bytes of a state image for each row, estimated.
+/// Bytes of a state image for each row, and for each id.
 const ROW_BYTES_IN_IMAGE: u64 = 24;
+const ID_BYTES_IN_IMAGE: u64 = 48;
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Takes the next entry of a group's log.
@@ -181,11 +182,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.image_due |= self.image.is_none() && self.is_image_due();
     }
 
-    /// Tells whether enough was decided since the last image: also no less than an image takes, or images would be most of
-    /// what is written.
+    /// Tells whether enough was decided since the last image: also no less than what an image takes, or images would be most
+    /// of what is written.
     fn is_image_due(&self) -> bool {
-        self.image_bytes >= self.settings.image_every_bytes
-            && self.image_bytes >= self.resolver.stats().rows * ROW_BYTES_IN_IMAGE
+        if self.image_bytes < self.settings.image_every_bytes {
+            return false;
+        }
+        let state = self.resolver.stats();
+        let image = state.rows * ROW_BYTES_IN_IMAGE + state.ids * ID_BYTES_IN_IMAGE + state.history_bytes;
+        self.image_bytes >= image
     }
 
     /// Returns what those are told who wait for an id of this epoch.

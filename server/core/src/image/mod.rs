@@ -21,8 +21,10 @@ use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::state::floor::EpochMark;
 use crate::state::history::{History, RowState};
+use crate::state::id_bucket::IdEntry;
 use crate::state::map::{Entry, row_flag};
 use crate::state::sums::{RowSums, Sum};
+use crate::state::window::RangeWindow;
 
 /// Columns of numbers.
 mod words {
@@ -79,14 +81,19 @@ impl Frozen {
         image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
         image.push_words(words::STORES, stores);
         image.push_bytes(bytes::STORE_TEXTS, store_texts);
+        let count = rows.iter().map(Vec::len).sum();
         let rows = rows.into_iter().flatten();
-        image.push_words(words::ROWS, rows.flat_map(|e| [e.hi, e.lo_flags, e.version]).collect());
+        image.push_words(words::ROWS, words_of(count, rows.map(|e| [e.hi, e.lo_flags, e.version])));
+        let count = histories.iter().map(History::superseded_len).sum();
         let superseded = histories.iter().flat_map(History::superseded);
-        let superseded = superseded.flat_map(|(epoch, key, state)| [epoch, key.hi, key.lo, state]);
-        image.push_words(words::SUPERSEDED, superseded.collect());
+        let superseded = superseded.map(|(epoch, key, state)| [epoch, key.hi, key.lo, state]);
+        image.push_words(words::SUPERSEDED, words_of(count, superseded));
+        let count = histories.iter().map(History::expiring_len).sum();
         let expiring = histories.iter().flat_map(History::expiring);
-        image.push_words(words::EXPIRING, expiring.flat_map(|(epoch, key)| [epoch, key.hi, key.lo]).collect());
-        let (mut window, mut keys) = (Vec::new(), Vec::new());
+        image.push_words(words::EXPIRING, words_of(count, expiring.map(|(epoch, key)| [epoch, key.hi, key.lo])));
+        drop(histories);
+        let (count, key_bytes) = windows.iter().map(RangeWindow::size).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        let (mut window, mut keys) = (Vec::with_capacity(3 * count), Vec::with_capacity(key_bytes));
         for (epoch, store, key) in windows.iter().flat_map(|window| window.keys(floor)) {
             window.extend([epoch, u64::from(store), key.len() as u64]);
             keys.extend_from_slice(key);
@@ -94,15 +101,24 @@ impl Frozen {
         image.push_words(words::WINDOW, window);
         image.push_bytes(bytes::WINDOW_KEYS, keys);
         image.push_words(words::MARKS, marks);
-        let ids = ids.iter();
-        let ids = ids.flat_map(|e| [e.id[0], e.id[1], e.body_hash, e.epoch, u64::from(e.item), e.namespace_body]);
-        image.push_words(words::IDS, ids.collect());
+        drop(windows);
+        let words_of_id = |e: &IdEntry| [e.id[0], e.id[1], e.body_hash, e.epoch, u64::from(e.item), e.namespace_body];
+        image.push_words(words::IDS, words_of(ids.len(), ids.iter().map(words_of_id)));
+        drop(ids);
+        let count = sums.iter().map(RowSums::rows).sum();
         let sums = sums.iter().flat_map(RowSums::entries);
-        let sums = sums.flat_map(|(key, sum)| [key.hi, key.lo, sum.center.cast_unsigned(), u64::from(sum.exact)]);
-        image.push_words(words::SUMS, sums.collect());
+        let sums = sums.map(|(key, sum)| [key.hi, key.lo, sum.center.cast_unsigned(), u64::from(sum.exact)]);
+        image.push_words(words::SUMS, words_of(count, sums));
         image.push_words(words::ROW_COUNTS, row_counts);
         image
     }
+}
+
+/// Returns a column of at most `count` rows, in one allocation: one that grows is copied to fresh pages time and again.
+fn words_of<const N: usize>(count: usize, rows: impl Iterator<Item = [u64; N]>) -> Vec<u64> {
+    let mut words = Vec::with_capacity(count * N);
+    rows.for_each(|row| words.extend_from_slice(&row));
+    words
 }
 
 impl Resolver {
@@ -149,7 +165,7 @@ impl Resolver {
         resolver.floor.rise_to(Epoch(floor));
         for &[hi, lo, body_hash, epoch, item, namespace_body] in rows_of(image, words::IDS)? {
             let item = u32::try_from(item).map_err(|_| mismatch("an id's item is too large"))?;
-            let entry = crate::state::id_bucket::IdEntry { id: [hi, lo], body_hash, epoch, item, namespace_body };
+            let entry = IdEntry { id: [hi, lo], body_hash, epoch, item, namespace_body };
             let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
             resolver.ids.insert(&entry.scoped(), body, VerdictAt { epoch: Epoch(epoch), item }, digest);
         }

@@ -231,6 +231,16 @@ impl History {
         History { runs: self.runs.iter().map(share).collect(), spare: Vec::new() }
     }
 
+    /// Returns the number of superseded states.
+    pub(crate) fn superseded_len(&self) -> usize {
+        self.runs.iter().map(|run| run.remains.superseded.len()).sum()
+    }
+
+    /// Returns the number of expiring rows.
+    pub(crate) fn expiring_len(&self) -> usize {
+        self.runs.iter().map(|run| run.remains.expiring.len()).sum()
+    }
+
     /// All superseded states as (epoch, row, [`RowState::to_bits`]), for images.
     pub(crate) fn superseded(&self) -> impl Iterator<Item = (u64, RowKey, u64)> {
         self.runs.iter().flat_map(|run| run.remains.superseded.iter().map(|s| (run.epoch, s.key, s.state)))

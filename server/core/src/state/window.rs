@@ -251,6 +251,12 @@ impl RangeWindow {
         RangeWindow { arenas: self.arenas.clone(), runs: self.runs.clone(), spare: Vec::new() }
     }
 
+    /// Returns the number of keys and their bytes, those that merged runs have kept from below the floor included.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let items = self.runs.iter().flat_map(|run| run.items.iter());
+        items.fold((0, 0), |(keys, bytes), item| (keys + 1, bytes + item.len as usize))
+    }
+
     /// All keys above the floor as (epoch, store, key), for images.
     pub(crate) fn keys(&self, floor: Epoch) -> impl Iterator<Item = (u64, u32, &[u8])> {
         let items = self.runs.iter().flat_map(|run| run.items.iter());

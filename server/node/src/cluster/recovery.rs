@@ -39,7 +39,7 @@ const IN_FLIGHT_MAX: usize = 8;
 /// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
-const IMAGE_EVERY_BYTES_MAX: u64 = 128 * 1024 * 1024;
+const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of a batch, unless it is a single transaction.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 

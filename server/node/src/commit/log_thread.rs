@@ -322,6 +322,7 @@ fn store_image(
     queue: LogQueue,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
+        tribunal_disk::give_way();
         let image = image_of(*image, &groups);
         match writer.write(&image) {
             Ok(()) => {

@@ -97,7 +97,10 @@ impl Shared {
             let shared = Arc::clone(self);
             let thread = std::thread::Builder::new().name("flush".to_owned());
             thread
-                .spawn(move || shared.work_off())
+                .spawn(move || {
+                    tribunal_disk::give_way();
+                    shared.work_off();
+                })
                 .map_err(|error| self.break_down(format!("cannot start a thread for a flush: {error}")))?;
             work.running = true;
         }
