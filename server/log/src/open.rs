@@ -442,6 +442,9 @@ impl Replay<'_> {
             self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
         } else {
             // Its entry was in a segment that has been truncated.
+            if self.group_records.is_none() {
+                self.index.own_below = outcome.epoch.next();
+            }
             if self.tip.is_none() {
                 self.index.oldest = outcome.epoch.next();
             }

@@ -169,8 +169,8 @@ impl DiskLog {
     /// it does.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if the log is not one of a cluster's member, or has an outcome after `last`; [`LogError::Io`] if the note
-    /// cannot be written: then nothing has changed.
+    /// [`LogError::OutOfOrder`] if the log is not one of a cluster's member, or has an outcome after `last`; [`LogError::Io`]
+    /// if the note cannot be written: then nothing has changed.
     pub fn continue_after(&mut self, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<bool, LogError> {
         if heads.iter().all(|(store, head)| self.shared.index.read().lsns.head(*store) >= *head) {
             return Ok(false);
