@@ -112,6 +112,11 @@ pub enum ClusterCommand {
     Up(ClusterUp),
     /// Write the certificates, the secret and the configurations of a cluster on machines of its own.
     Certificates(ClusterCertificates),
+    /// Make a node that ran alone the first node of a cluster, and write the files of that. The node must be stopped.
+    ///
+    /// It keeps its data directory: rows with their versions, verdicts, positions of logs, consumers, webhooks, keys, plugins and
+    /// embedded stores. From then on it starts with the configuration that is written here, and others are added to it.
+    Adopt(ClusterAdopt),
     /// Ask all nodes of a cluster how they are, and compare what they have decided.
     ///
     /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
@@ -225,6 +230,29 @@ pub struct ClusterCertificates {
     #[arg(long, default_value_t = 7420)]
     pub port: u16,
     /// Port for the other nodes on each node.
+    #[arg(long, default_value_t = 7421)]
+    pub peer_port: u16,
+}
+
+/// Flags of `tribunal cluster adopt`.
+#[derive(Debug, Args)]
+pub struct ClusterAdopt {
+    /// Name of the cluster.
+    #[arg(long)]
+    pub name: String,
+    /// Host name or IP address at which other nodes will reach this one.
+    #[arg(long)]
+    pub host: String,
+    /// Configuration file of the node; the defaults if left out.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data directory of the node; that of its configuration if left out.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Directory of the cluster's files.
+    #[arg(long, default_value = "cluster-files", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Port for the other nodes.
     #[arg(long, default_value_t = 7421)]
     pub peer_port: u16,
 }

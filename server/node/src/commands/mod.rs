@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod cli;
+mod cluster_adopt;
 mod cluster_files;
 mod cluster_members;
 mod cluster_recover;
@@ -49,6 +50,7 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Dev(flags) => serve::dev(flags),
         Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
         Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
+        Command::Cluster(ClusterCommand::Adopt(flags)) => cluster_adopt::run(&flags),
         Command::Cluster(ClusterCommand::Add(flags)) => cluster_members::add(&flags),
         Command::Cluster(ClusterCommand::Remove(flags)) => cluster_members::remove(&flags),
         Command::Cluster(ClusterCommand::Drain(flags)) => cluster_members::drain(&flags),
