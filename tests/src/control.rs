@@ -178,7 +178,9 @@ impl Follower {
                 ControlChange::CreateKey(ApiKey { id, namespace, namespace_name, ..ApiKey::default() })
             }
             Step::RevokeKey(id) => ControlChange::RevokeKey { id: format!("key-{id}") },
-            Step::Admit(name) => ControlChange::AdmitNode { name: format!("node-{name}"), address: "h:1".into() },
+            Step::Admit(name) => {
+                ControlChange::AdmitNode { name: format!("node-{name}"), address: "h:1".into(), voters: Vec::new() }
+            }
             Step::Claim(node, directory) => {
                 ControlChange::ClaimNode { node: NodeId(node.into()), directory: directory.into() }
             }

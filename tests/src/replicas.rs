@@ -198,7 +198,10 @@ impl Cluster {
             takeovers: VecDeque::new(),
             proposed: BTreeMap::new(),
             control: (1..=NODES)
-                .map(|node| ControlChange::AdmitNode { name: format!("n{node}"), address: "h:1".into() }.into())
+                .map(|node| {
+                    ControlChange::AdmitNode { name: format!("n{node}"), address: "h:1".into(), voters: Vec::new() }
+                        .into()
+                })
                 .collect(),
             proposed_control: VecDeque::new(),
             time_ms: 0,
@@ -471,7 +474,11 @@ impl Cluster {
     fn control(&mut self, node: u16, which: u8) -> Result<(), String> {
         let change = match which % 4 {
             0 => ControlChange::DeclareStore(tracked(0, &format!("s{}", which / 4 % 3))),
-            1 => ControlChange::AdmitNode { name: format!("n{}", which / 4 % 8), address: "h:1".into() },
+            1 => ControlChange::AdmitNode {
+                name: format!("n{}", which / 4 % 8),
+                address: "h:1".into(),
+                voters: Vec::new(),
+            },
             2 => ControlChange::JoinGroup(GroupJoin {
                 group: group(u16::from(which / 4) % NODES + 1),
                 first: Epoch(u64::from(which / 16)),

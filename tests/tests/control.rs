@@ -63,7 +63,8 @@ fn two_proposers_race_for_the_same_names_and_for_others() {
     assert_eq!(tenant(log.write(&key("c", "bank"))), (NamespaceId(8), true), "B");
     assert_eq!(log.write(&key("c", "shop")), Err(Refusal::KeyIdTaken), "A drew the id that B drew");
     for (name, node) in [("x", 1), ("y", 2), ("x", 1)] {
-        let admitted = log.write(&ControlChange::AdmitNode { name: name.into(), address: "h:1".into() });
+        let admitted =
+            log.write(&ControlChange::AdmitNode { name: name.into(), address: "h:1".into(), voters: Vec::new() });
         assert_eq!(admitted, Ok(Effect::NodeAdmitted(NodeId(node))), "{name}");
     }
 }

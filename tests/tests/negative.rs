@@ -181,7 +181,9 @@ fn story(bug: Bug) -> &'static str {
         | Bug::ImageTooFar
         | Bug::OneNodeDiverges
         | Bug::RemovedNodeReads
-        | Bug::JoinsWithoutLeader => unreachable!("of a cluster"),
+        | Bug::JoinsWithoutLeader
+        | Bug::NewGroupWithoutLeaving
+        | Bug::EndsBeforeItIsForgotten => unreachable!("of a cluster"),
     }
 }
 

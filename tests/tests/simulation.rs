@@ -80,7 +80,10 @@ fn many_seeds_keep_all_promises() {
     assert!(copied >= 100, "{copied} images were copied from another machine");
     let members = |of: fn(&MembersReport) -> u64| reports.iter().map(|report| of(&report.members)).sum::<u64>();
     let (admitted, joined, removed) = (members(|m| m.admitted), members(|m| m.joined), members(|m| m.removed));
-    assert!(joined >= 500 && joined + 20 >= admitted, "{admitted} nodes are admitted, {joined} join");
+    // All others are removed before they join, or the run does not come to rest.
+    assert!(joined >= 500 && joined * 10 >= admitted * 9, "{admitted} nodes are admitted, {joined} join");
+    let wiped = members(|m| m.wiped);
+    assert!(wiped >= 200, "{wiped} machines lose their disk");
     let (broken, told) = (members(|m| m.broken), members(|m| m.told));
     assert!(removed >= 500 && broken >= 100 && told >= 200, "{removed} removed, {broken} broken, {told} know it");
     let late = members(|m| m.late_reads);

@@ -103,10 +103,14 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
             out.push(17);
             put_bytes(id.as_bytes(), out);
         }
-        ControlChange::AdmitNode { name, address } => {
-            out.push(26);
+        ControlChange::AdmitNode { name, address, voters } => {
+            out.push(if voters.is_empty() { 26 } else { 43 });
             put_bytes(name.as_bytes(), out);
             put_bytes(address.as_bytes(), out);
+            if !voters.is_empty() {
+                put_varint(voters.len() as u64, out);
+                voters.iter().for_each(|voter| put_varint(u64::from(voter.0), out));
+            }
         }
         ControlChange::ClaimNode { node, directory } => {
             out.push(29);
@@ -342,9 +346,16 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         25 => ControlChange::JoinGroup(take_join(reader)?),
+        // As it is proposed, and as it was written before its leader added the voters.
         26 => {
             let name = reader.text("name of a node")?;
-            ControlChange::AdmitNode { name, address: reader.text("address of a node")? }
+            ControlChange::AdmitNode { name, address: reader.text("address of a node")?, voters: Vec::new() }
+        }
+        43 => {
+            let (name, address) = (reader.text("name of a node")?, reader.text("address of a node")?);
+            let count = reader.count(1, "voters")?;
+            let voters = (0..count).map(|_| reader.number("voter").map(NodeId)).collect::<Result<_, _>>()?;
+            ControlChange::AdmitNode { name, address, voters }
         }
         27 => ControlChange::RemoveNode { node: NodeId(reader.number("node")?) },
         28 => ControlChange::ForgetNode { node: NodeId(reader.number("node")?) },
@@ -534,7 +545,9 @@ mod tests {
                 }));
             }
         }
-        check(&ControlChange::AdmitNode { name: "a".into(), address: "a.example:7402".into() });
+        for voters in [vec![], vec![NodeId(2), NodeId(1023)]] {
+            check(&ControlChange::AdmitNode { name: "a".into(), address: "a.example:7402".into(), voters });
+        }
         check(&ControlChange::ClaimNode { node: NodeId(1023), directory: 0xfeed_beef_0123_4567 });
         check(&ControlChange::RemoveNode { node: NodeId(1023) });
         check(&ControlChange::ForgetNode { node: NodeId(3) });

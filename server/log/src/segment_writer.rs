@@ -17,11 +17,11 @@ use crate::segments::{Segment, Segments, length_at};
 /// Bytes of zeros that are written at once when a torn end is wiped.
 const WIPE_BYTES: usize = 1024 * 1024;
 /// Bytes of zeros that are written at once beside commits.
-const FILL_STEP_BYTES: usize = 512 * 1024;
+const FILL_STEP_BYTES: usize = 128 * 1024;
 /// Bytes of a page of the kernel's cache, and what direct writes are aligned to.
 const PAGE_BYTES: usize = 4096;
 /// How long the filling thread rests after each step.
-const FILL_PAUSE: Duration = Duration::from_millis(3);
+const FILL_PAUSE: Duration = Duration::from_millis(2);
 
 /// Writes after the last record; nothing else writes there.
 pub(crate) struct SegmentWriter {

@@ -17,7 +17,7 @@ use tribunal_raft::{
     BadGroup, GroupLog, GroupPoint, Input as RaftInput, Members, Output as RaftOutput, RaftGroups, Refused, StoredGroup,
 };
 use tribunal_replica::{CapturedImage, Effect, Event, Now, PolicyRunner, Replica, Waiters};
-use tribunal_types::{Batch, ControlEntry, ControlIndex, GroupId, NodeId};
+use tribunal_types::{Batch, ControlChange, ControlEntry, ControlIndex, GroupId, NodeId};
 
 use crate::asking::Asking;
 use crate::control_proposals::ControlProposals;
@@ -194,18 +194,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             }
             Input::Frame { frame: Frame::Control(entry), .. } => {
                 // Its proposer sends it again if it is lost.
-                return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
+                return self.propose_control(*entry);
             }
-            Input::Frame { from, frame: Frame::Leaving } => self.presence.leaving(from),
+            Input::Frame { from, frame: Frame::Leaving } => {
+                self.answer_removed(from);
+                self.presence.leaving(from);
+            }
             Input::Frame { frame: Frame::Removed, .. } => self.told_removed(),
             Input::Frame { from, frame: Frame::Relay(entry) }
                 if self.roles.leader(GroupId::CONTROL) != Some(self.node) =>
             {
                 self.relayed(from, entry);
             }
-            Input::Frame { frame: Frame::Relay(entry), .. } => {
-                return self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop);
-            }
+            Input::Frame { frame: Frame::Relay(entry), .. } => return self.propose_control(*entry),
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
             Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             Input::Frame { from, frame: Frame::Decided { epoch, digest } } => self.digest_told(from, epoch, digest),
@@ -331,6 +332,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.positions.reached(group)
     }
 
+    /// Returns for each group the last entry that this node has compacted: a state image that takes the place of its own includes
+    /// as much.
+    pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.raft.compacted()
+    }
+
     /// Returns the groups that this node leads.
     pub fn led(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.roles.led()
@@ -340,6 +347,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     #[must_use]
     pub fn elections(&self) -> u64 {
         self.roles.elections()
+    }
+
+    /// Returns the voters of this node's own group: most of them have to be there for it to take commits.
+    #[must_use]
+    pub fn voters(&self) -> Option<&BTreeSet<NodeId>> {
+        self.raft.members(self.group).map(|members| &members.voters)
     }
 
     /// Returns how many entries of the groups that this node leads each other node lags, the most of one group.
@@ -541,7 +554,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         if leader == Some(self.node) {
             self.controls.sent();
             // If it is refused, it is tried again like one that was lost.
-            let _ = self.raft.propose(GroupId::CONTROL, encode_control(&entry));
+            let _ = self.propose_control(entry);
             return self.poll();
         }
         let (to, frame) = match leader.filter(|leader| self.presence.sends(*leader)) {
@@ -550,6 +563,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         };
         self.controls.sent();
         Some(Output::Send { to, frame })
+    }
+
+    /// Proposes a change of configuration; this node leads the control group. One that admits a node gets the group's voters.
+    fn propose_control(&mut self, mut entry: ControlEntry) -> Result<(), Refused> {
+        if let ControlChange::AdmitNode { voters, .. } = &mut entry.change {
+            let present = self.raft.settled_voters(GroupId::CONTROL)?;
+            *voters = if planted(Bug::NewGroupWithoutLeaving) { Vec::new() } else { present };
+        }
+        self.raft.propose(GroupId::CONTROL, encode_control(&entry)).map(drop)
     }
 
     fn raft_output(&mut self, output: RaftOutput) -> Option<Output<W>> {

@@ -4,11 +4,15 @@
 //! members: the leader of a group compares the two and proposes the next single step, again and again until there is none
 //! left. So nothing has to be remembered anywhere, and another leader simply goes on.
 //!
-//! * A node that was admitted is a learner first, and a voter once it has all entries but a few.
+//! * A node that was admitted is a learner first, and a voter once it has all entries but a few, and most of the voters, itself
+//!   included, would be there.
 //! * A node that is being removed stays until its group has closed and, if it is there, for a moment longer: so it learns
 //!   of the close, answers those who wait, and gives its leaderships away. A voter goes only if most of the others are
 //!   there; one that leads on nevertheless is deposed.
 //! * A group joins when its node leads it, and is a voter of all groups.
+//!
+//! * A removal is complete when the control log says so, and not before: some node may not know of a group that began with the
+//!   one that leaves (decision 113).
 //!
 //! Must never: let a leader remove itself, take more than one step at a time, add a node that is being removed.
 
@@ -40,7 +44,7 @@ pub(crate) struct Membership {
     now: u64,
     /// By node that is being removed: when it was first seen that its group has closed.
     gone: BTreeMap<NodeId, u64>,
-    /// No group has this node any more: it has seen that itself, or another member has told it.
+    /// This node has left: it has seen that itself, or another member has told it.
     told: bool,
     /// The caller was told.
     reported: bool,
@@ -123,11 +127,18 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.raft.add_group(StoredGroup { group, applied, ..StoredGroup::default() })
     }
 
-    /// A node sends: it may not know that no group has it any more, or needs it.
+    /// A node sends: it may not know that it has left, so that no group has it or needs it.
     pub(crate) fn answer_removed(&mut self, node: NodeId) {
-        if self.nodes().leaves(node) && self.is_out(node) && self.membership.answered.insert(node) {
+        if self.has_left(node) && self.membership.answered.insert(node) {
             self.frames.push_back((node, Frame::Removed));
         }
+    }
+
+    /// Returns whether the removal of a node is complete. What this node sees of the groups would not do: it may not know of one
+    /// that began with the other as a voter.
+    fn has_left(&self, node: NodeId) -> bool {
+        let has_left = self.nodes().node(node).is_some_and(|known| known.stage == NodeStage::Left);
+        has_left || planted(Bug::EndsBeforeItIsForgotten) && self.is_out(node)
     }
 
     /// Returns whether a node that is being removed has left all groups, as far as is known here.
@@ -136,12 +147,21 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.is_gone(node) && !self.raft.ids().any(has)
     }
 
-    /// Another member has told that no group has this node any more.
+    /// Returns whether this node leads the control group, has applied all that was agreed on there, and knows of no change of its
+    /// members that is under way. Then it knows who is being removed, and every group that began with a node which
+    /// the control group has no more.
+    fn knows_all_groups(&self) -> bool {
+        self.roles.leads(GroupId::CONTROL)
+            && self.replica().replicated().index() == self.control()
+            && self.raft.settled_voters(GroupId::CONTROL).is_ok()
+    }
+
+    /// Another member has told that this node has left.
     pub(crate) fn told_removed(&mut self) {
         self.membership.told = true;
     }
 
-    /// Returns whether to tell the caller now that this node was removed. Before no group has it, its vote may be needed.
+    /// Returns whether to tell the caller now that this node was removed. Before it has left, its vote may be needed.
     pub(crate) fn reports_removal(&mut self) -> bool {
         let reports = self.membership.told && !self.membership.reported;
         self.membership.reported |= reports;
@@ -152,8 +172,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     pub(crate) fn change_members(&mut self) {
         self.membership.now += 1;
         self.membership.answered.clear();
-        // One that has seen its own end in all groups sends nothing any more, so nobody would tell it.
-        self.membership.told |= self.is_out(self.node);
+        self.membership.told |= self.has_left(self.node);
         if self.is_removed() {
             self.handing_over.begin();
         }
@@ -164,7 +183,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let now = self.membership.now;
         gone.iter().for_each(|node| _ = self.membership.gone.entry(*node).or_insert(now));
         for group in self.roles.led().collect::<Vec<_>>() {
-            if let Some(members) = self.next_members(group) {
+            // Nobody is added to the control group any more whose removal has begun: groups begin with its voters.
+            let may_change = group != GroupId::CONTROL || self.knows_all_groups();
+            if let Some(members) = self.next_members(group).filter(|_| may_change) {
                 // If it is refused, it is not the moment, and the next tick comes to the same.
                 let _ = self.raft.propose_members(group, &members);
             }
@@ -184,7 +205,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             present.voters.iter().find(|node| self.goes(**node) && self.goes_well(present, **node))
         {
             next.voters.remove(node);
-        } else if let Some(node) = present.learners.iter().find(|node| self.is_ready(group, **node)) {
+        } else if let Some(node) = present.learners.iter().find(|node| self.is_ready(group, present, **node)) {
             next.learners.remove(node);
             next.voters.insert(*node);
         } else {
@@ -207,8 +228,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         2 * here > others().count()
     }
 
-    fn is_ready(&self, group: GroupId, learner: NodeId) -> bool {
-        !self.nodes().leaves(learner) && self.raft.is_caught_up(group, learner, LAG_MAX)
+    /// Returns whether a learner of a group is to become a voter now: one that falls silent with the others, while it copies
+    /// their state, would cost the group its majority.
+    fn is_ready(&self, group: GroupId, present: &Members, learner: NodeId) -> bool {
+        let voters = || present.voters.iter().chain([&learner]);
+        let here = voters().filter(|voter| **voter == self.node || self.presence.sends(**voter)).count();
+        !self.nodes().leaves(learner)
+            && self.raft.is_caught_up(group, learner, LAG_MAX)
+            && self.presence.sends(learner)
+            && 2 * here > voters().count()
     }
 
     /// Takes groups over that a node leads although it was removed: it may never learn that it was, because its disk is
@@ -249,9 +277,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.nodes().leaves(group.node) && self.nodes().node(group.node).is_some_and(|node| node.joined.is_none())
     }
 
-    /// Proposes that removals are complete which no group shows any more.
+    /// Proposes that removals are complete which no group shows any more. No group can begin with those nodes either, whenever
+    /// this is agreed on.
     fn propose_forgetting(&mut self, gone: &[NodeId]) {
-        if !self.roles.leads(GroupId::CONTROL) {
+        if !self.knows_all_groups() {
             return;
         }
         let now = self.membership.now;

@@ -38,6 +38,12 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// Has the kernel give this process pages of 4 KiB only, however much the allocator asks for pages of 2 MiB (decision 114). To
+/// be called before there are threads. Where the system refuses, nothing changes.
+pub fn use_small_pages() {
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
+}
+
 #[inline(always)]
 fn had(memory: *mut u8, bytes: usize) -> *mut u8 {
     if memory.is_null() {

@@ -284,9 +284,7 @@ impl<L: GroupLog> Group<L> {
     pub(crate) fn propose_members(&mut self, members: &Members) -> Result<EntryId, Refused> {
         self.check_leads()?;
         // raft-rs would append an empty entry instead.
-        if self.node.raft.has_pending_conf() || self.members.is_joint() {
-            return Err(Refused::MembersChanging);
-        }
+        self.check_settled()?;
         members.check().map_err(Refused::BadMembers)?;
         if members.is_joint() || !members.learners_next.is_empty() {
             return Err(Refused::BadMembers("the joint state is not chosen"));
@@ -300,6 +298,18 @@ impl<L: GroupLog> Group<L> {
         }
         self.node.propose_conf_change(Vec::new(), change).map_err(|_| Refused::TooMuchUncommitted)?;
         Ok(self.proposed())
+    }
+
+    fn check_settled(&self) -> Result<(), Refused> {
+        let changes = self.node.raft.has_pending_conf() || self.members.is_joint();
+        if changes { Err(Refused::MembersChanging) } else { Ok(()) }
+    }
+
+    /// Returns the voters as of the next entry that this node proposes.
+    pub(crate) fn settled_voters(&self) -> Result<Vec<NodeId>, Refused> {
+        self.check_leads()?;
+        self.check_settled()?;
+        Ok(self.members.voters.iter().copied().collect())
     }
 
     fn check_leads(&self) -> Result<(), Refused> {

@@ -84,6 +84,11 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).is_some_and(|group| group.is_caught_up(node, entries))
     }
 
+    /// Returns for each group the index of the last entry that is compacted.
+    pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
+        self.groups.iter().map(|(id, group)| (*id, group.node.store().compacted().index))
+    }
+
     /// Returns the index of the last entry of a group that was handed out.
     #[must_use]
     pub fn handed_out(&self, group: GroupId) -> u64 {
@@ -112,6 +117,14 @@ impl<L: GroupLog> RaftGroups<L> {
     /// If this node does not lead the group, if it would leave it, or if a change is not finished.
     pub fn propose_members(&mut self, group: GroupId, members: &Members) -> Result<EntryId, Refused> {
         self.with(group, |group, _| group.propose_members(members))
+    }
+
+    /// Returns the voters of a group that this node leads, as of the entry that it proposes next.
+    ///
+    /// # Errors
+    /// If this node does not lead the group, or if its members are changing: then they may be others at that entry.
+    pub fn settled_voters(&self, group: GroupId) -> Result<Vec<NodeId>, Refused> {
+        self.groups.get(&group).ok_or(Refused::UnknownGroup(group))?.settled_voters()
     }
 
     /// Takes an input.

@@ -299,6 +299,9 @@ pub enum ControlChange {
         name: String,
         /// Where the others reach it, opaque.
         address: String,
+        /// The voters of the control group at this entry, which the group's leader adds: with them the new group begins. Empty in a
+        /// proposal; an entry without them means all members that stay.
+        voters: Vec<NodeId>,
     },
     /// Binds the number of a node that was admitted to the data directory with which it starts, for good: what the node
     /// promises to others is on that disk alone.

@@ -46,9 +46,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Those that come together: all but [`Fault::WipedDisk`], which a cluster survives only while its members do not change
-    /// (decision 109).
-    pub const ALL: [Fault; 18] = [
+    /// All of them.
+    pub const ALL: [Fault; 19] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -65,6 +64,7 @@ impl Fault {
         Fault::PlannedStop,
         Fault::AddNode,
         Fault::RemoveNode,
+        Fault::WipedDisk,
         Fault::StoragesAway,
         Fault::FullDisk,
     ];

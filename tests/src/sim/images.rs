@@ -85,7 +85,9 @@ impl World {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
         let forgets = self.planted == Some(Planted::CopyForgetsVotes);
-        let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, group, at_least));
+        let mut needed: BTreeMap<_, _> = self.member(node).ok_or("it runs")?.compacted().collect();
+        needed.entry(group).and_modify(|index| *index = at_least.index.max(*index)).or_insert(at_least.index);
+        let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, &needed));
         let machine = self.machine(node);
         machine.kill();
         if forgets {
@@ -108,13 +110,14 @@ impl World {
         Ok(())
     }
 
-    /// Returns the newest image of a machine that runs, if it includes a group's entry.
-    fn newest_image(&self, node: u16, group: GroupId, at_least: EntryId) -> Option<StateImage> {
+    /// Returns the newest image of a machine that runs, if it includes these entries of groups.
+    fn newest_image(&self, node: u16, needed: &BTreeMap<GroupId, u64>) -> Option<StateImage> {
         let machine = &self.machines[usize::from(node) - 1];
         let (_, path) = machine.process.as_ref()?.log.image_writer().newest()?;
         let image = read_image(&*machine.disk.as_files(), &path).ok()?;
-        let included = groups_in(&image).ok()?.get(&group)?.included.index;
-        (included >= at_least.index).then_some(image)
+        let groups = groups_in(&image).ok()?;
+        let included = |group| groups.get(group).map_or(0, |cursor| cursor.included.index);
+        needed.iter().all(|(group, index)| included(group) >= *index).then_some(image)
     }
 
     /// Notes what is durable on a machine, and the control log before some of it is compacted.

@@ -128,6 +128,8 @@ pub struct Machine {
     pub left: bool,
     /// When its process was last started, microseconds.
     pub started_us: u64,
+    /// When its process last connected to the others, although it has left, microseconds.
+    pub connected_us: u64,
     /// How it is built.
     build: Build,
 }
@@ -152,6 +154,7 @@ impl Machine {
             removed: false,
             left: false,
             started_us: 0,
+            connected_us: 0,
             build,
         }
     }
@@ -170,7 +173,7 @@ impl Machine {
     /// If the log cannot be opened, or what it contains does not fit together.
     pub fn start(&mut self, founders: u16, seed: u64, time_us: u64) -> Result<(), String> {
         self.starts += 1;
-        self.started_us = time_us;
+        (self.started_us, self.connected_us) = (time_us, time_us);
         let options =
             LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
         let mut opened =

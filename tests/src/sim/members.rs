@@ -13,7 +13,7 @@ use crate::cluster::group;
 use crate::sim::faults::Fault;
 use crate::sim::machine::{Machine, SimMember};
 use crate::sim::world::{HANDING_OVER_US, Happening, STOPPING_US, World};
-use tribunal_member::Input;
+use tribunal_member::{Frame, Input, Members as GroupMembers};
 
 /// Time from the admission of a node to its first start, microseconds, at most.
 const STARTS_WITHIN_US: u64 = 800_000;
@@ -23,6 +23,8 @@ const BROKEN_PER_MILLE: u64 = 400;
 const STARTED_AGAIN_PER_MILLE: u64 = 300;
 /// Time from one step of an operator who replaces a lost node to the next, microseconds.
 const REPLACED_AFTER_US: u64 = 900_000;
+/// Time from one attempt of a node that has left to connect to the next, microseconds.
+const CONNECTS_EVERY_US: u64 = 1_000_000;
 /// How long a process may run without learning that it was removed, microseconds.
 const LEARNS_WITHIN_US: u64 = 5_000_000;
 
@@ -66,7 +68,7 @@ impl World {
         let change = match fault {
             Fault::AddNode => {
                 let name = format!("m{}", self.time_us);
-                ControlChange::AdmitNode { address: format!("{name}.example:7402"), name }
+                ControlChange::AdmitNode { address: format!("{name}.example:7402"), name, voters: Vec::new() }
             }
             _ => ControlChange::RemoveNode { node: NodeId(node) },
         };
@@ -85,12 +87,10 @@ impl World {
     /// has the node removed and admits another.
     pub(super) fn wipe(&mut self, node: u16) -> Result<(), String> {
         let is_gone = |machine: &Machine| machine.broken || machine.removed || machine.left;
-        let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
-        // One after the other, and not while members change.
-        let settled = |machine: &Machine| machine.left || !machine.broken && has_joined(machine.node);
-        if !self.machines.iter().all(settled) || is_gone(self.machine(node)) || !self.may_break(node) {
+        if is_gone(self.machine(node)) || !self.may_break(node) {
             return Ok(());
         }
+        self.trace.note(self.time_us, format_args!("node {node} loses its disk"));
         self.report.members.wiped += 1;
         self.nodes.planned += 1;
         self.machine(node).cut_power();
@@ -111,13 +111,17 @@ impl World {
         let (name, start) = (format!("r{node}"), self.machine(asked).starts);
         let members = self.member(asked).ok_or("it runs")?.replica().replicated().members();
         let is_admitted = members.nodes().any(|known| known.name == name);
-        if is_admitted && self.nodes.leaving.contains(&node) {
+        let leaves = self.nodes.leaving.contains(&node);
+        if is_admitted && leaves {
             return Ok(());
         }
         self.later(REPLACED_AFTER_US, Happening::Replace { node });
-        let change = match is_admitted {
-            false => ControlChange::AdmitNode { address: format!("{name}.example:7402"), name },
-            true => ControlChange::RemoveNode { node: NodeId(node) },
+        // Either may come first, and either may be refused at the moment.
+        let admits = !is_admitted && (leaves || self.random.chance(500));
+        let change = if admits {
+            ControlChange::AdmitNode { address: format!("{name}.example:7402"), name, voters: Vec::new() }
+        } else {
+            ControlChange::RemoveNode { node: NodeId(node) }
         };
         let number = self.changes.ask(asked, start);
         self.step(asked, Input::Replica(Event::Control(change, number)))
@@ -167,7 +171,17 @@ impl World {
             let whole = |machine: &Machine| !machine.broken && machine.node != node;
             let (all, left) = may_vote.fold((0, 0), |all, machine| (all.0 + 1, all.1 + u32::from(whole(machine))));
             2 * left > all
-        })
+        }) && self.groups_survive_without(node)
+    }
+
+    /// Returns whether each group has a majority without a machine, whichever members those have that run.
+    fn groups_survive_without(&self, node: u16) -> bool {
+        let whole = |voter: &&NodeId| voter.0 != node && !self.machines[usize::from(voter.0) - 1].broken;
+        let survives = |members: &GroupMembers| 2 * members.voters.iter().filter(whole).count() > members.voters.len();
+        let running = self.machines.iter().filter_map(|machine| machine.process.as_ref());
+        let mut groups =
+            running.flat_map(|process| process.member.groups().filter_map(|group| process.member.members_of(group)));
+        groups.all(survives)
     }
 
     /// No group has a node any more.
@@ -215,6 +229,26 @@ impl World {
         self.later(HANDING_OVER_US, Happening::Stop { node, start, now: false });
         self.later(HANDING_OVER_US + STOPPING_US, Happening::Stop { node, start, now: true });
         Ok(())
+    }
+
+    /// A node that has left connects to the others now and then, and those refuse it that know. It may have been removed before any
+    /// group had it: then it sends nothing.
+    pub(super) fn connect_again(&mut self, node: u16) -> Result<(), String> {
+        let time_us = self.time_us;
+        let machine = self.machine(node);
+        if !machine.left || time_us - machine.connected_us < CONNECTS_EVERY_US {
+            return Ok(());
+        }
+        machine.connected_us = time_us;
+        let knows = |member: &SimMember| {
+            let known = member.replica().replicated().members().node(NodeId(node));
+            known.is_some_and(|known| known.stage == NodeStage::Left)
+        };
+        let mut others = (1..=self.machines.len() as u16).filter(|other| *other != node);
+        let refuses =
+            others.find(|other| self.network.connects(node, *other) && self.member(*other).is_some_and(knows));
+        let Some(from) = refuses else { return Ok(()) };
+        self.step(node, Input::Frame { from: NodeId(from), frame: Frame::Removed })
     }
 
     /// Returns whether a process that has stopped is started again.

@@ -16,12 +16,17 @@ mod members;
 pub mod network;
 pub mod policies;
 mod process;
+mod queue;
 pub mod random;
 pub mod storages;
 mod trace;
 mod votes;
 pub mod witness;
 mod world;
+
+/// A run makes many small allocations, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub use trace::Trace;
 pub use world::{MembersReport, Planted, Report, Run, play};

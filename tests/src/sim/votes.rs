@@ -53,9 +53,7 @@ impl Votes {
         id: EntryId,
         content: &[u8],
     ) -> Result<(), String> {
-        let hash = content
-            .iter()
-            .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3));
+        let hash = hash_of(content);
         match self.contents.entry((group, id.index, id.term)) {
             Entry::Vacant(entry) => drop(entry.insert(hash)),
             Entry::Occupied(entry) if *entry.get() == hash => {}
@@ -68,4 +66,12 @@ impl Votes {
         }
         Ok(())
     }
+}
+
+/// Returns a hash of a content, of eight bytes at a time: every entry is hashed on every node.
+fn hash_of(content: &[u8]) -> u64 {
+    let mix = |hash: u64, bytes: u64| (hash.rotate_left(23) ^ bytes).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let (words, rest) = content.as_chunks::<8>();
+    let hash = words.iter().fold(content.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)))
 }

@@ -18,6 +18,17 @@ struct Decided {
     outcome: EpochOutcome,
 }
 
+/// Returns the bytes of an epoch's input and outcome.
+fn bytes_of(input: &EpochInput, outcome: &EpochOutcome) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for batch in &input.batches {
+        bytes.extend_from_slice(format!("{:?}", batch.group).as_bytes());
+        encode_batch(batch, &mut bytes);
+    }
+    encode_outcome(outcome, &mut bytes);
+    bytes
+}
+
 /// Everything that any member has decided or told.
 #[derive(Default)]
 pub struct Witness {
@@ -41,15 +52,13 @@ impl Witness {
         outcome: &EpochOutcome,
         (digest, control): (Digest, ControlIndex),
     ) -> Result<(), String> {
-        let mut bytes = Vec::new();
-        for batch in &input.batches {
-            bytes.extend_from_slice(format!("{:?}", batch.group).as_bytes());
-            encode_batch(batch, &mut bytes);
-        }
-        encode_outcome(outcome, &mut bytes);
         let epoch = input.epoch;
+        // What is equal has the same bytes.
+        let is_same = |known: &Decided| {
+            known.outcome == *outcome && known.input.batches == input.batches || known.bytes == bytes_of(input, outcome)
+        };
         match self.epochs.get(&epoch) {
-            Some(known) if known.bytes != bytes => Err(format!("node {node} decides epoch {epoch} differently")),
+            Some(known) if !is_same(known) => Err(format!("node {node} decides epoch {epoch} differently")),
             Some(known) if known.control != control => Err(format!(
                 "node {node} decides epoch {epoch} under control entry {}, not {}",
                 control.0, known.control.0
@@ -58,6 +67,7 @@ impl Witness {
             Some(_) => Ok(()),
             None => {
                 self.invariant_an_id_is_executed_once(input, outcome)?;
+                let bytes = bytes_of(input, outcome);
                 let decided = Decided { bytes, digest, control, input: input.clone(), outcome: outcome.clone() };
                 self.epochs.insert(epoch, Arc::new(decided));
                 Ok(())

@@ -19,6 +19,7 @@ use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
 use crate::sim::policies::SimPolicies;
+use crate::sim::queue::Queue;
 use crate::sim::random::Random;
 use crate::sim::storages::{Reply, Request, Storages, StoragesReport};
 use crate::sim::trace::Trace;
@@ -188,8 +189,7 @@ pub(super) enum Happening {
 /// The world.
 pub(super) struct World {
     pub(super) time_us: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
-    queued: u64,
+    queue: Queue<Happening>,
     pub(super) random: Random,
     seed: u64,
     pub(super) planted: Option<Planted>,
@@ -254,8 +254,7 @@ impl World {
         let is_one_to_diverge = planted(Bug::OneNodeDiverges);
         let mut world = World {
             time_us: 0,
-            queue: BTreeMap::new(),
-            queued: 0,
+            queue: Queue::default(),
             seed: run.seed,
             planted: run.planted,
             only: run.only,
@@ -340,7 +339,7 @@ impl World {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        while let Some(((time_us, _), happening)) = self.queue.pop_first() {
+        while let Some((time_us, happening)) = self.queue.pop() {
             if time_us > END_US {
                 break;
             }
@@ -352,8 +351,7 @@ impl World {
     }
 
     pub(super) fn later(&mut self, wait_us: u64, happening: Happening) {
-        self.queued += 1;
-        self.queue.insert((self.time_us + wait_us, self.queued), happening);
+        self.queue.add(self.time_us + wait_us, happening);
     }
 
     pub(super) fn machine(&mut self, node: u16) -> &mut Machine {
@@ -461,6 +459,7 @@ impl World {
             }
         }
         self.step(node, Input::Tick)?;
+        self.connect_again(node)?;
         self.push(node)
     }
 
@@ -490,7 +489,11 @@ impl World {
     }
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {
-        let Planned { lasts_us, fault, node, .. } = planned;
+        let Planned { lasts_us, fault, mut node, .. } = planned;
+        if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.only.is_none() {
+            // Those that were added may go, too.
+            node = self.random.between(1, self.machines.len() as u64) as u16;
+        }
         self.trace.note(self.time_us, format_args!("{fault:?} at node {node}, for {lasts_us} us"));
         *self.report.faults.entry(fault).or_default() += 1;
         let machines = self.machines.len() as u16;

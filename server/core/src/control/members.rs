@@ -42,8 +42,9 @@ impl Members {
         GroupId { node, incarnation: Incarnation(1) }
     }
 
-    /// Gives a node its number. Its group begins with those as voters that are members now.
-    pub(super) fn admit(&mut self, name: &str, address: &str) -> Applied {
+    /// Gives a node its number. Its group begins with the voters of the control group at this entry, those included that are being
+    /// removed: so it has a majority whenever the control group had one. Without them, it begins with the members that stay.
+    pub(super) fn admit(&mut self, name: &str, address: &str, voters: &[NodeId]) -> Applied {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !(1..=ADDRESS_BYTES_MAX).contains(&address.len()) {
             return Err(Refusal::NodeNameLength);
         }
@@ -62,7 +63,11 @@ impl Members {
             return Err(Refusal::OutOfNodes);
         }
         let id = NodeId(last + 1);
-        let first_voters = self.present().filter(|node| node.joined.is_some()).map(|node| node.id).collect();
+        let may_vote = |voter: &&NodeId| self.nodes.get(voter).is_some_and(|known| known.stage != NodeStage::Left);
+        let mut first_voters = voters.iter().filter(may_vote).copied().collect::<Vec<_>>();
+        if first_voters.is_empty() {
+            first_voters = self.present().filter(|node| node.joined.is_some()).map(|node| node.id).collect();
+        }
         let (name, address) = (name.into(), address.into());
         self.insert(ClusterNode { id, name, address, first_voters, ..ClusterNode::default() });
         Ok(Effect::NodeAdmitted(id))
@@ -245,33 +250,33 @@ mod tests {
     #[test]
     fn nodes_are_numbered_in_the_order_of_their_entries_and_no_number_comes_again() {
         let mut members = Members::default();
-        assert_eq!(members.admit("a", "a:1"), Ok(Effect::NodeAdmitted(NodeId(1))));
-        assert_eq!(members.admit("b", "b:1"), Ok(Effect::NodeAdmitted(NodeId(2))));
-        assert_eq!(members.admit("a", "a:1"), Ok(Effect::NodeAdmitted(NodeId(1))), "proposed twice");
-        assert_eq!(members.admit("a", "a:2"), Err(Refusal::NodeNameTaken));
+        assert_eq!(members.admit("a", "a:1", &[]), Ok(Effect::NodeAdmitted(NodeId(1))));
+        assert_eq!(members.admit("b", "b:1", &[]), Ok(Effect::NodeAdmitted(NodeId(2))));
+        assert_eq!(members.admit("a", "a:1", &[]), Ok(Effect::NodeAdmitted(NodeId(1))), "proposed twice");
+        assert_eq!(members.admit("a", "a:2", &[]), Err(Refusal::NodeNameTaken));
         for n in 3..=NODES_MAX as u16 {
-            assert_eq!(members.admit(&format!("n{n}"), "n:1"), Ok(Effect::NodeAdmitted(NodeId(n))));
+            assert_eq!(members.admit(&format!("n{n}"), "n:1", &[]), Ok(Effect::NodeAdmitted(NodeId(n))));
         }
-        assert_eq!(members.admit("z", "z:1"), Err(Refusal::TooManyNodes));
+        assert_eq!(members.admit("z", "z:1", &[]), Err(Refusal::TooManyNodes));
         for n in NODES_MAX as u16 + 1..=NODE_MAX {
             let before = NodeId(n - 1);
             assert_eq!(members.remove(before), Ok(Effect::NodeLeaves(before)));
-            assert_eq!(members.admit("y", "y:1"), Err(Refusal::TooManyNodes), "groups may have it");
+            assert_eq!(members.admit("y", "y:1", &[]), Err(Refusal::TooManyNodes), "groups may have it");
             assert_eq!(members.forget(before), Effect::NodeLeft(before));
-            assert_eq!(members.admit("y", "y:1"), Ok(Effect::NodeAdmitted(NodeId(n))), "the name is free again");
+            assert_eq!(members.admit("y", "y:1", &[]), Ok(Effect::NodeAdmitted(NodeId(n))), "the name is free again");
         }
         members.remove(NodeId(1)).unwrap();
         members.forget(NodeId(1));
-        assert_eq!(members.admit("z", "z:1"), Err(Refusal::OutOfNodes));
-        assert_eq!(members.admit("", "z:1"), Err(Refusal::NodeNameLength));
-        assert_eq!(members.admit("z", &"z".repeat(ADDRESS_BYTES_MAX + 1)), Err(Refusal::NodeNameLength));
+        assert_eq!(members.admit("z", "z:1", &[]), Err(Refusal::OutOfNodes));
+        assert_eq!(members.admit("", "z:1", &[]), Err(Refusal::NodeNameLength));
+        assert_eq!(members.admit("z", &"z".repeat(ADDRESS_BYTES_MAX + 1), &[]), Err(Refusal::NodeNameLength));
     }
 
     #[test]
     fn a_node_has_one_group() {
         let mut members = Members::default();
         assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Err(Refusal::NodeNotAdmitted));
-        members.admit("a", "a:1").unwrap();
+        members.admit("a", "a:1", &[]).unwrap();
         assert_eq!(members.join(join(1, 7, 5), Epoch(2)), Ok(Effect::GroupJoined(join(1, 7, 5))));
         assert_eq!(members.join(join(1, 7, 9), Epoch(2)), Ok(Effect::Unchanged));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 5)]);
@@ -283,7 +288,7 @@ mod tests {
         let mut members = founded(3);
         assert_eq!(members.claim(NodeId(4), 7), Err(Refusal::NodeNotAdmitted));
         assert_eq!(members.claim(NodeId(3), 7), Err(Refusal::NodeNotAdmitted), "the cluster began with it");
-        members.admit("d", "d:1").unwrap();
+        members.admit("d", "d:1", &[]).unwrap();
         assert_eq!(members.claim(NodeId(4), 7), Ok(Effect::NodeClaimed(NodeId(4))));
         assert_eq!(members.claim(NodeId(4), 7), Ok(Effect::Unchanged), "proposed twice");
         assert_eq!(members.claim(NodeId(4), 8), Err(Refusal::NodeClaimed), "a wiped disk");
@@ -295,20 +300,27 @@ mod tests {
     #[test]
     fn a_group_joins_no_earlier_than_its_entry_is_carried() {
         let mut members = Members::default();
-        members.admit("a", "a:1").unwrap();
+        members.admit("a", "a:1", &[]).unwrap();
         assert_eq!(members.join(join(1, 7, 5), Epoch(9)), Ok(Effect::GroupJoined(join(1, 7, 9))));
         assert_eq!(members.groups().collect::<Vec<_>>(), [join(1, 7, 9)]);
     }
 
     #[test]
-    fn a_new_group_has_the_members_of_its_time_as_first_voters() {
+    fn a_new_group_has_the_voters_of_its_time_as_first_voters() {
         let mut members = founded(3);
-        members.admit("d", "d:1").unwrap();
+        members.admit("d", "d:1", &[]).unwrap();
         members.remove(NodeId(2)).unwrap();
-        members.admit("e", "e:1").unwrap();
+        members.admit("e", "e:1", &[]).unwrap();
+        members.admit("f", "f:1", &[NodeId(1), NodeId(2), NodeId(3), NodeId(4)]).unwrap();
+        members.forget(NodeId(2));
+        members.admit("g", "g:1", &[NodeId(1), NodeId(2), NodeId(9)]).unwrap();
+        members.admit("h", "h:1", &[NodeId(2)]).unwrap();
         let first = |members: &Members, node| members.node(NodeId(node)).unwrap().first_voters.clone();
         assert_eq!(first(&members, 4), [NodeId(1), NodeId(2), NodeId(3)]);
         assert_eq!(first(&members, 5), [NodeId(1), NodeId(3)], "2 leaves, and the group of 4 has not joined");
+        assert_eq!(first(&members, 6), [1, 2, 3, 4].map(NodeId), "those of the control group");
+        assert_eq!(first(&members, 7), [NodeId(1)], "2 has left, and nobody knows 9");
+        assert_eq!(first(&members, 8), [NodeId(1), NodeId(3)]);
         assert_eq!(Members::restore(members.image()), members);
     }
 
@@ -316,7 +328,7 @@ mod tests {
     fn somebody_is_left_that_takes_commits() {
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
         let mut members = founded(3);
-        members.admit("d", "d:1").unwrap();
+        members.admit("d", "d:1", &[]).unwrap();
         assert_eq!(members.drain(NodeId(4), true), Err(Refusal::NodeNotMember), "it has not joined");
         assert_eq!(members.drain(NodeId(9), true), Err(Refusal::NodeUnknown));
         assert_eq!(members.drain(one, false), Ok(Effect::Unchanged));
@@ -340,7 +352,7 @@ mod tests {
         let mut members = founded(3);
         assert_eq!(members.leave_alone(NodeId(4)), Err(Refusal::NodeNotMember));
         members.remove(NodeId(3)).unwrap();
-        members.admit("d", "d:1").unwrap();
+        members.admit("d", "d:1", &[]).unwrap();
         members.drain(NodeId(1), true).unwrap();
         assert_eq!(members.leave_alone(NodeId(4)), Err(Refusal::NodeNotMember), "it has not joined");
         assert_eq!(members.leave_alone(NodeId(1)), Ok(Effect::OthersLeft(NodeId(1))));
@@ -348,7 +360,7 @@ mod tests {
         assert_eq!(members.present().map(|node| (node.id, node.drained)).collect::<Vec<_>>(), [(NodeId(1), false)]);
         assert_eq!(members.nodes().filter(|node| node.stage == NodeStage::Left).count(), 4);
         assert_eq!(
-            members.admit("d", "d:1"),
+            members.admit("d", "d:1", &[]),
             Ok(Effect::NodeAdmitted(NodeId(21))),
             "others may have admitted up to 16"
         );
@@ -380,7 +392,7 @@ mod tests {
         members.forget(NodeId(2));
         assert_eq!(members.remove(NodeId(3)), Err(Refusal::LastMajority));
         // One that has not joined decides nothing alone, so it may always go.
-        members.admit("d", "d:1").unwrap();
+        members.admit("d", "d:1", &[]).unwrap();
         assert_eq!(members.remove(NodeId(4)), Ok(Effect::NodeLeaves(NodeId(4))));
     }
 }

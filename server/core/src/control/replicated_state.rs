@@ -118,7 +118,7 @@ impl ReplicatedState {
             }
             ControlChange::CreateKey(key) => self.keys.create(index, key),
             ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
-            ControlChange::AdmitNode { name, address } => self.members.admit(name, address),
+            ControlChange::AdmitNode { name, address, voters } => self.members.admit(name, address, voters),
             ControlChange::ClaimNode { node, directory } => self.members.claim(*node, *directory),
             ControlChange::JoinGroup(join) => self.members.join(*join, moment.next),
             ControlChange::RemoveNode { node } => self.members.remove(*node),

@@ -12,7 +12,7 @@ impl NodeService {
     pub(crate) async fn admit_node(&self, name: String, address: String) -> Result<NodeId, ServiceError> {
         self.must_be_member()?;
         self.must_be_free(&name, &address)?;
-        match self.control(ControlChange::AdmitNode { name, address }).await?.map_err(refused)? {
+        match self.control(ControlChange::AdmitNode { name, address, voters: Vec::new() }).await?.map_err(refused)? {
             Effect::NodeAdmitted(node) => Ok(node),
             effect => unreachable!("a node was to be admitted, and the effect is {effect:?}"),
         }

@@ -41,7 +41,7 @@ pub enum Command {
     /// Read or repair logs.
     #[command(subcommand)]
     Log(LogCommand),
-    /// List the stores of a running service, read rows, and control pushes.
+    /// Declare and list the stores of a running service, read rows, and control pushes.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Create, build, test, upload and activate plugins.
@@ -516,6 +516,32 @@ pub enum LogCommand {
     },
 }
 
+/// Flags of `tribunal store declare`.
+#[derive(Debug, Args)]
+pub struct Declare {
+    /// The service.
+    #[command(flatten)]
+    pub target: Target,
+    /// Name of the store.
+    pub store: String,
+    /// LogAdaptor that writes to its storage: `kv` for a store embedded in the service, `redis`, `postgres` or an uploaded one;
+    /// left out, the store is only its log.
+    #[arg(long)]
+    pub adaptor: Option<String>,
+    /// The adaptor's configuration in JSON, for `redis` as in `{"endpoint": "127.0.0.1:6379"}`. No credentials.
+    #[arg(long, value_name = "JSON", requires = "adaptor")]
+    pub config: Option<String>,
+    /// The engine tells by its read sets which rows exist; Tribunal does not track them.
+    #[arg(long)]
+    pub declared_existence: bool,
+    /// The engine reads the store at the snapshot of Begin by itself (multi-version storage).
+    #[arg(long)]
+    pub multi_version: bool,
+    /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
+    #[arg(long)]
+    pub transactional: bool,
+}
+
 /// Stores.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
@@ -524,6 +550,16 @@ pub enum StoreCommand {
         /// The service.
         #[command(flatten)]
         target: Target,
+    },
+    /// Declare a store, or change one: options that are left out have their defaults. A store cannot be deleted.
+    Declare(Declare),
+    /// Print the declaration and the state of one store.
+    Show {
+        /// The service.
+        #[command(flatten)]
+        target: Target,
+        /// Name of the store.
+        store: String,
     },
     /// Print one row of an embedded store.
     Get {

@@ -67,6 +67,8 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
+        Command::Store(StoreCommand::Declare(flags)) => store::declare(&flags),
+        Command::Store(StoreCommand::Show { target, store }) => store::info(&target, &store),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
         Command::Store(StoreCommand::Resume { target, store }) => store::resume(&target, &store),
         Command::Store(StoreCommand::Skip { target, store, lsn }) => store::skip(&target, &store, lsn),

@@ -62,6 +62,8 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let lines = LogLines::new(config.cluster.as_ref().map(|cluster| cluster.node));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     logs.event_format(lines).init();
+    // Before the first thread.
+    crate::memory::use_small_pages();
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
     let mut config = config.clone();

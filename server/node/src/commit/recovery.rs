@@ -26,6 +26,7 @@ use tribunal_types::{
 use crate::cluster::first_start;
 use crate::commit::shards::Workers;
 use crate::config::Config;
+use crate::ignored_settings::ignored_shards;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 
@@ -82,12 +83,8 @@ fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
 /// Returns the bounds that the configuration requests. The number of partitions is the log's from its creation on.
 pub(crate) fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
     let partitions = in_force.map_or(config.shards, |bounds| bounds.partitions);
-    if partitions != config.shards {
-        tracing::info!(
-            partitions,
-            shards = config.shards,
-            "the log was created with another number of partitions than `shards`, and keeps it"
-        );
+    if let Some(ignored) = ignored_shards(config, in_force) {
+        tracing::warn!("{ignored}");
     }
     Bounds {
         window_bytes_max: config.resolver.window_bytes_max as u64,

@@ -23,6 +23,9 @@ pub struct Lag {
     pub leader: NodeId,
     /// The last entry that it has no more: an image has to include it.
     pub at_least: EntryId,
+    /// What this node's log has no more, by group: the image has to include that as well. One of a later epoch need not, for
+    /// images differ in how much of the control log they include.
+    pub compacted: BTreeMap<GroupId, u64>,
     /// Where the other nodes are.
     pub others: BTreeMap<NodeId, String>,
 }

@@ -155,10 +155,14 @@ fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String>
         return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));
     }
     let groups = groups_in(image).map_err(|malformed| format!("cannot be used: {malformed}"))?;
-    let included = groups.get(&lag.group).map_or(0, |cursor| cursor.included.index);
-    if included < lag.at_least.index {
-        let (node, needed) = (lag.group.node, lag.at_least.index);
-        return Err(format!("includes entry {included} of the group of node {node}, and entry {needed} is needed"));
+    let lacking = [(lag.group, lag.at_least.index)];
+    let needed = lacking.into_iter().chain(lag.compacted.iter().map(|(group, compacted)| (*group, *compacted)));
+    for (group, needed) in needed {
+        let included = groups.get(&group).map_or(0, |cursor| cursor.included.index);
+        if included < needed {
+            let node = group.node;
+            return Err(format!("includes entry {included} of the group of node {node}, and entry {needed} is needed"));
+        }
     }
     Ok(())
 }
@@ -181,10 +185,19 @@ mod tests {
             tribunal_member::put_groups(&mut image, &GroupCursors::from([(group, cursor)]));
             image
         };
-        let lag = Lag { group, leader: NodeId(1), at_least: at(70), others: BTreeMap::new() };
+        let lag = Lag {
+            group,
+            leader: NodeId(1),
+            at_least: at(70),
+            compacted: BTreeMap::from([(group, 60)]),
+            others: BTreeMap::new(),
+        };
+        let other = GroupId { node: NodeId(3), ..group };
         let listing = |epoch| Listing { epoch: Epoch(epoch), files: Vec::new() };
         assert_eq!(check(&image(70), &listing(9), &lag), Ok(()));
         assert!(check(&image(69), &listing(9), &lag).unwrap_err().contains("entry 70 is needed"));
         assert!(check(&image(70), &listing(8), &lag).unwrap_err().contains("epoch 9"));
+        let lag = Lag { compacted: BTreeMap::from([(other, 5)]), ..lag };
+        assert!(check(&image(70), &listing(9), &lag).unwrap_err().contains("entry 5 is needed"));
     }
 }

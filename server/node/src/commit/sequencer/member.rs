@@ -284,7 +284,8 @@ impl Sequencer {
                 }
             }
             Output::NeedsImage { group, leader, at_least } => {
-                self.lag.get_or_insert(Lag { group, leader, at_least, others: BTreeMap::new() });
+                let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
+                self.lag.get_or_insert(Lag { group, leader, at_least, compacted, others: BTreeMap::new() });
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
             Output::Diverged { reason } => self.refuse(reason),
