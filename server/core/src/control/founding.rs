@@ -54,7 +54,7 @@ mod tests {
         assert_eq!([PluginSlot::Rule, adaptor].map(|slot| is_announced(&slot)), [false, true]);
         assert_eq!(state.members().groups().map(|join| join.first).collect::<alloc::vec::Vec<_>>(), [Epoch(9)]);
         assert_eq!(ReplicatedState::restore(state.image()), state);
-        let admit = ControlChange::AdmitNode { name: "b".into(), address: "b:1".into() };
+        let admit = ControlChange::AdmitNode { name: "b".into(), address: "b:1".into(), voters: [NodeId(1)].into() };
         assert_eq!(apply(&mut state, admit), Effect::NodeAdmitted(NodeId(2)));
         let first_voters = &state.members().node(NodeId(2)).expect("is known").first_voters;
         assert_eq!(first_voters, &[NodeId(1)]);
