@@ -192,7 +192,8 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
+    /// The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+    /// and readers choose. An integer for `add`; absent for `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,10 +27,13 @@ type Options struct {
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
-	// share it: with three, the first one gets a third.
+	// share it.
 	Timeout time.Duration
 	// ResolveTimeout bounds how long the outcome of a lost commit is requested before *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
+	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
+	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
+	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is passed over, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
 	// Retry bounds the retries of Run, of reads and of log readers.
@@ -72,7 +76,10 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	if options.EndpointCoolDown == 0 {
 		options.EndpointCoolDown = 10 * time.Second
 	}
-	endpoints, err := newEndpoints(servers, options.EndpointCoolDown)
+	if options.EndpointTimeout == 0 {
+		options.EndpointTimeout = 2 * time.Second
+	}
+	endpoints, err := newEndpoints(servers, options.EndpointTimeout, options.EndpointCoolDown)
 	if err != nil {
 		return nil, err
 	}
@@ -214,12 +221,20 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	if item.prepared.Traceparent != "" {
 		parameters.Traceparent = &item.prepared.Traceparent
 	}
-	calls := c.failover(0)
+	calls := c.failover(applyWait(item.prepared))
 	answer := askOn(ctx, c, calls, documentOf[wire.TxnOutcome], func(ctx context.Context, at *wire.Client) (*response, error) {
 		body := bytes.NewReader(item.body)
 		return at.TxnCommitWithBody(ctx, item.prepared.TxnID, &parameters, "application/json", body)
 	})
 	return inDoubt(answer, calls.maybeTaken)
+}
+
+// applyWait returns how long the service may wait for the stores of commits before it answers.
+func applyWait(commits ...*PreparedCommit) time.Duration {
+	if slices.ContainsFunc(commits, func(c *PreparedCommit) bool { return given(c.Request.Ack) == AckApplied }) {
+		return 30 * time.Second
+	}
+	return 0
 }
 
 // Result is the result of one commit of a batch: its verdict, or an error.
@@ -259,7 +274,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if err != nil {
 		return nil, err
 	}
-	calls := c.failover(0)
+	calls := c.failover(applyWait(commits...))
 	reply := askOn(ctx, c, calls, documentOf[wire.BatchCommitResponse], func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.BatchCommitWithBody(ctx, "application/json", bytes.NewReader(text), withHeader)
 	})

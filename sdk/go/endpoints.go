@@ -14,7 +14,9 @@ import (
 // passed over until its cool-down has passed, unless all of them have failed.
 type endpoints struct {
 	// urls is not empty.
-	urls     []string
+	urls []string
+	// timeout is how long one may take to answer while another has not been asked.
+	timeout  time.Duration
 	coolDown time.Duration
 
 	mutex    sync.Mutex
@@ -23,8 +25,8 @@ type endpoints struct {
 }
 
 // newEndpoints takes URLs apart that are separated by commas. A URL that is named twice counts once.
-func newEndpoints(servers []string, coolDown time.Duration) (*endpoints, error) {
-	e := &endpoints{coolDown: coolDown}
+func newEndpoints(servers []string, timeout, coolDown time.Duration) (*endpoints, error) {
+	e := &endpoints{timeout: timeout, coolDown: coolDown}
 	for _, server := range servers {
 		for one := range strings.SplitSeq(server, ",") {
 			one = strings.TrimRight(strings.TrimSpace(one), "/")
@@ -71,6 +73,18 @@ func (e *endpoints) chosen(isAllowed func(int) bool) (int, bool) {
 		}
 	}
 	return chosen, found
+}
+
+// hasRested reports whether some of the endpoints that are allowed has not failed recently.
+func (e *endpoints) hasRested(isAllowed func(int) bool) bool {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for at := range e.urls {
+		if isAllowed(at) && !e.cools(at) {
+			return true
+		}
+	}
+	return false
 }
 
 // failed records that an endpoint failed: another one is in use from now on, if there is another.

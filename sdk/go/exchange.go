@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"tribunal.internal/client/wire"
@@ -80,6 +82,9 @@ func replyOf[T any](response *response, read func([]byte) (*T, error)) reply[T] 
 	if response.StatusCode/100 != 2 {
 		return refusal[T](response)
 	}
+	if err := foreignType(response); err != nil {
+		return reply[T]{err: err, garbled: true}
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytesMax))
 	if err != nil {
 		return reply[T]{err: err}
@@ -89,6 +94,17 @@ func replyOf[T any](response *response, read func([]byte) (*T, error)) reply[T] 
 		return reply[T]{err: err, garbled: true}
 	}
 	return reply[T]{data: data, header: response.Header}
+}
+
+// foreignType returns an error if the content type of a response is none of the service's: it is of something in its place, such
+// as the login page of a proxy.
+func foreignType(response *response) error {
+	given := strings.ToLower(response.Header.Get("Content-Type"))
+	// As text it may be JSON all the same, which reading it tells.
+	if given == "" || strings.HasPrefix(given, "application/") || strings.HasPrefix(given, "text/plain") {
+		return nil
+	}
+	return fmt.Errorf("status %d with content type %q, which no answer of Tribunal has", response.StatusCode, given)
 }
 
 // lostRequest is the reply to a request without a response.

@@ -30,7 +30,7 @@ var aboutTheRequest = []int{
 // failureOf returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its
 // place; nil if it is one. "overloaded" is an answer: the same load would follow to the next endpoint.
 func failureOf[T any](a reply[T]) *failure {
-	if a.err != nil && !a.garbled {
+	if a.err != nil {
 		return &failure{a.err, !a.neverSent, a.untrusted, a.problem}
 	}
 	maybeTaken := a.status >= 500 && a.status != http.StatusServiceUnavailable
@@ -119,7 +119,11 @@ func (f *failover) next(ctx context.Context) (time.Duration, bool) {
 	}
 	f.at = at
 	f.tried[at]++
-	return min(left, f.wait+max(left-f.wait, 0)/time.Duration(others)), true
+	share := max(left-f.wait, 0) / time.Duration(others)
+	if f.endpoints.hasRested(func(at int) bool { return f.tried[at] == 0 }) {
+		share = min(share, f.endpoints.timeout)
+	}
+	return min(left, f.wait+share), true
 }
 
 // isOver records how the latest attempt ended. It returns whether its reply is that of the call, and no other is to be

@@ -500,7 +500,7 @@ func TestANodeThatLagsIsAskedOnceAndRemainsInUse(t *testing.T) {
 }
 
 func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed(t *testing.T) {
-	endpoints, err := newEndpoints([]string{"http://a:1, http://b:2/", "http://c:3,http://a:1"}, time.Second)
+	endpoints, err := newEndpoints([]string{"http://a:1, http://b:2/", "http://c:3,http://a:1"}, time.Second, time.Second)
 	if err != nil || !slices.Equal(endpoints.urls, []string{"http://a:1", "http://b:2", "http://c:3"}) {
 		t.Fatal(endpoints, err)
 	}
@@ -552,6 +552,71 @@ func TestURLsThatCannotBeUsedAreNamed(t *testing.T) {
 		var misuse *Misuse
 		if _, err := NewWithEndpoints(urls, Options{}); !errors.As(err, &misuse) {
 			t.Error(urls, err)
+		}
+	}
+}
+
+func TestAnEndpointThatDoesNotAnswerIsLeftBeforeItsShareOfTheTimeoutIsOver(t *testing.T) {
+	for _, kind := range []string{"begin", "commit", "stream"} {
+		paused := startEndpoint(t, func(string, []string, int) (int, string) { return isSilent, "" })
+		second, third := startEndpoint(t, works), startEndpoint(t, works)
+		options := Options{Timeout: 30 * time.Second, EndpointTimeout: 100 * time.Millisecond}
+		client := clientOf(t, options, paused.url, second.url, third.url)
+		for range 2 {
+			begun := time.Now()
+			var err error
+			switch kind {
+			case "begin":
+				_, err = client.Begin(t.Context(), BeginOptions{Stores: []string{"kv"}})
+			case "commit":
+				_, err = client.Commit(t.Context(), preparedOf(t, client))
+			default:
+				stream := client.CommitStream()
+				_, err = stream.Commit(t.Context(), preparedOf(t, client))
+				stream.Close()
+			}
+			if err != nil || time.Since(begun) > 10*time.Second {
+				t.Fatalf("%s: %v after %v", kind, err, time.Since(begun))
+			}
+		}
+		if counts := []int{len(paused.asked()), len(second.asked()), len(third.asked())}; !slices.Equal(counts, []int{1, 2, 0}) {
+			t.Errorf("%s: requests %v", kind, counts)
+		}
+	}
+}
+
+func TestTheLastEndpointHasTheTimeThatIsLeft(t *testing.T) {
+	silent := func(string, []string, int) (int, string) { return isSilent, "" }
+	first, second := startEndpoint(t, silent), startEndpoint(t, silent)
+	options := Options{Timeout: 2 * time.Second, EndpointTimeout: 50 * time.Millisecond}
+	begun := time.Now()
+	_, err := clientOf(t, options, first.url, second.url).Begin(t.Context(), BeginOptions{Stores: []string{"kv"}})
+	if err == nil || time.Since(begun) < 1900*time.Millisecond || len(first.asked()) != 1 || len(second.asked()) != 1 {
+		t.Fatalf("%v after %v, requests %d and %d", err, time.Since(begun), len(first.asked()), len(second.asked()))
+	}
+}
+
+func TestAPageOfAProxyIsNoAnswer(t *testing.T) {
+	for _, page := range [][2]string{{"text/html", "<html>Please log in</html>"}, {"text/plain", "Please log in"}, {"application/json", "<"}} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", page[0])
+			_, _ = w.Write([]byte(page[1]))
+		}))
+		t.Cleanup(server.Close)
+		second := startEndpoint(t, works)
+		client := clientOf(t, Options{}, server.URL, second.url)
+		if _, err := client.Begin(t.Context(), BeginOptions{Stores: []string{"kv"}}); err != nil || client.Endpoint() != second.url {
+			t.Fatalf("%s: %v at %s", page[0], err, client.Endpoint())
+		}
+		again := clientOf(t, Options{}, server.URL, second.url)
+		if _, err := again.Commit(t.Context(), preparedOf(t, again)); err != nil {
+			t.Fatalf("%s: %v", page[0], err)
+		}
+		var misbehaved *ServerMisbehaved
+		_, err := clientOf(t, Options{}, server.URL).Begin(t.Context(), BeginOptions{Stores: []string{"kv"}})
+		if !errors.As(err, &misbehaved) {
+			t.Errorf("%s: %v", page[0], err)
 		}
 	}
 }

@@ -229,6 +229,9 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 	if response.StatusCode != http.StatusOK {
 		return linkEnd{refusal[wire.TxnOutcome](response), math.MaxUint64}
 	}
+	if err := foreignType(response); err != nil {
+		return lostLink(err)
+	}
 	c.endpoints.works(l.endpoint)
 	silenceMax := c.options.Timeout + heartbeat
 	l.silence.Reset(silenceMax)

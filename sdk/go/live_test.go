@@ -480,3 +480,48 @@ func sessions(t *testing.T, client *tribunal.Client, rounds int) int {
 func TestSixtyFourSessionsOnDisjointRowsEachGetTheirVerdictsInTheirOrder(t *testing.T) {
 	sessions(t, connected(t), 10)
 }
+
+func TestAConsumerResumesWhereItsOffsetIs(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	consumer := "search-" + strings.ReplaceAll(prefix, "/", "-")
+	put(t, client, prefix+"a", 1)
+	if offset, err := client.Offset(ctx, consumer, "kv"); offset != nil || err != nil {
+		t.Fatal(offset, err)
+	}
+	log := client.Log("kv", tribunal.LogOptions{Wait: -1})
+	for _, err := range log.All(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := must[*tribunal.ConsumerInfo](t)(client.SetOffset(ctx, consumer, "kv", tribunal.Offset{LSN: log.Offset(), Log: log.LogID()}))
+	equal(t, "offsets", len(set.Offsets), 1)
+	put(t, client, prefix+"b", 2)
+	offset := must[*tribunal.Offset](t)(client.Offset(ctx, consumer, "kv"))
+	equal(t, "offset", *offset, tribunal.Offset{LSN: log.Offset(), Log: log.LogID()})
+	for record, err := range client.Log("kv", tribunal.LogOptions{After: offset.LSN, Log: offset.Log}).Follow(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "position", record.LSN, offset.LSN+1)
+		break
+	}
+	var mistake *tribunal.ClientMistake
+	_, err := client.SetOffset(ctx, consumer, "kv", tribunal.Offset{LSN: 1_000_000_000})
+	if !errors.As(err, &mistake) || mistake.Problem.Code != "position_beyond_head" {
+		t.Fatal(err)
+	}
+	_, err = client.SetOffset(ctx, consumer, "kv", tribunal.Offset{LSN: 1, Log: strings.Repeat("0", 32)})
+	if !errors.As(err, &mistake) || mistake.Problem.Code != "log_replaced" {
+		t.Fatal(err)
+	}
+	if err := client.ForgetConsumer(ctx, consumer); err != nil {
+		t.Fatal(err)
+	}
+	if offset, err := client.Offset(ctx, consumer, "kv"); offset != nil || err != nil {
+		t.Fatal(offset, err)
+	}
+	if err := client.ForgetConsumer(ctx, consumer); !errors.As(err, &mistake) || mistake.Problem.Code != "unknown_consumer" {
+		t.Fatal(err)
+	}
+}

@@ -63,7 +63,7 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 	if err := s.window.enter(ctx, line.Len()); err != nil {
 		return nil, &Unavailable{Err: err}
 	}
-	answer, err := s.delivered(ctx, prepared.TxnID, line.Bytes())
+	answer, err := s.delivered(ctx, prepared.TxnID, line.Bytes(), applyWait(prepared))
 	if errors.Is(err, errRepeated) {
 		// The stream has this id already: a request of its own gets the verdict of the first.
 		return s.client.Commit(ctx, prepared)
@@ -103,7 +103,7 @@ func (s *CommitStream) openLink() (*link, error) {
 // delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure, within
 // the timeout. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
 // that long.
-func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte) (reply[wire.TxnOutcome], error) {
+func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte, wait time.Duration) (reply[wire.TxnOutcome], error) {
 	urls, timeout, begun := s.client.endpoints.urls, s.client.options.Timeout, time.Now()
 	leave := func() { s.window.leave(len(line)) }
 	isAbandoned := false
@@ -132,7 +132,12 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte)
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
-		delivered, err := s.awaited(ctx, link, comes)
+		share := timeout / time.Duration(len(urls))
+		if attempts+1 < len(urls) {
+			// Another one has not been asked.
+			share = min(share, wait+s.client.endpoints.timeout)
+		}
+		delivered, err := s.awaited(ctx, link, comes, share)
 		if err != nil {
 			isAbandoned = link.abandon(txnID, comes, leave)
 			return reply[wire.TxnOutcome]{err: err}, nil
@@ -160,9 +165,11 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte)
 
 // awaited waits for the reply to a line. A link that is silent for its share of the timeout is cut if there are other
 // endpoints.
-func (s *CommitStream) awaited(ctx context.Context, link *link, comes <-chan delivered) (delivered, error) {
+func (s *CommitStream) awaited(
+	ctx context.Context, link *link, comes <-chan delivered, silent time.Duration,
+) (delivered, error) {
 	timeout, endpoints, written := s.client.options.Timeout, len(s.client.endpoints.urls), time.Now()
-	share := time.NewTimer(timeout / time.Duration(endpoints))
+	share := time.NewTimer(silent)
 	defer share.Stop()
 	whole := time.NewTimer(timeout)
 	defer whole.Stop()

@@ -14,7 +14,6 @@ use crate::error::BenchError;
 use crate::measure::Bench;
 use crate::options::Common;
 use crate::report::Percentiles;
-use crate::rpc::Rpc;
 use crate::traffic::{Counts, Mode};
 
 /// Bytes of one bare write: about what a small epoch takes in the log.
@@ -66,7 +65,7 @@ impl Idle {
 /// If the server, the traffic or the disk fails.
 pub fn measure(common: &Common, samples: usize, pause: Duration) -> Result<Idle, BenchError> {
     let mut bench = Bench::prepare(common)?;
-    let mut rpc = Rpc::connect(bench.server().addr())?;
+    let mut rpc = bench.server().rpc()?;
     let mut disk = Disk::create(&common.data_dir)?;
     let traffic = bench.traffic();
     traffic.post_as(Mode::Commit, 1);

@@ -24,9 +24,8 @@ pub struct Lag {
 ///
 /// # Errors
 /// If the server does not tell, or the store does not catch up within a minute.
-pub fn measure(addr: SocketAddr, store: &str) -> Result<Lag, BenchError> {
+pub fn measure(mut rpc: Rpc, store: &str) -> Result<Lag, BenchError> {
     let start = Instant::now();
-    let mut rpc = Rpc::connect(addr)?;
     let path = format!("/v1/snapshot?store={store}");
     let first = rpc.get_json(&path)?;
     let goal = watermark(&first, "committed")?;

@@ -37,7 +37,7 @@ impl Bench {
         if common.declare {
             server.declare(&common.store)?;
         }
-        let traffic = TxnTraffic::new(common, &server.addr().to_string());
+        let traffic = TxnTraffic::new(common, server.host());
         let mut bench = Bench { common: common.clone(), server, traffic };
         if !common.no_preload {
             bench.preload()?;
@@ -51,7 +51,7 @@ impl Bench {
     /// If the server does not take a row.
     pub fn preload(&mut self) -> Result<(), BenchError> {
         let long = Duration::from_secs(600);
-        self.traffic = TxnTraffic::new(&self.common, &self.server.addr().to_string());
+        self.traffic = TxnTraffic::new(&self.common, self.server.host());
         let mut preload = Preload::new(&mut self.traffic, &self.common);
         engine::run(&mut preload, self.server.addr(), 4, Pacing::Closed, long)?;
         let counts = self.traffic.take_counts();
@@ -60,7 +60,7 @@ impl Bench {
             return Err(BenchError::Refused { what: "the preload".to_owned(), answer });
         }
         // What the preload left to push is not part of what is measured.
-        lag::measure(self.server.addr(), &self.common.store).map(|_| ())
+        lag::measure(self.server.rpc()?, &self.common.store).map(|_| ())
     }
 
     /// Goes on with other flags, if they only change what is posted: the same server with the same rows.
@@ -140,7 +140,7 @@ impl Bench {
     /// If the traffic breaks off, or the server does not tell its watermarks.
     pub fn turn_and_lag(&mut self, mode: Mode) -> Result<Report, BenchError> {
         let mut report = self.turn(mode, self.common.measured())?;
-        report.push_lag = Some(lag::measure(self.server.addr(), &self.common.store)?);
+        report.push_lag = Some(lag::measure(self.server.rpc()?, &self.common.store)?);
         Ok(report)
     }
 

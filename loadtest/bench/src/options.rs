@@ -285,6 +285,9 @@ pub struct Common {
     /// Address of a running server.
     #[arg(long, default_value = "127.0.0.1:7420")]
     pub addr: SocketAddr,
+    /// File with the API key that the running server requires; the default is the variable `TRIBUNAL_API_KEY`.
+    #[arg(long, value_name = "FILE", conflicts_with = "spawn")]
+    pub api_key_file: Option<PathBuf>,
     /// Its process id, for its CPU time.
     #[arg(long)]
     pub server_pid: Option<u32>,
@@ -343,6 +346,25 @@ pub struct Common {
 }
 
 impl Common {
+    /// Returns the API key of the running server. It is never taken from the command line, where others can read it.
+    ///
+    /// # Errors
+    /// If its file cannot be read, or it has characters that no header can have.
+    pub fn api_key(&self) -> Result<Option<String>, BenchError> {
+        let text = match &self.api_key_file {
+            Some(file) => {
+                let name = format!("read the API key in {}", file.display());
+                Some(std::fs::read_to_string(file).map_err(BenchError::io(name))?)
+            }
+            None => std::env::var("TRIBUNAL_API_KEY").ok(),
+        };
+        let Some(key) = text.map(|text| text.trim().to_owned()).filter(|key| !key.is_empty()) else { return Ok(None) };
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(BenchError::Usage("the API key has characters that no header can have".to_owned()));
+        }
+        Ok(Some(key))
+    }
+
     /// Checks what clap cannot.
     ///
     /// # Errors

@@ -23,10 +23,18 @@ impl Rpc {
     /// # Errors
     /// If nobody listens there.
     pub fn connect(addr: SocketAddr) -> Result<Rpc, BenchError> {
+        Rpc::connect_as(addr, addr.to_string())
+    }
+
+    /// Connects to a server that requires a key, which `host` has ([`crate::wire::host_with_key`]).
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub fn connect_as(addr: SocketAddr, host: String) -> Result<Rpc, BenchError> {
         let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
         let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(TIMEOUT)));
         set_up.map_err(BenchError::io("set up a connection"))?;
-        Ok(Rpc { stream, host: addr.to_string(), inbox: Vec::new() })
+        Ok(Rpc { stream, host, inbox: Vec::new() })
     }
 
     /// Sends the bytes of one request and returns the reply's status and body.

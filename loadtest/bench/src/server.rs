@@ -9,7 +9,7 @@ use crate::error::BenchError;
 use crate::machine::cpu_of;
 use crate::options::Common;
 use crate::rpc::Rpc;
-use crate::wire::{write_post, write_put};
+use crate::wire::{host_with_key, write_post, write_put};
 
 const STARTUP: Duration = Duration::from_secs(60);
 const SHUTDOWN: Duration = Duration::from_secs(20);
@@ -18,6 +18,8 @@ const SHUTDOWN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
+    /// What requests have as their host, with the key.
+    host: String,
     pid: Option<u32>,
     spawned: Option<Spawned>,
 }
@@ -36,7 +38,10 @@ impl Server {
     pub fn reach(common: &Common) -> Result<Server, BenchError> {
         let mut server = match &common.spawn {
             Some(binary) => Server::spawn(binary, common)?,
-            None => Server { addr: common.addr, pid: common.server_pid, spawned: None },
+            None => {
+                let host = host_with_key(common.addr, common.api_key()?.as_deref());
+                Server { addr: common.addr, host, pid: common.server_pid, spawned: None }
+            }
         };
         server.wait_ready(if common.declare { "kv" } else { &common.store })?;
         Ok(server)
@@ -46,6 +51,20 @@ impl Server {
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns what requests have as their host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// If it does not listen.
+    pub fn rpc(&self) -> Result<Rpc, BenchError> {
+        Rpc::connect_as(self.addr, self.host.clone())
     }
 
     /// Returns its CPU time so far, if its process is known.
@@ -60,8 +79,8 @@ impl Server {
     /// If the server refuses it.
     pub fn declare(&self, store: &str) -> Result<(), BenchError> {
         let mut put = Vec::new();
-        write_put(&mut put, &self.addr.to_string(), &format!("/v1/stores/{store}"), b"{}");
-        let mut rpc = Rpc::connect(self.addr)?;
+        write_put(&mut put, &self.host, &format!("/v1/stores/{store}"), b"{}");
+        let mut rpc = self.rpc()?;
         let (status, body) = rpc.exchange(&put)?;
         if status != 200 && status != 201 {
             let answer = format!("{status} {}", String::from_utf8_lossy(body));
@@ -81,8 +100,8 @@ impl Server {
         };
         let mut post = Vec::new();
         let path = ["/v1/admin/plugins/", &name, "/activate"];
-        write_post(&mut post, &self.addr.to_string(), &path, br#"{"slot":"rule"}"#);
-        let mut rpc = Rpc::connect(self.addr)?;
+        write_post(&mut post, &self.host, &path, br#"{"slot":"rule"}"#);
+        let mut rpc = self.rpc()?;
         let (status, body) = rpc.exchange(&post)?;
         if status != 200 {
             let answer = format!("{status} {}", String::from_utf8_lossy(body));
@@ -124,7 +143,7 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .map_err(BenchError::io(format!("start {}", binary.display())))?;
-        Ok(Server { addr, pid: Some(child.id()), spawned: Some(Spawned { child, data }) })
+        Ok(Server { addr, host: addr.to_string(), pid: Some(child.id()), spawned: Some(Spawned { child, data }) })
     }
 
     /// Waits until the server is ready and has the store.
@@ -133,7 +152,7 @@ impl Server {
         let paths = ["/readyz".to_owned(), format!("/v1/snapshot?store={store}")];
         loop {
             let answers = |rpc: &mut Rpc, path: &str| rpc.get(path).is_ok_and(|(status, _)| status == 200);
-            if Rpc::connect(self.addr).is_ok_and(|mut rpc| paths.iter().all(|path| answers(&mut rpc, path))) {
+            if self.rpc().is_ok_and(|mut rpc| paths.iter().all(|path| answers(&mut rpc, path))) {
                 return Ok(());
             }
             if let Some(spawned) = &mut self.spawned

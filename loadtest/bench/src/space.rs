@@ -76,7 +76,7 @@ impl Space {
 /// If the server or the traffic fails.
 pub fn measure(common: &Common, mode: Mode) -> Result<Space, BenchError> {
     let mut bench = Bench::prepare(common)?;
-    let mut rpc = Rpc::connect(bench.server().addr())?;
+    let mut rpc = bench.server().rpc()?;
     std::thread::sleep(IDLE);
     let before = read(&mut rpc)?;
     let load = bench.turn_and_lag(mode)?;

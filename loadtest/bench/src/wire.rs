@@ -4,6 +4,8 @@
 //! CPU a request than the request itself. It knows no more than this API needs: replies that state their
 //! `Content-Length`, no redirects, no trailers.
 
+use std::net::SocketAddr;
+
 use memchr::memmem;
 
 use crate::error::BenchError;
@@ -17,6 +19,15 @@ pub struct ReplyHead {
     pub head_len: usize,
     /// Bytes of the body that follows.
     pub body_len: usize,
+}
+
+/// Returns what requests have as their host: the address, and the header with the caller's key, if there is one.
+#[must_use]
+pub fn host_with_key(addr: SocketAddr, api_key: Option<&str>) -> String {
+    match api_key {
+        Some(key) => format!("{addr}\r\nAuthorization: Bearer {key}"),
+        None => addr.to_string(),
+    }
 }
 
 /// Appends a POST of a JSON body.
@@ -126,6 +137,15 @@ mod tests {
             assert_eq!(out, number.to_string().as_bytes());
             assert_eq!(decimal(&out), Some(number));
         }
+    }
+
+    #[test]
+    fn a_key_is_sent_with_every_request() {
+        let host = host_with_key("127.0.0.1:7".parse().unwrap(), Some("k"));
+        let mut out = Vec::new();
+        write_get(&mut out, &host, "/a");
+        assert_eq!(out, b"GET /a HTTP/1.1\r\nHost: 127.0.0.1:7\r\nAuthorization: Bearer k\r\n\r\n");
+        assert_eq!(host_with_key("127.0.0.1:7".parse().unwrap(), None), "127.0.0.1:7");
     }
 
     #[test]

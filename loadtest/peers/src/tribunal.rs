@@ -193,7 +193,7 @@ impl Tribunal {
         if kind == Kind::Batches {
             return Ok(None);
         }
-        lag::measure(self.process().addr(), PUSHED).map(Some)
+        lag::measure(Rpc::connect(self.process().addr())?, PUSHED).map(Some)
     }
 
     fn wait_ready(&self) -> Result<(), BenchError> {
@@ -233,7 +233,7 @@ impl Tribunal {
             return Err(BenchError::Refused { what: "the rows".to_owned(), answer });
         }
         if store == PUSHED {
-            lag::measure(common.addr, store)?;
+            lag::measure(Rpc::connect(common.addr)?, store)?;
         }
         Ok(traffic.into_model())
     }

@@ -1456,7 +1456,8 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
+	// Value The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+	// and readers choose. An integer for `add`; absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 
 	// ValueB64 A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`.

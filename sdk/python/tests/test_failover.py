@@ -28,8 +28,8 @@ from tribunal_client import (
 )
 from tribunal_client.endpoints import Endpoints
 
-Reply = tuple[int, Any] | list[Any] | Literal["lost", "silent"]
-"""Status and body, or the lines of a response; or none: the connection breaks, or stays silent."""
+Reply = tuple[int, Any] | tuple[int, str, str] | list[Any] | Literal["lost", "silent"]
+"""Status and body, or with a content type a text, or the lines of a response; or none: it breaks, or stays silent."""
 
 Script = Callable[[str, list[str], int], Reply]
 """Gets the kind of a request, the ids in it, and how many requests came before."""
@@ -59,8 +59,10 @@ class Endpoint:
                     return
                 status, text = 200, b"".join(json.dumps(line).encode() + b"\n" for line in reply)
                 if isinstance(reply, tuple):
-                    status, text = reply[0], json.dumps(reply[1]).encode()
+                    status, text = reply[0], (reply[1] if len(reply) == 3 else json.dumps(reply[1])).encode()
                 self.send_response(status)
+                if isinstance(reply, tuple) and len(reply) == 3:
+                    self.send_header("content-type", reply[2])
                 self.send_header("content-length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
@@ -142,9 +144,17 @@ def _dead() -> str:
         return f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def _client(urls: Sequence[str], *, timeout_s: float = 6, cool_down_s: float = 10) -> Client:
-    policy = RetryPolicy(attempts_max=4)
-    return Client(urls, timeout_s=timeout_s, resolve_timeout_s=0.3, endpoint_cool_down_s=cool_down_s, retry=policy)
+def _client(
+    urls: Sequence[str], *, timeout_s: float = 6, endpoint_timeout_s: float = 2, cool_down_s: float = 10
+) -> Client:
+    return Client(
+        urls,
+        timeout_s=timeout_s,
+        resolve_timeout_s=0.3,
+        endpoint_timeout_s=endpoint_timeout_s,
+        endpoint_cool_down_s=cool_down_s,
+        retry=RetryPolicy(attempts_max=4),
+    )
 
 
 def _prepared(client: Client | AsyncClient) -> PreparedCommit:
@@ -356,7 +366,7 @@ def test_a_node_that_lags_is_asked_once_and_remains_in_use(start: Start) -> None
 
 
 def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_down_has_passed() -> None:
-    endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1)
+    endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1, 1)
     assert endpoints.urls == ["http://a:1", "http://b:2", "http://c:3"]
     # A log reader, for example, that is still connected to the second one.
     endpoints.failed(1)
@@ -391,3 +401,55 @@ def test_a_read_waits_for_the_clients_own_commits(start: Start) -> None:
 def test_urls_that_cannot_be_used_are_named(urls: list[str]) -> None:
     with pytest.raises(Misuse):
         Client(urls)
+
+
+def test_an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeout_is_over(start: Start) -> None:
+    for kind in ("begin", "commit"):
+        paused, second, third = start(lambda *_: "silent"), start(_works), start(_works)
+        with _client([paused.url, second.url, third.url], timeout_s=30, endpoint_timeout_s=0.1) as client:
+            for _ in range(2):
+                begun = time.monotonic()
+                if kind == "begin":
+                    client.begin(["kv"])
+                else:
+                    assert isinstance(client.commit(_prepared(client)), Committed)
+                assert time.monotonic() - begun < 10
+        assert (len(paused.asked), len(second.asked), len(third.asked)) == (1, 2, 0)
+
+
+def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:
+    paused = [start(lambda *_: "silent"), start(lambda *_: "silent")]
+    with _client([one.url for one in paused], timeout_s=2, endpoint_timeout_s=0.05) as client:
+        begun = time.monotonic()
+        with pytest.raises(Unavailable):
+            client.begin(["kv"])
+        assert time.monotonic() - begun >= 1.9
+    assert [len(one.asked) for one in paused] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [(200, "<html>Please log in</html>", "text/html"), (200, "login", "text/plain"), (200, "<", "application/json")],
+)
+def test_a_page_of_a_proxy_is_no_answer(start: Start, page: tuple[int, str, str]) -> None:
+    proxy, second = start(lambda *_: page), start(_works)
+    with _client([proxy.url, second.url]) as client:
+        client.begin(["kv"])
+        assert client.endpoint == second.url
+    with _client([proxy.url, second.url]) as client:
+        commit = _prepared(client)
+        assert isinstance(client.commit(commit), Committed)
+        assert proxy.asked[-1] == second.asked[-1]
+    with _client([proxy.url]) as client, pytest.raises(ServerMisbehaved):
+        client.begin(["kv"])
+
+
+def test_a_page_of_a_proxy_is_no_answer_to_an_asyncio_client(start: Start) -> None:
+    proxy, second = start(lambda *_: (200, "<html>", "text/html")), start(_works)
+
+    async def begins() -> str:
+        async with AsyncClient([proxy.url, second.url]) as client:
+            await client.begin(["kv"])
+            return client.endpoint
+
+    assert asyncio.run(begins()) == second.url

@@ -13,6 +13,7 @@ from tribunal_client import (
     ClientMistake,
     Committed,
     Misuse,
+    Offset,
     RetryPolicy,
     StoreDeclaration,
     Transaction,
@@ -260,3 +261,34 @@ def test_the_state_of_stores_is_reported(client: Client) -> None:
     assert client.store("kv").existence == "tracked"
     declared = client.declare_store("only-log-py", StoreDeclaration(existence="declared"))
     assert declared.push.state == "log_only"
+
+
+def test_a_consumer_resumes_where_its_offset_is(client: Client, prefix: str) -> None:
+    consumer = "search-" + prefix.replace("/", "-")
+
+    put(client, f"{prefix}-consumed-0", 0)
+    assert client.offset(consumer, "kv") is None
+    log = client.log("kv", follow=False)
+    for _ in log:
+        pass
+    assert log.log_id is not None
+    set_to = client.set_offset(consumer, "kv", log.offset, log.log_id)
+    assert [(at.store, at.lsn) for at in set_to.offsets] == [("kv", str(log.offset))]
+    put(client, f"{prefix}-consumed-1", 1)
+    offset = client.offset(consumer, "kv")
+    assert offset == Offset(log.offset, log.log_id)
+    resumed = client.log("kv", after=offset.lsn, log=offset.log)
+    record = resumed.next(wait_s=10)
+    assert record is not None
+    assert record.lsn == offset.lsn + 1
+    # What it has not processed, and a log that is another one.
+    for lsn, log_id, code in ((10**9, None, "position_beyond_head"), (1, "0" * 32, "log_replaced")):
+        with pytest.raises(ClientMistake) as refused:
+            client.set_offset(consumer, "kv", lsn, log_id)
+        assert refused.value.problem.code == code
+    assert consumer in [known.name for known in client.consumers()]
+    client.forget_consumer(consumer)
+    assert client.offset(consumer, "kv") is None
+    with pytest.raises(ClientMistake) as unknown:
+        client.forget_consumer(consumer)
+    assert unknown.value.problem.code == "unknown_consumer"

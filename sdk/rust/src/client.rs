@@ -36,11 +36,13 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Name of this client, for rules that are fair between clients.
     pub client_name: Option<String>,
-    /// Timeout of one request, in addition to the time that the request itself may wait. Several endpoints share it: with
-    /// three, the first one gets a third.
+    /// Timeout of one request, in addition to the time that the request itself may wait. Several endpoints share it.
     pub timeout: Duration,
     /// How long to request the outcome of a lost commit before [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
+    /// How long an endpoint may take to answer a request while another one has not been asked: then that one is. The last one
+    /// has all the time that is left. Only for requests that may be repeated, and beyond the time that the request may wait.
+    pub endpoint_timeout: Duration,
     /// How long an endpoint that failed is passed over, if there are others.
     pub endpoint_cool_down: Duration,
     /// Maximum number of idle connections to one endpoint.
@@ -63,6 +65,7 @@ impl Default for ClientOptions {
             client_name: None,
             timeout: Duration::from_secs(30),
             resolve_timeout: Duration::from_secs(30),
+            endpoint_timeout: Duration::from_secs(2),
             endpoint_cool_down: Duration::from_secs(10),
             connections_idle_max: 256,
             retry: RetryPolicy::default(),
@@ -163,7 +166,8 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, Error> {
         let urls: Vec<U> = urls.into_iter().collect();
-        let endpoints = Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_cool_down)?;
+        let endpoints =
+            Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_timeout, options.endpoint_cool_down)?;
         let connection = Connection::new(endpoints, &options)?;
         let commits = Coalescer::new(commit_batch::BOUNDS);
         let (begins, reads) = (Coalescer::new(read_batch::BOUNDS), Coalescer::new(read_batch::BOUNDS));

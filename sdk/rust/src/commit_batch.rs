@@ -47,6 +47,8 @@ pub(crate) struct CommitItem {
     txn_id: String,
     traceparent: Option<String>,
     pub(crate) body: Bytes,
+    /// It is answered only when its stores have applied it.
+    waits: bool,
     is_batchable: bool,
 }
 
@@ -67,6 +69,9 @@ impl Batchable for CommitItem {
         self.body.len() + 6 * self.txn_id.len() + 16
     }
 }
+
+/// How long the service waits for the stores of a commit with [`Ack::Applied`].
+const APPLY_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks the length of a body. The service closes the connection when it refuses a body that is on its way, which may lose
 /// the refusal: the outcome would be unknown.
@@ -93,9 +98,9 @@ impl CommitItem {
         body: Vec<u8>,
     ) -> Result<Self, Error> {
         check_length(&body)?;
-        let mut item = CommitItem { kind, txn_id, traceparent, body: Bytes::from(body), is_batchable: false };
-        // A batch has one trace context, and is answered only when the slowest of its commits is.
         let waits = ack == Some(Ack::Applied);
+        let mut item = CommitItem { kind, txn_id, traceparent, body: Bytes::from(body), waits, is_batchable: false };
+        // A batch has one trace context, and is answered only when the slowest of its commits is.
         item.is_batchable = item.traceparent.is_none() && !waits && item.bytes() <= BOUNDS.bytes_max;
         Ok(item)
     }
@@ -113,6 +118,11 @@ impl CommitItem {
 
     pub(crate) fn txn_id(&self) -> &str {
         &self.txn_id
+    }
+
+    /// How long the service may wait before it answers.
+    pub(crate) fn wait(&self) -> Duration {
+        if self.waits { APPLY_WAIT } else { Duration::ZERO }
     }
 
     /// Whether the commit may be sent in a batch.
@@ -134,8 +144,14 @@ impl CommitItem {
 
 impl Client {
     /// Returns the request of a commit, or of several.
-    fn commit_request<'a>(&self, path: &'a str, body: (&'static str, Bytes), traceparent: Option<&'a str>) -> Sent<'a> {
-        let (wait, timeout, repeat) = (Duration::ZERO, self.timeout(), Repeat::Commit);
+    fn commit_request<'a>(
+        &self,
+        path: &'a str,
+        body: (&'static str, Bytes),
+        traceparent: Option<&'a str>,
+        wait: Duration,
+    ) -> Sent<'a> {
+        let (timeout, repeat) = (self.timeout(), Repeat::Commit);
         Sent { method: Method::POST, path, body: Some(body), traceparent, wait, timeout, repeat }
     }
 
@@ -143,7 +159,7 @@ impl Client {
     pub(crate) async fn send_commit(&self, item: &CommitItem) -> Reply {
         let path = format!("/v1/txns/{}/commit", item.txn_id);
         let body = ("application/json", item.body.clone());
-        let sent = self.commit_request(&path, body, item.traceparent.as_deref());
+        let sent = self.commit_request(&path, body, item.traceparent.as_deref(), item.wait());
         self.connection().ask(&sent).await.map(Verdict::Response)
     }
 
@@ -180,7 +196,7 @@ impl Client {
             let mut lines = Vec::with_capacity(open.iter().map(|at| items[*at].bytes()).sum());
             open.iter().for_each(|at| items[*at].write_to(&mut lines));
             let body = ("application/x-ndjson", Bytes::from(lines));
-            let sent = self.commit_request("/v1/txns/batch-commit", body, None);
+            let sent = self.commit_request("/v1/txns/batch-commit", body, None, Duration::ZERO);
             let reply = self.connection().ask_on(&mut call, &sent).await;
             if let Ok(answer) = &reply
                 && matches!(answer.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST)

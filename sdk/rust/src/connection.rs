@@ -60,6 +60,8 @@ pub(crate) struct Answer {
     pub body: Bytes,
     /// Of a refusal: the endpoint that it is of.
     pub refused_by: Option<Box<str>>,
+    /// Of a success that is not the service's: what it is.
+    pub foreign: Option<Box<str>>,
 }
 
 impl Answer {
@@ -192,7 +194,8 @@ impl Connection {
     /// Sends a request to one endpoint after another, until one answers or the call has no attempt left.
     pub(crate) async fn ask_on(&self, call: &mut Failover<'_>, sent: &Sent<'_>) -> Result<Answer, NoAnswer> {
         while let Some(timeout) = call.next().await {
-            let answered = async { collected(self.response(call.url(), sent, None).await?, call.url()).await };
+            let answered =
+                async { collected(self.response(call.url(), sent, None).await?, call.url(), ANSWER_BYTES_MAX).await };
             let reply = within(timeout, answered).await;
             if call.is_over(Failure::of_reply(&reply)) {
                 return call.reply(reply);
@@ -212,10 +215,10 @@ impl Connection {
         while let Some(timeout) = call.next().await {
             let opened = async {
                 let response = self.response(call.url(), sent, Some(accept)).await?;
-                if response.status().is_success() {
+                if response.status().is_success() && foreign_type(&response).is_none() {
                     return Ok(Ok(response.into_body()));
                 }
-                collected(response, call.url()).await.map(Err)
+                collected(response, call.url(), ANSWER_BYTES_MAX).await.map(Err)
             };
             let reply = match within(timeout, opened).await {
                 Ok(Ok(body)) => {
@@ -264,16 +267,37 @@ pub(crate) async fn within<T>(
         .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
 }
 
-async fn collected(response: Response<Incoming>, url: &str) -> Result<Answer, NoAnswer> {
+pub(crate) async fn collected(response: Response<Incoming>, url: &str, bytes_max: usize) -> Result<Answer, NoAnswer> {
     let status = response.status();
     let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
     let traceparent = response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
-    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
-        .collect()
-        .await
-        .map_err(|e| NoAnswer::lost(e.to_string()))?;
-    let refused_by = (!status.is_success()).then(|| url.into());
-    Ok(Answer { status, replayed, traceparent, body: body.to_bytes(), refused_by })
+    let foreign_type = foreign_type(&response);
+    let is_json = response.headers().get(CONTENT_TYPE).is_none_or(|given| {
+        let given = given.as_bytes().to_ascii_lowercase();
+        [&b"application/json"[..], b"application/x-ndjson", b"text/plain"].iter().any(|json| given.starts_with(json))
+    });
+    let body =
+        Limited::new(response.into_body(), bytes_max).collect().await.map_err(|e| NoAnswer::lost(e.to_string()))?;
+    let (refused_by, body) = ((!status.is_success()).then(|| url.into()), body.to_bytes());
+    let foreign = status.is_success().then(|| foreign_type.or_else(|| foreign_text(&body, is_json))).flatten();
+    let foreign =
+        foreign.map(|what| format!("{url}: status {status} with {what}, which no answer of Tribunal is").into());
+    Ok(Answer { status, replayed, traceparent, body, refused_by, foreign })
+}
+
+/// Returns the content type of a response that is none of the service's.
+pub(crate) fn foreign_type(response: &Response<Incoming>) -> Option<String> {
+    let given = response.headers().get(CONTENT_TYPE)?;
+    let lower = given.as_bytes().to_ascii_lowercase();
+    // As text it may be JSON all the same, which its first byte tells.
+    let is_known = [&b"application/"[..], b"text/plain"].iter().any(|known| lower.starts_with(known));
+    (!is_known).then(|| format!("content type `{}`", String::from_utf8_lossy(given.as_bytes()).escape_debug()))
+}
+
+/// Returns what a body is that should be JSON, if it cannot be.
+fn foreign_text(body: &[u8], is_json: bool) -> Option<String> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    (is_json && !b"{[".contains(first)).then(|| "a body that is no JSON".to_owned())
 }
 
 fn header(what: &str, text: String) -> Result<HeaderValue, Error> {

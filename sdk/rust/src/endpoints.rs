@@ -12,6 +12,8 @@ use crate::Error;
 pub(crate) struct Endpoints {
     /// Not empty, each without a `/` at its end.
     urls: Vec<String>,
+    /// How long one may take to answer while another has not been asked.
+    timeout: Duration,
     cool_down: Duration,
     state: Mutex<State>,
 }
@@ -26,7 +28,11 @@ impl Endpoints {
     ///
     /// # Errors
     /// [`Error::Misuse`] if there is none.
-    pub(crate) fn new<'a>(urls: impl IntoIterator<Item = &'a str>, cool_down: Duration) -> Result<Self, Error> {
+    pub(crate) fn new<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        timeout: Duration,
+        cool_down: Duration,
+    ) -> Result<Self, Error> {
         let mut each: Vec<String> = Vec::new();
         for url in urls.into_iter().flat_map(|urls| urls.split(',')) {
             let url = url.trim().trim_end_matches('/').to_owned();
@@ -38,7 +44,7 @@ impl Endpoints {
             return Err(Error::misuse("a client needs the URL of at least one endpoint"));
         }
         let state = Mutex::new(State { in_use: 0, failed_at: vec![None; each.len()] });
-        Ok(Endpoints { urls: each, cool_down, state })
+        Ok(Endpoints { urls: each, timeout, cool_down, state })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -47,6 +53,17 @@ impl Endpoints {
 
     pub(crate) fn urls(&self) -> &[String] {
         &self.urls
+    }
+
+    /// Returns how long an endpoint may take to answer while another has not been asked.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns whether some of the endpoints that are allowed has not failed recently.
+    pub(crate) fn has_rested(&self, is_allowed: impl Fn(usize) -> bool, now: Instant) -> bool {
+        let state = self.state();
+        (0..self.urls.len()).any(|at| is_allowed(at) && !self.cools(&state, at, now))
     }
 
     /// Returns the endpoint in use.
@@ -94,15 +111,16 @@ mod tests {
     use super::*;
 
     const COOL_DOWN: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(2);
 
     fn three() -> Endpoints {
-        Endpoints::new(["http://a:1/, http://b:2", "http://c:3,http://a:1"], COOL_DOWN).expect("URLs")
+        Endpoints::new(["http://a:1/, http://b:2", "http://c:3,http://a:1"], TIMEOUT, COOL_DOWN).expect("URLs")
     }
 
     #[test]
     fn lists_and_strings_with_commas_name_endpoints() {
         assert_eq!(three().urls(), ["http://a:1", "http://b:2", "http://c:3"]);
-        assert!(Endpoints::new([], COOL_DOWN).is_err());
+        assert!(Endpoints::new([], TIMEOUT, COOL_DOWN).is_err());
     }
 
     #[test]

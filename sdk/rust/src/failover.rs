@@ -62,6 +62,7 @@ impl Failure {
     /// Returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
     pub(crate) fn of_reply(reply: &Result<Answer, NoAnswer>) -> Option<Self> {
         match reply {
+            Ok(Answer { foreign: Some(foreign), .. }) => Some(Failure::of_foreign(foreign)),
             Ok(answer) => {
                 let problem = || serde_json::from_slice(&answer.body).ok();
                 Failure::of_status(answer.status, problem)
@@ -73,6 +74,11 @@ impl Failure {
     pub(crate) fn of_lost(lost: &NoAnswer) -> Self {
         let (text, hopeless) = (lost.text.clone(), lost.hopeless);
         Failure { text, maybe_taken: !lost.never_sent, hopeless, retry_after: lost.retry_after, lags: false }
+    }
+
+    /// Something else is in the endpoint's place, such as the login page of a proxy.
+    pub(crate) fn of_foreign(text: &str) -> Self {
+        Failure { text: text.to_owned(), maybe_taken: true, hopeless: false, retry_after: None, lags: false }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -176,6 +182,11 @@ impl<'e> Failover<'e> {
             return Some(left);
         }
         let share = left.saturating_sub(self.wait) / u32::try_from(others).unwrap_or(u32::MAX);
+        let untried = |at: usize| self.tried[at] == 0;
+        let share = match self.endpoints.has_rested(untried, now) {
+            true => share.min(self.endpoints.timeout()),
+            false => share,
+        };
         Some((self.wait + share).min(left))
     }
 

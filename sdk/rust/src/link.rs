@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use serde::Deserialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
@@ -20,7 +20,7 @@ use tribunal_api::{CommitEventKind, TxnOutcome};
 
 use crate::Client;
 use crate::commit_batch::{Reply, Verdict};
-use crate::connection::{Answer, NoAnswer, within};
+use crate::connection::{NoAnswer, collected, foreign_type, within};
 use crate::failover::Failure;
 
 const PATH: &str = "/v1/txns/stream";
@@ -208,23 +208,13 @@ impl Link {
             Ok(response) => response,
             Err(lost) => return End { reply: Err(lost), upto: u64::MAX },
         };
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() && foreign_type(&response).is_none() {
             self.state().arrived_at = Instant::now();
             client.connection().works(self.endpoint);
             return self.read(response.into_body(), client.timeout() + HEARTBEAT).await;
         }
-        let body = Limited::new(response.into_body(), REFUSAL_BYTES_MAX).collect().await;
-        let reply = match body {
-            Ok(body) => {
-                let refused_by =
-                    client.connection().endpoints().urls().get(self.endpoint).map(|url| url.as_str().into());
-                let (replayed, traceparent, body) = (false, None, body.to_bytes());
-                let answer = Answer { status, replayed, traceparent, body, refused_by };
-                Ok(Verdict::Response(answer))
-            }
-            Err(e) => Err(NoAnswer::lost(e.to_string())),
-        };
+        let url = client.connection().endpoints().urls().get(self.endpoint).map_or("", String::as_str);
+        let reply = collected(response, url, REFUSAL_BYTES_MAX).await.map(Verdict::Response);
         End { reply, upto: u64::MAX }
     }
 

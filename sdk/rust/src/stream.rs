@@ -79,7 +79,7 @@ impl CommitStream {
         }
         let mut line = Vec::with_capacity(item.bytes());
         item.write_to(&mut line);
-        match self.inner.delivered(&prepared.txn_id, &line).await {
+        match self.inner.delivered(&prepared.txn_id, &line, item.wait()).await {
             Some(reply) => client.settled(&prepared.txn_id, reply).await,
             // The stream has this id already: a request of its own gets the verdict of the first.
             None => client.commit_item(item).await,
@@ -111,8 +111,9 @@ impl Inner {
 
     /// Writes a line and waits for its reply; `None` if the id waits for one already. With several endpoints, it is written
     /// again after each failure, within the timeout.
-    async fn delivered(&self, txn_id: &str, line: &[u8]) -> Option<Reply> {
-        let urls = self.client.connection().endpoints().urls();
+    async fn delivered(&self, txn_id: &str, line: &[u8], wait: Duration) -> Option<Reply> {
+        let endpoints = self.client.connection().endpoints();
+        let urls = endpoints.urls();
         let count = u32::try_from(urls.len()).unwrap_or(u32::MAX);
         let attempts_max = if count == 1 { ATTEMPTS_MAX } else { ROUNDS_MAX.saturating_mul(count) };
         let timeout = self.client.timeout();
@@ -139,7 +140,12 @@ impl Inner {
                 }
             };
             attempts += 1;
-            let delivered = match self.awaited(&link, comes, timeout, count).await {
+            let mut share = timeout / count;
+            if attempts < count {
+                // Another one has not been asked.
+                share = share.min(wait + endpoints.timeout());
+            }
+            let delivered = match self.awaited(&link, comes, timeout, share).await {
                 Ok(delivered) => delivered,
                 Err(lost) => return Some(Err(lost)),
             };
@@ -170,15 +176,14 @@ impl Inner {
         link: &Link,
         mut comes: oneshot::Receiver<Delivered>,
         timeout: Duration,
-        endpoints: u32,
+        share: Duration,
     ) -> Result<Delivered, NoAnswer> {
         let written = Instant::now();
         let ended = |_| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned()));
-        let share = timeout / endpoints;
         if let Ok(arrived) = tokio::time::timeout(share, &mut comes).await {
             return arrived.or_else(ended);
         }
-        if endpoints == 1 {
+        if share == timeout {
             return Err(no_reply(timeout));
         }
         if link.is_silent_since(written) {

@@ -18,6 +18,8 @@ use tribunal_client::{
 /// What an endpoint does with a request.
 enum Reply {
     Json(u16, Value),
+    /// A proxy responds in its place, with this content type and text.
+    Page(&'static str, &'static str),
     /// It responds with these lines.
     Lines(Vec<Value>),
     /// It reads the request and closes the connection.
@@ -89,16 +91,23 @@ async fn respond(
         log.push((path.clone(), text.clone()));
         log.len() - 1
     };
+    let mut response = Response::builder();
     let (status, text) = match script(kind, &ids_of(&path, &text), before) {
         Reply::Json(status, body) => (status, body.to_string()),
         Reply::Lines(lines) => (200, lines.iter().map(|line| format!("{line}\n")).collect()),
+        Reply::Page(content_type, text) => {
+            if !content_type.is_empty() {
+                response = response.header("content-type", content_type);
+            }
+            (200, text.to_owned())
+        }
         Reply::Lost => return Err("lost"),
         Reply::Silent => {
             tokio::time::sleep(Duration::from_secs(600)).await;
             return Err("silent");
         }
     };
-    Ok(Response::builder().status(status).body(Full::new(Bytes::from(text))).expect("a response"))
+    Ok(response.status(status).body(Full::new(Bytes::from(text))).expect("a response"))
 }
 
 fn kind_of(path: &str) -> &'static str {
@@ -362,6 +371,73 @@ async fn the_timeout_is_shared_by_the_endpoints() {
         assert!(error.to_string().contains(&reason), "{error}");
     }
     assert_eq!(endpoints.map(|endpoint| endpoint.asked().len()), [1, 1]);
+}
+
+/// With a timeout of half a minute, an endpoint that does not answer, such as a process that is stopped, delays a call by the time
+/// that an endpoint has, once.
+#[tokio::test]
+async fn an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeout_is_over() {
+    for kind in ["begin", "commit", "stream"] {
+        let paused = Endpoint::start(|_, _, _| Reply::Silent).await;
+        let (second, third) = (Endpoint::that_commits().await, Endpoint::that_commits().await);
+        let endpoint_timeout = Duration::from_millis(100);
+        let timeout = Duration::from_secs(30);
+        let options = ClientOptions { timeout, endpoint_timeout, ..options() };
+        let client = client(&[&paused.url, &second.url, &third.url], options);
+        // The second one ends its stream after the first line.
+        let calls = if kind == "stream" { 1 } else { 2 };
+        for _ in 0..calls {
+            let (commit, begun) = (prepared(&client), Instant::now());
+            match kind {
+                "begin" => drop(client.begin(BeginOptions::default()).await.expect("the second one answers")),
+                "commit" => assert_committed(client.commit(&commit).await, &commit),
+                _ => assert_committed(client.commit_stream().commit(&commit).await, &commit),
+            }
+            assert!(begun.elapsed() < timeout / 3, "{kind}: {:?}", begun.elapsed());
+        }
+        assert_eq!((paused.asked().len(), second.asked().len(), third.asked().len()), (1, calls, 0), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_endpoint_has_the_time_that_is_left() {
+    let paused = [Endpoint::start(|_, _, _| Reply::Silent).await, Endpoint::start(|_, _, _| Reply::Silent).await];
+    let timeout = Duration::from_secs(2);
+    let options = ClientOptions { timeout, endpoint_timeout: Duration::from_millis(50), ..options() };
+    let client = client(&[&paused[0].url, &paused[1].url], options);
+    let begun = Instant::now();
+    client.begin(BeginOptions::default()).await.err().expect("nobody answers");
+    assert!(begun.elapsed() >= timeout, "{:?}", begun.elapsed());
+    assert_eq!(paused.map(|endpoint| endpoint.asked().len()), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_page_of_a_proxy_is_no_answer() {
+    for (content_type, text) in [
+        ("text/html; charset=utf-8", "<html>Please log in</html>"),
+        ("text/plain", "Please log in"),
+        ("application/json", " <html>"),
+        ("", "<html>"),
+    ] {
+        let proxy = Endpoint::start(move |_, _, _| Reply::Page(content_type, text)).await;
+        let second = Endpoint::that_commits().await;
+        let client = client(&[&proxy.url, &second.url], options());
+        client.begin(BeginOptions::default()).await.expect("the second one answers");
+        assert_eq!(client.endpoint(), second.url, "{content_type}");
+        let page = client_of(&proxy, &second);
+        let commit = prepared(&page);
+        assert_committed(page.commit(&commit).await, &commit);
+        assert_eq!(proxy.asked().last(), second.asked().last(), "the same commit");
+        let page = client_of(&proxy, &second);
+        let commit = prepared(&page);
+        assert_committed(page.commit_stream().commit(&commit).await, &commit);
+        let alone = client_of(&proxy, &proxy).begin(BeginOptions::default()).await.err().expect("no answer");
+        assert!(matches!(alone, Error::ServerMisbehaved(_)), "{alone}");
+    }
+}
+
+fn client_of(first: &Endpoint, second: &Endpoint) -> Client {
+    client(&[&first.url, &second.url], options())
 }
 
 #[tokio::test]

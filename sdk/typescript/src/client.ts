@@ -42,6 +42,7 @@ import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
 export type StoreDeclaration = components["schemas"]["StoreDeclaration"];
+export type ConsumerInfo = components["schemas"]["ConsumerInfo"];
 type BeginResponse = components["schemas"]["BeginResponse"];
 type ReadResponse = components["schemas"]["ReadResponse"];
 
@@ -50,6 +51,14 @@ interface ReadItem {
   readonly store: string;
   readonly rows: readonly components["schemas"]["RowRead"][];
   readonly terms: ReadTerms;
+}
+
+/** A consumer's position in a store's log. */
+export interface Offset {
+  /** Position of the last record that the consumer has processed: `after` of `LogOptions`. */
+  readonly lsn: string;
+  /** The log that the position belongs to: `log` of `LogOptions`. */
+  readonly log: string;
 }
 
 /** Options of a client. */
@@ -62,11 +71,16 @@ export interface ClientOptions {
   readonly clientName?: string;
   /**
    * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
-   * Several endpoints share it: with three, the first one gets a third.
+   * Several endpoints share it.
    */
   readonly timeoutMs?: number;
   /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
   readonly resolveTimeoutMs?: number;
+  /**
+   * How long an endpoint may take to answer a request, beyond the time that the request may wait, while another one has not been
+   * asked: then that one is. The last one has all the time that is left. In milliseconds; 2 s by default.
+   */
+  readonly endpointTimeoutMs?: number;
   /** How long an endpoint that failed is passed over, if there are others, in milliseconds; 10 s by default. */
   readonly endpointCoolDownMs?: number;
   /** Bounds of the retries of `run`, of reads and of log readers. */
@@ -161,7 +175,7 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
-    this.#endpoints = new Endpoints(url, options.endpointCoolDownMs ?? 10_000);
+    this.#endpoints = new Endpoints(url, options.endpointTimeoutMs ?? 2_000, options.endpointCoolDownMs ?? 10_000);
     // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
     if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(options.apiKey?.trim() ?? "")) throw new Misuse("the API key has characters that no header can have");
     this.retry = { ...defaultRetry, ...options.retry };
@@ -293,7 +307,7 @@ export class Client {
   async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const call = this.#failover();
+    const call = this.#failover(applyWaitMs([prepared]));
     const reply = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/{txn_id}/commit", {
         params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
@@ -353,7 +367,7 @@ export class Client {
     const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
     const body = bodyOf({ txns });
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const call = this.#failover();
+    const call = this.#failover(applyWaitMs(commits));
     const whole = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/batch-commit", {
         body: { txns },
@@ -557,6 +571,38 @@ export class Client {
     return settled(await this.#ask((signal, wire) => wire.GET("/v1/stores", { signal }))).stores;
   }
 
+  /** Returns all consumers of the namespace's logs, with their offsets and lag. */
+  async consumers(): Promise<ConsumerInfo[]> {
+    return settled(await this.#ask((signal, wire) => wire.GET("/v1/consumers", { signal }))).consumers;
+  }
+
+  /** Returns a consumer's offset in a store's log; `undefined` if it has none there. */
+  async offset(consumer: string, store: string): Promise<Offset | undefined> {
+    const known = (await this.consumers()).find(({ name }) => name === consumer);
+    const at = known?.offsets.find((offset) => offset.store === store);
+    return at === undefined ? undefined : { lsn: at.lsn, log: at.log };
+  }
+
+  /**
+   * Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn` belongs to, if
+   * known: `logId` of the reader. Durable once the promise is fulfilled. Rejects with a `ClientMistake` if `lsn` is past the end
+   * of the log, or `log` is not the service's log (`log_replaced`).
+   */
+  async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
+    const path = { name: percentEncoded(consumer) };
+    const body = { store, lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
+    return settled(await this.#ask((signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal })));
+  }
+
+  /**
+   * Removes a consumer, so that the log is no longer retained for it. Rejects with a `ClientMistake` with the code
+   * `unknown_consumer` if there is none; with several endpoints also if a first reply was lost.
+   */
+  async forgetConsumer(consumer: string): Promise<void> {
+    const path = { name: percentEncoded(consumer) };
+    settled(await this.#ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
+  }
+
   /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */
   async #resolve(txnId: string, lost: string): Promise<Verdict> {
     const deadline = performance.now() + this.#resolveTimeoutMs;
@@ -625,6 +671,11 @@ export class Client {
     if (verdict.status === "committed") this.#session?.record(verdict);
     return verdict;
   }
+}
+
+/** Returns how long the service may wait for the stores of commits before it answers. */
+function applyWaitMs(commits: readonly PreparedCommit[]): number {
+  return commits.some(({ request }) => request.ack === "applied") ? 30_000 : 0;
 }
 
 function verdict(reply: Reply<TxnOutcome>): Verdict {

@@ -11,19 +11,22 @@ import { Misuse } from "./errors.js";
 export class Endpoints {
   /** Not empty, each without a `/` at its end. */
   readonly urls: readonly string[];
+  /** How long one may take to answer while another has not been asked. */
+  readonly timeoutMs: number;
   readonly #coolDownMs: number;
   /** When each failed last, on the clock of `performance.now`. */
   readonly #failedAt: number[];
   #inUse = 0;
 
   /** Takes URLs apart that are separated by commas. A URL that is named twice counts once. */
-  constructor(urls: string | readonly string[], coolDownMs: number) {
+  constructor(urls: string | readonly string[], timeoutMs: number, coolDownMs: number) {
     const each = [urls].flat().flatMap((one) => one.split(","));
     this.urls = [...new Set(each.map((url) => url.trim().replace(/\/+$/, "")))];
     for (const url of this.urls) {
       if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
     }
     if (this.urls.length === 0) throw new Misuse("a client needs the URL of at least one endpoint");
+    this.timeoutMs = timeoutMs;
     this.#coolDownMs = coolDownMs;
     this.#failedAt = this.urls.map(() => -Infinity);
   }
@@ -41,6 +44,11 @@ export class Endpoints {
     const count = this.urls.length;
     const inTurn = this.urls.map((_, n) => (this.#inUse + n) % count).filter(isAllowed);
     return inTurn.find((at) => !this.#cools(at)) ?? inTurn[0];
+  }
+
+  /** Tells whether some of the endpoints that are allowed has not failed recently. */
+  hasRested(isAllowed: (at: number) => boolean): boolean {
+    return this.urls.some((_, at) => isAllowed(at) && !this.#cools(at));
   }
 
   /** Records that an endpoint failed: another one is in use from now on, if there is another. */

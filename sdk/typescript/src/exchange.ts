@@ -27,9 +27,21 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
     return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, problem: undefined, cause };
   }
   const { data, error, response } = exchanged;
+  const foreign = foreignType(response);
+  if (foreign !== undefined) return { kind: "none", text: foreign, neverSent: false, untrusted: false, problem: undefined, cause: undefined };
   if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
+  // The calls whose response has no content expect no data.
+  if (response.status === 204) return { kind: "ok", data: undefined as T, headers: response.headers };
   const endpoint = response.url === "" ? {} : { endpoint: new URL(response.url).origin };
   return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
+}
+
+/** Returns what is wrong with the content type of a success that is none of the service's, such as the login page of a proxy. */
+function foreignType({ ok, status, headers }: Response): string | undefined {
+  const given = headers.get("content-type");
+  // As text it may be JSON all the same, which reading it tells.
+  if (!ok || given === null || /^(application\/|text\/plain)/i.test(given)) return undefined;
+  return `status ${status} with content type \`${given}\`, which no answer of Tribunal has`;
 }
 
 /** Returns why the outcome of a commit is not known; `undefined` if the reply tells it, or nothing was sent. */

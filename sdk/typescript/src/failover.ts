@@ -114,7 +114,9 @@ export class Failover {
     const others = this.#tried.filter((tried) => tried === round).length;
     this.#at = at;
     this.#tried[at] = round + 1;
-    return Math.ceil(Math.min(left, this.#waitMs + Math.max(0, left - this.#waitMs) / others));
+    const share = Math.max(0, left - this.#waitMs) / others;
+    const isCut = this.#endpoints.hasRested((one) => this.#tried[one] === 0);
+    return Math.ceil(Math.min(left, this.#waitMs + (isCut ? Math.min(share, this.#endpoints.timeoutMs) : share)));
   }
 
   /** Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried. */

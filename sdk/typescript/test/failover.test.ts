@@ -8,8 +8,8 @@ import { after, test } from "node:test";
 import { Endpoints } from "../src/endpoints.js";
 import { Client, ClientMistake, Misuse, ServerMisbehaved, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
-/** A response: its status and its body, or its lines; or none: the connection breaks, or stays silent. */
-type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | "lost" | "silent";
+/** A response: its status and its body, or its lines, or a page of something else; or none: the connection breaks, or stays silent. */
+type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string } | "lost" | "silent";
 
 /** Gets the kind of a request, the ids in it, and how many requests came before. */
 type Script = (kind: string, ids: readonly string[], before: number) => Reply;
@@ -46,6 +46,7 @@ async function respond(script: Script, asked: [string, string][], request: Incom
   const reply = script(kindOf(path), idsOf(path, text), asked.length - 1);
   if (reply === "lost") request.socket.destroy();
   else if (reply === "silent") return;
+  else if ("page" in reply) response.writeHead(200, { "content-type": reply.type }).end(reply.page);
   else if ("lines" in reply) response.writeHead(200).end(reply.lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   else response.writeHead(reply[0], { "content-type": "application/json" }).end(JSON.stringify(reply[1]));
 }
@@ -291,7 +292,7 @@ test("a node that lags is asked once and remains in use", async () => {
 });
 
 test("an endpoint that failed for another call is passed over until its cool-down has passed", async () => {
-  const endpoints = new Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1000);
+  const endpoints = new Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1000, 1000);
   assert.deepEqual(endpoints.urls, ["http://a:1", "http://b:2", "http://c:3"]);
   // A log reader, for example, that is still connected to the second one.
   endpoints.failed(1);
@@ -320,4 +321,39 @@ test("a read waits for the client's own commits", async () => {
 
 test("URLs that cannot be used are named", () => {
   for (const urls of [["http://a:1,b:2"], ["http://a:1", "ftp://b:2"], ["http://a:1,"], []]) assert.throws(() => new Client(urls), Misuse);
+});
+
+test("an endpoint that does not answer is left before its share of the timeout is over", async () => {
+  for (const kind of ["begin", "commit"]) {
+    const [paused, second, third] = [await endpoint(() => "silent"), await endpoint(works), await endpoint(works)];
+    const client = clientOf([paused.url, second.url, third.url], { timeoutMs: 30_000, endpointTimeoutMs: 100 });
+    for (let n = 0; n < 2; n++) {
+      const begun = performance.now();
+      if (kind === "begin") await client.begin({ stores: ["kv"] });
+      else await commits(client);
+      assert.ok(performance.now() - begun < 10_000, kind);
+    }
+    assert.deepEqual([paused, second, third].map(({ asked }) => asked.length), [1, 2, 0], kind);
+  }
+});
+
+test("the last endpoint has the time that is left", async () => {
+  const paused = [await endpoint(() => "silent"), await endpoint(() => "silent")];
+  const client = clientOf(paused.map(({ url }) => url), { timeoutMs: 2000, endpointTimeoutMs: 50 });
+  const begun = performance.now();
+  await assert.rejects(client.begin({ stores: ["kv"] }), Unavailable);
+  assert.ok(performance.now() - begun >= 1900);
+  assert.deepEqual(paused.map(({ asked }) => asked.length), [1, 1]);
+});
+
+test("a page of a proxy is no answer", async () => {
+  for (const [type, page] of [["text/html", "<html>Please log in</html>"], ["text/plain", "Please log in"], ["application/json", "<"]] as const) {
+    const [proxy, second] = [await endpoint(() => ({ type, page })), await endpoint(works)];
+    const client = clientOf([proxy.url, second.url]);
+    await client.begin({ stores: ["kv"] });
+    assert.equal(client.endpoint, second.url, type);
+    await commits(clientOf([proxy.url, second.url]));
+    assert.deepEqual(proxy.asked.at(-1), second.asked.at(-1), "the same commit");
+    await assert.rejects(clientOf([proxy.url]).begin({ stores: ["kv"] }), Unavailable);
+  }
 });

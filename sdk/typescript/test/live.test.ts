@@ -257,3 +257,33 @@ test("the state of stores is reported", async () => {
   assert.equal(declared.push.state, "log_only");
   assert.equal(url.protocol, "http:");
 });
+
+test("a consumer resumes where its offset is", async () => {
+  const client = connected();
+  const prefix = freshPrefix();
+  const consumer = `search-${prefix.replaceAll("/", "-")}`;
+  const commit = async (name: string): Promise<void> => {
+    const txn = client.beginLocal();
+    txn.put("kv", prefix + name, 1);
+    committed(await txn.commit());
+  };
+  await commit("a");
+  assert.equal(await client.offset(consumer, "kv"), undefined);
+  const log = client.log("kv", { follow: false });
+  for await (const record of log) assert.ok(record.lsn);
+  const set = await client.setOffset(consumer, "kv", { lsn: log.offset, log: log.logId });
+  assert.deepEqual(set.offsets.map(({ store, lsn }) => [store, lsn]), [["kv", log.offset]]);
+  await commit("b");
+  const offset = await client.offset(consumer, "kv");
+  assert.ok(offset !== undefined);
+  assert.deepEqual(offset, { lsn: log.offset, log: log.logId });
+  const next = await client.log("kv", { after: offset.lsn, log: offset.log }).next();
+  assert.equal(next?.lsn, String(BigInt(offset.lsn) + 1n));
+  const refused = (code: string) => (error: unknown) => error instanceof ClientMistake && error.code === code;
+  await assert.rejects(client.setOffset(consumer, "kv", { lsn: "1000000000" }), refused("position_beyond_head"));
+  await assert.rejects(client.setOffset(consumer, "kv", { lsn: "1", log: "0".repeat(32) }), refused("log_replaced"));
+  assert.ok((await client.consumers()).some(({ name }) => name === consumer));
+  await client.forgetConsumer(consumer);
+  assert.equal(await client.offset(consumer, "kv"), undefined);
+  await assert.rejects(client.forgetConsumer(consumer), refused("unknown_consumer"));
+});

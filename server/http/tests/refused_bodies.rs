@@ -138,3 +138,48 @@ async fn a_client_that_never_stops_sending_is_cut() {
     }
     server.stop().await.unwrap();
 }
+
+/// Over HTTP/2: the response comes at once, and what a client still sends resets nothing, so that no client misses the response.
+#[tokio::test]
+async fn a_refusal_over_http_2_comes_before_its_body_and_resets_nothing() {
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper::body::{Bytes, Frame};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    let server = guarded(TenantQuota { requests_max: 100, bytes_max: 1 << 20 }).await;
+    let socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let (requests, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+    tokio::spawn(connection);
+    let commit = format!("/v1/txns/{}/commit", id(1));
+    for (path, key, length, expected) in [
+        (commit.as_str(), "unknown", None, 401),
+        ("/v1/txns/batch-commit", "unknown", None, 401),
+        ("/v1/txns/batch-commit", "known", Some(BODY_BYTES_MAX + 1), 413),
+    ] {
+        let (pieces, body) = tokio::sync::mpsc::channel::<Bytes>(1);
+        let mut request = hyper::Request::post(format!("http://{}{path}", server.address))
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {key}"));
+        if let Some(length) = length {
+            request = request.header("content-length", length);
+        }
+        let body = futures_util::stream::unfold(body, |mut body| async {
+            let piece = body.recv().await?;
+            Some((Ok::<_, std::io::Error>(Frame::data(piece)), body))
+        });
+        let body = StreamBody::new(Box::pin(body));
+        let sent = requests.clone().send_request(request.body(body).unwrap());
+        let response = tokio::time::timeout(TIMEOUT, sent).await.expect("in time").unwrap();
+        assert_eq!(response.status(), expected, "{path}");
+        let problem = response.into_body().collect().await.expect("all of it").to_bytes();
+        assert!(problem.starts_with(b"{"), "{path}");
+        for n in 0..8 {
+            let piece = pieces.send(Bytes::from(vec![b' '; 4096]));
+            let taken = tokio::time::timeout(TIMEOUT, piece).await.expect("in time");
+            taken.unwrap_or_else(|_| panic!("{path}: reset before piece {n} of the body"));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    server.stop().await.unwrap();
+}

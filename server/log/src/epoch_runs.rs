@@ -41,6 +41,11 @@ impl EpochRuns {
         Some((Epoch(first.0 + distance), start + distance))
     }
 
+    /// Returns the last pair.
+    pub(crate) fn last(&self) -> Option<(Epoch, u64)> {
+        self.last_below(Epoch::MAX)
+    }
+
     /// Forgets pairs whose epoch is below `epoch`.
     pub(crate) fn remove_below(&mut self, epoch: Epoch) {
         let kept = self.runs.split_off(&epoch);

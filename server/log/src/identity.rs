@@ -64,8 +64,8 @@ impl Identity {
         if self.id != cluster.id || self.row_secret != cluster.row_secret {
             let (here, there) = (self.id, cluster.id);
             return Err(format!(
-                "it is log {here}, the cluster's is {there}: the data directory belongs to another cluster, or to a node that runs \
-                 alone, or the cluster's secret was changed"
+                "it is log {here}, the cluster's is {there}: the data directory belongs to another cluster, or to a node that ran \
+                 alone (`tribunal cluster adopt` makes that the first node of a cluster), or the cluster's secret was changed"
             ));
         }
         if here != there {

@@ -75,24 +75,8 @@ impl ImageWriter {
     pub fn write(&self, image: &StateImage) -> Result<(), LogError> {
         let mut kept = self.kept.lock();
         let (path, fresh) = (self.path(image.epoch), self.dir.join(format!("image-{:016x}.new", image.epoch.0)));
-        let write = || -> std::io::Result<()> {
-            let file = Stream::new(self.files.open(&fresh, OpenMode::Create)?);
-            let mut file = BufWriter::with_capacity(1 << 20, file);
-            file.write_all(MAGIC)?;
-            let mut sum = 0;
-            for piece in image_pieces(image) {
-                let crc = crc32c::crc32c(&piece);
-                file.write_all(&(piece.len() as u32).to_le_bytes())?;
-                file.write_all(&crc.to_le_bytes())?;
-                file.write_all(&piece)?;
-                sum = crc32c::crc32c_append(sum, &crc.to_le_bytes());
-            }
-            file.write_all(&END.to_le_bytes())?;
-            file.write_all(&sum.to_le_bytes())?;
-            file.into_inner().map_err(std::io::IntoInnerError::into_error)?.file.sync_all()?;
-            self.files.rename(&fresh, &path)
-        };
-        if let Err(error) = write() {
+        let written = store(&*self.files, &fresh, image).and_then(|()| self.files.rename(&fresh, &path));
+        if let Err(error) = written {
             let _ = self.files.remove(&fresh);
             return Err(LogError::io("write", &path, &error));
         }
@@ -134,6 +118,32 @@ impl ImageWriter {
         }
         (None, faults)
     }
+}
+
+/// Writes an image to a file, whose content is durable then.
+fn store(files: &dyn Files, path: &Path, image: &StateImage) -> std::io::Result<()> {
+    let file = Stream::new(files.open(path, OpenMode::Create)?);
+    let mut file = BufWriter::with_capacity(1 << 20, file);
+    file.write_all(MAGIC)?;
+    let mut sum = 0;
+    for piece in image_pieces(image) {
+        let crc = crc32c::crc32c(&piece);
+        file.write_all(&(piece.len() as u32).to_le_bytes())?;
+        file.write_all(&crc.to_le_bytes())?;
+        file.write_all(&piece)?;
+        sum = crc32c::crc32c_append(sum, &crc.to_le_bytes());
+    }
+    file.write_all(&END.to_le_bytes())?;
+    file.write_all(&sum.to_le_bytes())?;
+    file.into_inner().map_err(std::io::IntoInnerError::into_error)?.file.sync_all()
+}
+
+/// Writes an image to a file, which may be anywhere. Its content is durable then, but not its name.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_image(files: &dyn Files, path: &Path, image: &StateImage) -> Result<(), LogError> {
+    store(files, path, image).map_err(|error| LogError::io("write", path, &error))
 }
 
 /// Reads an image from a file, which may be anywhere.

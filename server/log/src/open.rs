@@ -302,7 +302,12 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     replay.index.first_epoch = truncated.first_epoch;
     let end = scan(&segments, |kind, position, stored| replay.record(kind, position, &stored))?;
     let Replay { mut index, undecided, tip, next, last_csn, first_record, group_records, .. } = replay;
-    index.first_entry = index.first_entry.max(1);
+    // A member has truncated all entries from before it became one.
+    let all_truncated = truncated.first_entry == marked.index + 1;
+    let tip = tip.or_else(|| all_truncated.then_some(Tip { index: marked.index, chain: marked.chain }));
+    if index.first_entry == 0 {
+        index.first_entry = if all_truncated { truncated.first_entry } else { 1 };
+    }
     if index.first_epoch > index.oldest {
         index.remove_below(index.first_epoch);
     }
@@ -423,16 +428,13 @@ impl Replay<'_> {
     fn outcome(&mut self, stored: &Stored) -> Result<(), LogError> {
         let stored = outcomes::outcome_of(stored, self.dir)?;
         let outcome = &stored.outcome;
-        let is_whole = match self.tip {
-            Some(_) => stored.entry >= self.index.first_entry,
-            // The record that names its entries comes before it.
-            None => {
-                let has_entries = self.group_records.is_some() && self.first_of_epoch >= self.first_record;
-                has_entries && outcome.epoch >= self.index.first_epoch
-            }
-        };
+        // A member has no entries of its own, but for those from before it became one.
+        let is_own = self.index.runs.index_of(outcome.epoch) == Some(stored.entry);
+        // The record that names its entries comes before it.
+        let has_entries = is_own || self.group_records.is_some() && self.first_of_epoch >= self.first_record;
+        let is_whole = has_entries && outcome.epoch >= self.index.first_epoch;
         if is_whole {
-            if self.tip.is_none() {
+            if !is_own {
                 self.index.starts.push(outcome.epoch, self.first_of_epoch);
             }
             self.index.lsns.push(outcome);
@@ -440,6 +442,9 @@ impl Replay<'_> {
             self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
         } else {
             // Its entry was in a segment that has been truncated.
+            if self.group_records.is_none() {
+                self.index.own_below = outcome.epoch.next();
+            }
             if self.tip.is_none() {
                 self.index.oldest = outcome.epoch.next();
             }

@@ -60,11 +60,16 @@ pub(crate) struct Index {
     pub oldest: Epoch,
     /// As [`Truncated::first_epoch`](crate::truncation::Truncated).
     pub first_epoch: Epoch,
+    /// Outcomes of epochs below this one name entries that have been truncated.
+    pub own_below: Epoch,
 }
 
 impl Index {
     /// Forgets epochs below `epoch`.
     pub(crate) fn remove_below(&mut self, epoch: Epoch) {
+        if let Some((last, _)) = self.runs.last() {
+            self.own_below = self.own_below.max(epoch.min(last.next()));
+        }
         self.lsns.remove_below(epoch);
         self.runs.remove_below(epoch);
         self.starts.remove_below(epoch);
@@ -135,7 +140,7 @@ impl LogReader {
         }
         let (entry, has_groups) = {
             let index = self.shared.index.read();
-            (index.runs.index_of(epoch), index.groups.ids().next().is_some())
+            (index.runs.index_of(epoch), epoch >= index.own_below && index.groups.ids().next().is_some())
         };
         let Some(entry) = entry else {
             let of_groups = if has_groups { self.epoch_of_groups(epoch)? } else { None };

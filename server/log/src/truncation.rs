@@ -24,12 +24,15 @@ fn path_in(dir: &Path) -> PathBuf {
 /// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can go. Entries of
 /// groups that are not compacted stay. A log without any epoch retains what is from position `retained` on.
 pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Option<u64>, LogError> {
-    let (last_entry, oldest, of_groups, of_epochs) = {
+    let (own, last_entry, oldest, of_groups, of_epochs) = {
         let index = shared.index.read();
+        // A member needs none of its entries from before it became one, once they are all below.
+        let has_groups = index.groups.ids().next().is_some();
+        let own = index.runs.last().filter(|(last, _)| *last >= below || !has_groups);
         let last_entry = index.runs.last_below(below).map(|(_, entry)| entry);
-        (last_entry, index.oldest, index.groups.first_needed(), index.starts.first_needed(below))
+        (own, last_entry, index.oldest, index.groups.first_needed(), index.starts.first_needed(below))
     };
-    let mut needed = match (shared.segments.last_index(Kind::Entry), last_entry) {
+    let mut needed = match (own, last_entry) {
         // Its position is one of those below.
         (None, _) if of_epochs.is_some() => u64::MAX,
         (None, _) => retained,
@@ -103,22 +106,29 @@ pub(crate) fn note_gap(shared: &Shared, last: Epoch, heads: &[(StoreId, Lsn)]) -
     Ok(())
 }
 
-/// Returns the first entry at or after position `cut`, and its first epoch. A log without entries of its own keeps the epochs
-/// that need no record of a group before `first_record`.
+/// Returns the first entry at or after position `cut`, and its first epoch. A log without entries of its own there keeps the
+/// epochs that need no record of a group before `first_record`.
 fn first_entry_from(shared: &Shared, cut: u64, first_record: u64) -> Result<(u64, Epoch), LogError> {
     let Some(first_entry) = shared.segments.first_index_from(Kind::Entry, cut)? else {
-        if shared.segments.last_index(Kind::Entry).is_none() {
-            let index = shared.index.read();
-            return Ok((index.first_entry, index.oldest.max(index.starts.first_whole(first_record))));
-        }
-        return Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on")));
+        let index = shared.index.read();
+        let of_groups = index.oldest.max(index.starts.first_whole(first_record));
+        return match shared.segments.last_index(Kind::Entry) {
+            None => Ok((index.first_entry, of_groups)),
+            // Those from before the node became a member.
+            Some(last) if index.groups.ids().next().is_some() => {
+                let after = index.runs.last().map_or(Epoch(0), |(epoch, _)| epoch.next());
+                Ok((last + 1, of_groups.max(after)))
+            }
+            Some(_) => Err(LogError::damaged(&shared.dir, format!("there is no entry from position {cut} on"))),
+        };
     };
     let stored = shared.segments.read(Kind::Entry, first_entry)?;
     let head = stored.and_then(|stored| head_of(&stored.payload, shared.segments.group).ok());
     let Some(head) = head else {
         return Err(LogError::damaged(&shared.dir, format!("entry {first_entry} cannot be read")));
     };
-    Ok((first_entry, head.first))
+    // A gap may begin after it.
+    Ok((first_entry, head.first.max(shared.index.read().first_epoch)))
 }
 
 /// Returns each store's last position in epochs below `below`.

@@ -169,14 +169,14 @@ impl DiskLog {
     /// it does.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if the log has batches of its own, or an outcome after `last`; [`LogError::Io`] if the note
-    /// cannot be written: then nothing has changed.
+    /// [`LogError::OutOfOrder`] if the log is not one of a cluster's member, or has an outcome after `last`; [`LogError::Io`]
+    /// if the note cannot be written: then nothing has changed.
     pub fn continue_after(&mut self, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<bool, LogError> {
         if heads.iter().all(|(store, head)| self.shared.index.read().lsns.head(*store) >= *head) {
             return Ok(false);
         }
         let refuse = |reason: String| LogError::OutOfOrder { what: "the state image", reason };
-        if self.tip.index > 0 {
+        if self.tip.index > 0 && self.group_records.index == 0 {
             return Err(refuse(
                 "it has records that the log lacks, and the log is not one of a cluster's member".into(),
             ));

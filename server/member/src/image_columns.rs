@@ -5,8 +5,10 @@ use tribunal_codec::{
     GroupCursors, Malformed, decode_control_image, decode_group_cursors, encode_control_image, encode_group_cursors,
 };
 use tribunal_core::control::ReplicatedState;
+use tribunal_core::epochs::FoldPosition;
+use tribunal_core::resolver::Resolver;
 use tribunal_replica::CapturedImage;
-use tribunal_types::StateImage;
+use tribunal_types::{ControlImage, StateImage};
 
 /// Column of bytes in a state image with what the control log adds up to; the resolver's own columns are below.
 const CONTROL_COLUMN: u16 = 0xff00;
@@ -21,10 +23,29 @@ pub(crate) const FOLD_COLUMN: u16 = 0xff02;
 /// begun; a node that runs alone has none.
 pub fn image_of(captured: CapturedImage, groups: &GroupCursors) -> StateImage {
     let (mut image, control, fold) = captured.into_parts();
-    image.push_words(FOLD_COLUMN, fold);
-    image.push_bytes(CONTROL_COLUMN, encode_control_image(&control));
+    put_shared(&mut image, fold, &control);
     put_groups(&mut image, groups);
     image
+}
+
+/// Puts together the image from which the first member of a cluster starts that ran alone before: of the state of a resolver,
+/// of what the control log added up to there, and of the position at which the fold of its group begins.
+#[must_use]
+pub fn first_image(
+    resolver: &Resolver,
+    replicated: &ReplicatedState,
+    fold: &FoldPosition,
+    groups: &GroupCursors,
+) -> StateImage {
+    let mut image = resolver.image();
+    put_shared(&mut image, fold.to_words(), &replicated.image());
+    put_groups(&mut image, groups);
+    image
+}
+
+fn put_shared(image: &mut StateImage, fold: Vec<u64>, control: &ControlImage) {
+    image.push_words(FOLD_COLUMN, fold);
+    image.push_bytes(CONTROL_COLUMN, encode_control_image(control));
 }
 
 /// Adds how far an image has read the logs of Raft groups.

@@ -40,7 +40,7 @@ mod sources;
 
 pub use digests::OddPeer;
 pub use frame::{FRAME_BYTES_MAX, Frame, Part, PeerEntries, Pull, Stage};
-pub use image_columns::{control_in, groups_in, image_of, put_groups};
+pub use image_columns::{control_in, first_image, groups_in, image_of, put_groups};
 pub use input::Input;
 pub use member::{Member, MemberStart};
 pub use output::Output;

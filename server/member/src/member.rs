@@ -349,6 +349,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.elections()
     }
 
+    /// Returns the voters of this node's own group: most of them have to be there for it to take commits.
+    #[must_use]
+    pub fn voters(&self) -> Option<&BTreeSet<NodeId>> {
+        self.raft.members(self.group).map(|members| &members.voters)
+    }
+
     /// Returns how many entries of the groups that this node leads each other node lags, the most of one group.
     #[must_use]
     pub fn lags(&self) -> BTreeMap<NodeId, u64> {

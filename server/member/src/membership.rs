@@ -4,7 +4,8 @@
 //! members: the leader of a group compares the two and proposes the next single step, again and again until there is none
 //! left. So nothing has to be remembered anywhere, and another leader simply goes on.
 //!
-//! * A node that was admitted is a learner first, and a voter once it has all entries but a few.
+//! * A node that was admitted is a learner first, and a voter once it has all entries but a few, and most of the voters, itself
+//!   included, would be there.
 //! * A node that is being removed stays until its group has closed and, if it is there, for a moment longer: so it learns
 //!   of the close, answers those who wait, and gives its leaderships away. A voter goes only if most of the others are
 //!   there; one that leads on nevertheless is deposed.
@@ -205,7 +206,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         {
             next.voters.remove(node);
             next.learners.insert(*node);
-        } else if let Some(node) = present.learners.iter().find(|node| self.is_ready(group, **node)) {
+        } else if let Some(node) = present.learners.iter().find(|node| self.is_ready(group, present, **node)) {
             next.learners.remove(node);
             next.voters.insert(*node);
         } else {
@@ -229,8 +230,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         2 * here > others().count()
     }
 
-    fn is_ready(&self, group: GroupId, learner: NodeId) -> bool {
-        !self.nodes().leaves(learner) && self.raft.is_caught_up(group, learner, LAG_MAX)
+    /// Returns whether a learner of a group is to become a voter now: one that falls silent with the others, while it copies
+    /// their state, would cost the group its majority.
+    fn is_ready(&self, group: GroupId, present: &Members, learner: NodeId) -> bool {
+        let voters = || present.voters.iter().chain([&learner]);
+        let here = voters().filter(|voter| **voter == self.node || self.presence.sends(**voter)).count();
+        !self.nodes().leaves(learner)
+            && self.raft.is_caught_up(group, learner, LAG_MAX)
+            && self.presence.sends(learner)
+            && 2 * here > voters().count()
     }
 
     /// Takes groups over that a node leads although it was removed: it may never learn that it was, because its disk is

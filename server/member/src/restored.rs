@@ -43,7 +43,9 @@ impl Restored {
             |what: &dyn std::fmt::Display| format!("the state image of epoch {} cannot be used: {what}", image.epoch);
         let replicated = control_in(&image).map_err(|malformed| unusable(&malformed))?;
         if !first_groups.is_empty() && replicated.members().nodes().next().is_none() {
-            return Err(unusable(&"an earlier version wrote it, which knew no members; begin with another directory"));
+            return Err(unusable(
+                &"it has no members: an earlier version wrote it, or the node while it ran alone; begin with another directory",
+            ));
         }
         let groups = groups_in(&image).map_err(|malformed| unusable(&malformed))?;
         let position = position_in(&image).ok_or_else(|| unusable(&"it does not tell where the logs continue"))?;

@@ -8,6 +8,7 @@ mod config;
 mod configured;
 mod data_disk;
 mod descriptors;
+mod ignored_settings;
 mod memory;
 mod node;
 mod node_status;

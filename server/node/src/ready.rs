@@ -17,6 +17,7 @@ use crate::commit::decider::Decider;
 use crate::commit::recovery::{recover, wanted_bounds};
 use crate::commit::shards::Workers;
 use crate::config::{Config, EpochLength};
+use crate::ignored_settings::ignored_by_member;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 
@@ -109,6 +110,9 @@ impl Ready {
         let recovered = recover_member(config, membership, loader, settings_of(config), drawn)?;
         let replica = recovered.member.replica();
         let replicated = replica.replicated().clone();
+        for ignored in ignored_by_member(config, replicated.bounds(), replicated.slots()) {
+            tracing::warn!("{ignored}");
+        }
         // A node's configuration is for a cluster that has none; which node's, must not depend on who is faster.
         let bounds = replicated.bounds().is_none().then(|| wanted_bounds(config, None));
         Ok(Ready {

@@ -423,7 +423,12 @@ impl NodeService {
             KnownNow::At(at) => self.stored(at).await.map(TxnStatus::Decided),
             KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
             // The result of a fence must be certain, so it is queued after the transaction that is in flight.
-            KnownNow::Unknown | KnownNow::InFlight if query.fence => self.fence(query).await,
+            KnownNow::Unknown | KnownNow::InFlight if query.fence => match self.fence(query).await? {
+                // It is no old one, or it had been known as such: its time is so far ahead that it was never executed, and that
+                // no fence would last.
+                TxnStatus::UnknownExpired => Err(ServiceError::TxnIdExpired),
+                fenced => Ok(fenced),
+            },
             KnownNow::Unknown => Ok(TxnStatus::Unknown),
             KnownNow::InFlight => Ok(TxnStatus::InFlight),
         }

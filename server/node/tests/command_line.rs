@@ -232,3 +232,60 @@ fn hints_are_commands_that_work() {
         assert!(parsed.status.success(), "{hint:?} is no command: {}", text(&parsed.stderr));
     }
 }
+
+#[test]
+fn a_configuration_of_a_plugin_that_is_no_json_object_is_refused() {
+    for command in ["test", "push"] {
+        for (config, expected) in [("{turns: 3}", "--config is not JSON: "), ("[3]", "--config is not a JSON object")] {
+            let error = error_of(&["plugin", command, "/no/such/folder", "--config", config]);
+            assert!(error.contains(expected), "{command}: {error}");
+        }
+        let error = error_of(&["plugin", command, "/no/such/folder", "--config", "{\"turns\": 3}"]);
+        assert!(error.contains("/no/such/folder"), "{command}: {error}");
+    }
+}
+
+#[test]
+fn a_digest_that_is_none_is_refused_with_the_reason() {
+    for (digest, expected) in [
+        ("zz", "`z` is no hexadecimal digit; a digest has 64 hexadecimal digits"),
+        ("abc", "it has 3 digits; a digest has 64 hexadecimal digits"),
+        (&"a".repeat(65), "it has 65 digits"),
+    ] {
+        for command in [&["plugin", "activate", "fair"][..], &["plugin", "rm", "fair"]] {
+            let error = error_of(&[command, &["--digest", digest]].concat());
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn stores_are_declared_and_shown() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let node = Node::start(dir.path());
+    let url = node.url.clone();
+    let store = |arguments: &[&str]| run(&[&["store"], arguments, &["--url", &url]].concat());
+    let shown = |name: &str| text(&store(&["show", name]).stdout);
+
+    let declared = store(&["declare", "orders", "--transactional", "--multi-version", "--declared-existence"]);
+    assert!(declared.status.success(), "{}", text(&declared.stderr));
+    assert!(text(&declared.stdout).starts_with("orders: log_only, acknowledged 0 of 0"), "{}", text(&declared.stdout));
+    let printed = shown("orders");
+    for line in ["adaptor          -", "existence        declared", "multi-version    true", "transactional    true"] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
+    // What is left out has its default.
+    assert!(store(&["declare", "carts", "--adaptor", "kv"]).status.success());
+    let printed = shown("carts");
+    assert!(printed.contains("adaptor          kv") && printed.contains("existence        tracked"), "{printed}");
+    let json = store(&["show", "carts", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!((&json["store"], &json["adaptor"]), (&Value::from("carts"), &Value::from("kv")));
+    assert!(text(&store(&["ls"]).stdout).contains("carts"));
+
+    let error = text(&store(&["declare", "x", "--adaptor", "redis", "--config", "endpoint"]).stderr);
+    assert!(error.contains("--config is not JSON"), "{error}");
+    let error = text(&store(&["declare", "x", "--adaptor", "nowhere"]).stderr);
+    assert!(error.contains("nowhere"), "{error}");
+    assert!(text(&store(&["show", "nowhere"]).stderr).contains("nowhere"));
+}

@@ -141,6 +141,13 @@ fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
         let said = ["code", "reason", "status"].into_iter().find_map(|name| dry.body.get(name));
         assert_eq!(said, Some(&expected), "{}", dry.body);
     }
+    assert_eq!(node.get(&format!("/v1/txns/{expired}?fence=true")).body["status"], "unknown_expired");
+    // Of 2100: it was not executed either, but is not too old, and a fence would not last.
+    let ahead = "03bb2cc3-d800-7000-8000-000000000001";
+    assert_eq!(node.get(&format!("/v1/txns/{ahead}")).body["status"], "unknown");
+    let refused = node.get(&format!("/v1/txns/{ahead}?fence=true"));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("txn_id_expired")), "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("before or after the service's"), "{}", refused.body);
     // Without writes an id is not stored, and makes no difference.
     let read_only = json!({"reads": [{"store": "kv", "key": "none"}]});
     for id in [&committed, &aborted, &fenced] {

@@ -33,6 +33,7 @@ use crate::intake::Delivery;
 use crate::peers::Shared;
 use crate::reason_body::ReasonBody;
 use crate::settings::Lane;
+use crate::socket::{ArrivedAt, Socket};
 use crate::task_scope::TaskScope;
 use crate::tls_errors;
 
@@ -111,11 +112,13 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
     let Some(certificate) = caller_certificate(&socket) else {
         return refuse("it did not agree on HTTP/2; only nodes of the cluster can connect");
     };
+    let (socket, _) = Socket::new(socket);
     let (accepted, mut accepting) = oneshot::channel();
     let caller = Arc::new(Caller {
         shared: Arc::clone(&shared),
         certificate,
         from: from.ip(),
+        arrived_at: socket.arrived_at(),
         accepted: Mutex::new(Some(accepted)),
         is_answered: AtomicBool::new(false),
     });
@@ -144,7 +147,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
     admitted.store(true, Ordering::Relaxed);
     let mut has_ended = false;
     let reason = {
-        let mut reading = std::pin::pin!(read(&shared, &mut accepted.body, &mut accepted.delivery, accepted.who));
+        let mut reading = std::pin::pin!(read(&shared, &mut accepted.body, &mut accepted.delivery, &accepted.who));
         tokio::select! {
             biased;
             reason = &mut reading => reason,
@@ -210,6 +213,8 @@ struct Caller {
     shared: Arc<Shared>,
     certificate: CertificateDer<'static>,
     from: IpAddr,
+    /// When something arrived on its connection last.
+    arrived_at: ArrivedAt,
     /// Takes the request that is admitted: one for each connection.
     accepted: Mutex<Option<oneshot::Sender<Accepted>>>,
     is_answered: AtomicBool,
@@ -240,21 +245,23 @@ impl Caller {
     fn accept(&self, who: Admitted, body: Incoming) -> Result<ReasonBody, Refusal> {
         let here = self.shared.settings.node;
         let refused = |reason| Refusal { status: StatusCode::CONFLICT, reason };
-        let Some(accepted) = self.accepted.lock().take() else {
+        let mut once = self.accepted.lock();
+        if once.is_none() {
             return Err(refused(format!("node {here} reads one request of node {} for each connection", who.node)));
-        };
-        let Some(delivery) = self.shared.accept(who.node, who.lane) else {
-            return Err(refused(format!("node {here} no longer has node {} among its peers", who.node)));
-        };
+        }
+        // Before the sender is taken: without it, the connection ends, and the caller would not learn why it is refused.
+        let delivery = self.shared.accept(&who, self.from, &self.arrived_at).map_err(refused)?;
         let (reason, later) = oneshot::channel();
         // If the connection ends right now, so does the delivery.
-        let _ = accepted.send(Accepted { who, delivery, body, reason });
+        if let Some(accepted) = once.take() {
+            let _ = accepted.send(Accepted { who, delivery, body, reason });
+        }
         Ok(ReasonBody::later(later))
     }
 }
 
 /// Delivers frames until there are no more. Returns why.
-async fn read(shared: &Shared, body: &mut Incoming, delivery: &mut Delivery, who: Admitted) -> String {
+async fn read(shared: &Shared, body: &mut Incoming, delivery: &mut Delivery, who: &Admitted) -> String {
     let (here, peer) = (shared.settings.node, who.node);
     let replaced = || {
         if !shared.peers.read().contains_key(&peer) {

@@ -21,15 +21,19 @@ pub(crate) const NODE_HEADER: HeaderName = HeaderName::from_static("tribunal-nod
 /// The generations in which the caller can decide.
 pub(crate) const GENERATIONS_HEADER: HeaderName = HeaderName::from_static("tribunal-generations");
 pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
+/// Tells two processes that run as the same node apart. The first release sent none.
+pub(crate) const PROCESS_HEADER: HeaderName = HeaderName::from_static("tribunal-process");
 
 /// Characters of a header that are repeated in a sentence.
 const QUOTED_CHARS_MAX: usize = 64;
 
 /// A peer that may send frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub node: NodeId,
     pub lane: Lane,
+    /// The process that runs as the node; empty if it does not tell.
+    pub process: String,
 }
 
 /// Why a request is not one of a peer.
@@ -112,7 +116,7 @@ pub(crate) fn admit<P>(
     check_generation(&head.headers, here, node, generation)?;
     let lane = header(&head.headers, &LANE_HEADER);
     match Lane::of_name(&lane) {
-        Some(lane) => Ok(Admitted { node, lane }),
+        Some(lane) => Ok(Admitted { node, lane, process: header(&head.headers, &PROCESS_HEADER) }),
         None => refuse(StatusCode::BAD_REQUEST, format!("node {here} does not know the lane `{lane}` of node {node}")),
     }
 }

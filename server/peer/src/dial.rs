@@ -15,7 +15,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::admission::{CLUSTER_HEADER, GENERATIONS_HEADER, LANE_HEADER, NODE_HEADER, PATH, VERSION, VERSION_HEADER};
+use crate::admission::{
+    CLUSTER_HEADER, GENERATIONS_HEADER, LANE_HEADER, NODE_HEADER, PATH, PROCESS_HEADER, VERSION, VERSION_HEADER,
+};
 use crate::identity::node_name;
 use crate::link::Link;
 use crate::peers::Shared;
@@ -184,6 +186,7 @@ fn request(
         .header(CLUSTER_HEADER, &shared.settings.cluster)
         .header(NODE_HEADER, shared.settings.node.to_string())
         .header(LANE_HEADER, lane.name())
+        .header(PROCESS_HEADER, &shared.process)
         .header(GENERATIONS_HEADER, shared.settings.generations.to_string())
         .body(body)
 }

@@ -18,6 +18,7 @@ mod admission;
 mod certificates;
 mod deframer;
 mod dial;
+mod holder;
 mod identity;
 mod intake;
 mod link;

@@ -1,7 +1,7 @@
 //! The way in and out: starts and stops the connections of a node, takes frames and tells what is known.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +13,15 @@ use tokio::task::JoinHandle;
 use tribunal_types::{Generation, NodeId};
 
 use crate::accept;
+use crate::admission::Admitted;
 use crate::dial;
+use crate::holder::{self, Holder, elsewhere};
 use crate::identity::Identity;
 use crate::intake::{Delivery, Intake, Received};
 use crate::link::Link;
 use crate::refusals::Refusals;
 use crate::settings::{self, Lane, PeerSettings};
+use crate::socket::ArrivedAt;
 use crate::status::{LaneStatus, PeerStatus, PeersStatus};
 
 /// How many times longer than on the heartbeat lane a peer may be silent on the bulk lane: what is in its way there is long.
@@ -52,6 +55,8 @@ pub(crate) struct Shared {
     pub identity: Identity,
     pub events: Arc<dyn PeerEvents>,
     pub refusals: Refusals,
+    /// Tells this process apart from others that run as the same node.
+    pub process: String,
     pub peers: RwLock<BTreeMap<NodeId, Peer>>,
     /// Nodes that were removed: they are told so.
     pub former: RwLock<BTreeSet<NodeId>>,
@@ -66,6 +71,8 @@ pub(crate) struct Peer {
     _dialling: watch::Sender<()>,
     heartbeats: Arc<Intake>,
     bulk: Arc<Intake>,
+    /// The process whose connections count.
+    holder: Arc<Mutex<Holder>>,
 }
 
 impl Peer {
@@ -94,10 +101,29 @@ impl Peer {
 }
 
 impl Shared {
-    /// Lets a new connection of a node deliver, if it is a peer.
-    pub(crate) fn accept(&self, node: NodeId, lane: Lane) -> Option<Delivery> {
+    /// Lets a new connection of a node deliver.
+    ///
+    /// # Errors
+    /// In words, if it is no peer, or another process runs as the node.
+    pub(crate) fn accept(&self, who: &Admitted, from: IpAddr, arrived_at: &ArrivedAt) -> Result<Delivery, String> {
+        let Admitted { node, lane, process } = who;
         // Under the lock, so that nothing is accepted once a peer is removed.
-        self.peers.read().get(&node).map(|peer| peer.intake(lane).accept())
+        let peers = self.peers.read();
+        let Some(peer) = peers.get(node) else {
+            return Err(format!("node {} no longer has node {node} among its peers", self.settings.node));
+        };
+        let is_accepted = |lane: Lane| peer.intake(lane).is_accepted();
+        let mut holder = peer.holder.lock();
+        if holder.process != *process {
+            // A release that does not name its process replaces, and is replaced.
+            let both_named = !holder.process.is_empty() && !process.is_empty();
+            if both_named && holder.is_alive(is_accepted, self.settings.silent_after) {
+                return Err(elsewhere(self.settings.node, *node, holder.from, from));
+            }
+            *holder = Holder::of(process, from);
+        }
+        holder.arrived_at.insert(*lane, Arc::clone(arrived_at));
+        Ok(peer.intake(*lane).accept())
     }
 
     /// Returns how long a peer may be silent.
@@ -130,7 +156,9 @@ impl Peers {
         let peers = std::mem::take(&mut settings.peers);
         let (refusals, none) = (Refusals::default(), RwLock::default());
         let (former, generation) = (RwLock::default(), RwLock::default());
-        let shared = Arc::new(Shared { settings, identity, events, refusals, peers: none, former, generation });
+        let process = holder::own_process();
+        let shared =
+            Arc::new(Shared { settings, identity, events, refusals, process, peers: none, former, generation });
         let (stop, stopping) = watch::channel(false);
         let listening = runtime.spawn(accept::listen(Arc::clone(&shared), listener, stopping));
         let started = Peers { shared, runtime: runtime.clone(), stop, tasks: Mutex::new(vec![listening]) };
@@ -173,11 +201,11 @@ impl Peers {
             tasks.push(self.runtime.spawn(send_until_stopped(shared, link, lane, stop, ended.clone())));
         }
         let intake = |lane| Arc::new(Intake::new(node, lane, self.shared.settings.queue_bytes_max));
-        let (heartbeats, bulk) = match moved {
-            Some(moved) => (moved.heartbeats, moved.bulk),
-            None => (intake(Lane::Heartbeat), intake(Lane::Bulk)),
+        let (heartbeats, bulk, holder) = match moved {
+            Some(moved) => (moved.heartbeats, moved.bulk, moved.holder),
+            None => (intake(Lane::Heartbeat), intake(Lane::Bulk), Arc::default()),
         };
-        Peer { link, _dialling: dialling, heartbeats, bulk }
+        Peer { link, _dialling: dialling, heartbeats, bulk, holder }
     }
 
     /// Replaces the nodes that were removed. One that calls is told so, by [`PeerEvents::removed`].

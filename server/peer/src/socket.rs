@@ -1,9 +1,11 @@
-//! A TLS connection that remembers why it failed: hyper passes on a part of the error's text at most.
+//! A TLS connection that remembers why it failed, and when something arrived on it last: hyper passes on a part of the error's
+//! text at most, and nothing about pings.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,16 +15,25 @@ use crate::tls_errors;
 /// Why a socket failed, in words.
 pub(crate) type Failure = Arc<Mutex<Option<String>>>;
 
-/// A socket that notes its first error.
+/// When something arrived last.
+pub(crate) type ArrivedAt = Arc<Mutex<Instant>>;
+
+/// A socket that notes its first error, and when it read last.
 pub(crate) struct Socket<S> {
     inner: S,
     failure: Failure,
+    arrived_at: ArrivedAt,
 }
 
 impl<S> Socket<S> {
     pub(crate) fn new(inner: S) -> (Socket<S>, Failure) {
-        let failure = Failure::default();
-        (Socket { inner, failure: Arc::clone(&failure) }, failure)
+        let socket = Socket { inner, failure: Failure::default(), arrived_at: Arc::new(Mutex::new(Instant::now())) };
+        let failure = Arc::clone(&socket.failure);
+        (socket, failure)
+    }
+
+    pub(crate) fn arrived_at(&self) -> ArrivedAt {
+        Arc::clone(&self.arrived_at)
     }
 
     fn noted<T>(&self, result: io::Result<T>) -> Poll<io::Result<T>> {
@@ -35,7 +46,11 @@ impl<S> Socket<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buffer));
+        if buffer.filled().len() > before {
+            *self.arrived_at.lock() = Instant::now();
+        }
         self.noted(result)
     }
 }

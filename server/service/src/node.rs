@@ -138,6 +138,8 @@ pub struct NodeView {
     pub stage: MemberStage,
     /// Whether both are connected.
     pub connected: bool,
+    /// Whether it is a voter of the group of the node that sees it.
+    pub votes: bool,
     /// When something arrived from it last, milliseconds ago.
     pub silent_ms: Option<u32>,
     /// The leader of its group, if it is known.

@@ -6,6 +6,7 @@ A transaction collects its reads and writes, then asks for a verdict. See README
 from .aio import AsyncClient, AsyncLogReader, AsyncTransaction
 from .attempts import Attempt
 from .client import Client, LogReader, Transaction
+from .consumers import Offset
 from .errors import (
     ClientMistake,
     Misuse,
@@ -23,7 +24,16 @@ from .retry import RetryPolicy
 from .service import Ran
 from .transaction import PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
-from .wire.models import CommitRequest, Problem, ProblemError, StoreDeclaration, StoreInfo, TxnOutcome
+from .wire.models import (
+    CommitRequest,
+    ConsumerInfo,
+    ConsumerOffset,
+    Problem,
+    ProblemError,
+    StoreDeclaration,
+    StoreInfo,
+    TxnOutcome,
+)
 from .wire.models.consistency import Consistency
 from .wire.models.isolation_level import IsolationLevel
 from .wire.models.write_op import WriteOp
@@ -40,6 +50,8 @@ __all__ = [
     "Committed",
     "Conflict",
     "Consistency",
+    "ConsumerInfo",
+    "ConsumerOffset",
     "IsolationLevel",
     "Key",
     "KeyRange",
@@ -47,6 +59,7 @@ __all__ = [
     "LogRecord",
     "LogWrite",
     "Misuse",
+    "Offset",
     "OutcomeUnknown",
     "PreparedCommit",
     "Problem",

@@ -16,7 +16,7 @@ from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
 from .errors import Misuse
-from .exchange import NoReply, connection_options, http_options, no_reply
+from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
 from .ids import uuid7
 from .log import Cursor, LogRecord
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .attempts import Attempt
+    from .consumers import Offset
     from .keys import Key
     from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .transaction import Begun
     from .verdict import Undecided, Verdict
-    from .wire.models import StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models import ConsumerInfo, StoreDeclaration, StoreInfo, TxnOutcome
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
@@ -56,8 +57,10 @@ class AsyncClient:
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
-            endpoints share it: with three, the first one gets a third.
+            endpoints share it.
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
+            wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is passed over, if there are others.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
@@ -76,6 +79,7 @@ class AsyncClient:
         client_name: str | None = None,
         timeout_s: float = 30.0,
         resolve_timeout_s: float = 30.0,
+        endpoint_timeout_s: float = 2.0,
         endpoint_cool_down_s: float = 10.0,
         retry: RetryPolicy | None = None,
         read_own_writes: bool = True,
@@ -83,7 +87,7 @@ class AsyncClient:
         on_attempt: Callable[[Attempt], object] | None = None,
         connections_max: int = 100,
     ) -> None:
-        endpoints = Endpoints(url, endpoint_cool_down_s)
+        endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
         pool = AsyncPool(connections_max, lambda: httpx.AsyncHTTPTransport(**one))
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
@@ -320,6 +324,30 @@ class AsyncClient:
         """Return the state of all stores of the namespace."""
         return await self._perform(self._service.stores())
 
+    async def consumers(self) -> list[ConsumerInfo]:
+        """Return all consumers of the namespace's logs, with their offsets and lag."""
+        return await self._perform(self._service.consumers())
+
+    async def offset(self, consumer: str, store: str) -> Offset | None:
+        """Return a consumer's offset in a store's log; `None` if it has none there."""
+        return await self._perform(self._service.offset(consumer, store))
+
+    async def set_offset(self, consumer: str, store: str, lsn: int, log: str | None = None) -> ConsumerInfo:
+        """Set a consumer's offset: it has processed every record up to and including `lsn`. Durable on return.
+
+        `log` is the log that `lsn` belongs to, if known: `LogReader.log_id`. `ClientMistake` if `lsn` is past the end
+        of the log, or `log` is not the service's log (`log_replaced`).
+        """
+        return await self._perform(self._service.set_offset(consumer, store, lsn, log))
+
+    async def forget_consumer(self, consumer: str) -> None:
+        """Remove a consumer, so that the log is no longer retained for it.
+
+        `ClientMistake` with code `unknown_consumer` if there is none; with several endpoints, also if a first reply was
+        lost.
+        """
+        await self._perform(self._service.forget_consumer(consumer))
+
     def _open(self, options: BeginOptions, begun: Begun) -> AsyncTransaction:
         return AsyncTransaction(self, begun.response.txn_id, options.isolation, begun, options.traceparent)
 
@@ -332,7 +360,7 @@ class AsyncClient:
         """Open a stream."""
         try:
             response = await self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
-            if response.is_success:
+            if response.is_success and foreign_type(response) is None:
                 return AsyncResponseStream(response)
             async with aclosing(response):
                 await response.aread()

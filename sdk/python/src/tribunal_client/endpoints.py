@@ -17,7 +17,7 @@ from .errors import Misuse
 class Endpoints:
     """The endpoints of one service, all equal. Shared by threads."""
 
-    def __init__(self, urls: str | Sequence[str], cool_down_s: float) -> None:
+    def __init__(self, urls: str | Sequence[str], timeout_s: float, cool_down_s: float) -> None:
         """Take URLs apart that are separated by commas. A URL that is named twice counts once."""
         each = [urls] if isinstance(urls, str) else urls
         stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))
@@ -28,6 +28,10 @@ class Endpoints:
                 raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
         if not self.urls:
             raise Misuse("a client needs the URL of at least one endpoint")
+        if not timeout_s > 0:
+            raise Misuse("`endpoint_timeout_s` must be more than 0")
+        self.timeout_s = timeout_s
+        """How long an endpoint may take to answer while another one has not been asked."""
         self._cool_down_s = cool_down_s
         self._failed_at: list[float | None] = [None] * len(self.urls)
         self._in_use = 0
@@ -45,6 +49,11 @@ class Endpoints:
         """
         with self._lock:
             return self._chosen(is_allowed)
+
+    def has_rested(self, is_allowed: Callable[[int], bool]) -> bool:
+        """Return whether some of the endpoints that are allowed has not failed recently."""
+        with self._lock:
+            return any(is_allowed(at) and not self._cools(at) for at in range(len(self.urls)))
 
     def failed(self, at: int) -> None:
         """Record that an endpoint failed: another one is in use from now on, if there is another."""

@@ -71,6 +71,9 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
         return response
     if not response.is_success:
         return refusal_of(response)
+    foreign = foreign_type(response)
+    if foreign is not None:
+        raise ServerMisbehaved(f"{_endpoint(response.url)}: {foreign}")
     try:
         data = parse(client=_WIRE, response=response)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -78,6 +81,15 @@ def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: f
     if isinstance(data, Problem):
         raise ServerMisbehaved(f"status {response.status_code} with a problem document")
     return Answer(data, response.headers)
+
+
+def foreign_type(response: httpx.Response) -> str | None:
+    """Return what is wrong with the content type of a response that is none of the service's."""
+    given = response.headers.get("content-type")
+    # As text it may be JSON all the same, which reading it tells.
+    if given is None or given.lower().startswith(("application/", "text/plain")):
+        return None
+    return f"status {response.status_code} with content type `{given}`, which no answer of Tribunal has"
 
 
 def refusal_of(response: httpx.Response) -> Refusal:

@@ -112,7 +112,10 @@ class Failover:
         others = self._tried.count(turn)
         self.endpoint = at
         self._tried[at] += 1
-        return min(left, self._wait_s + max(0.0, left - self._wait_s) / others)
+        share = max(0.0, left - self._wait_s) / others
+        if self._endpoints.has_rested(lambda one: self._tried[one] == 0):
+            share = min(share, self._endpoints.timeout_s)
+        return min(left, self._wait_s + share)
 
     def addressed(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return a request with the endpoint of the latest attempt."""

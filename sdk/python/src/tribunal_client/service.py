@@ -13,6 +13,7 @@ from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
+from .consumers import offset_of
 from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .failover import Failover, Failure, failure_of, in_doubt
@@ -38,15 +39,19 @@ from .retry import RetryPolicy
 from .session import Session
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
-from .wire.api.log import log_pull
+from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
-from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, StoreDeclaration, StoreInfo
+from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration, StoreInfo
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
+    from .consumers import Offset
     from .endpoints import Endpoints
-    from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
+    from .wire.models import BeginResponse, ConsumerInfo, Problem, ReadResponse, TxnOutcome
+
+_APPLY_WAIT_S = 30.0
+"""How long the service waits for the stores of a commit that is acknowledged once they have applied it."""
 
 T = TypeVar("T")
 Read = TypeVar("Read", RowPage, RowReads, RangeReads)
@@ -196,7 +201,7 @@ class Service:
             traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
         )
         del request["json"]
-        call = self._failover()
+        call = self._failover(_APPLY_WAIT_S if prepared.request.ack == "applied" else 0)
         reply = yield from self._ask_on(call, {**request, "content": item.body}, txn_commit._parse_response)
         return in_doubt(reply, maybe_taken=call.maybe_taken)
 
@@ -272,7 +277,7 @@ class Service:
         if len(traceparents) == 1 and None not in traceparents:
             request["headers"]["traceparent"] = traceparents.pop()
         request["content"] = body_of(request.pop("json"))
-        call = self._failover()
+        call = self._failover(_APPLY_WAIT_S if any(commit.request.ack == "applied" for commit in commits) else 0)
         whole = yield from self._ask_on(call, request, batch_commit._parse_response)
         reply = in_doubt(whole, maybe_taken=call.maybe_taken)
         lost = lost_by(reply)
@@ -389,6 +394,25 @@ class Service:
         """Return the state of all stores of the namespace."""
         return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
 
+    def consumers(self) -> Flow[list[ConsumerInfo]]:
+        """Return all consumers, with their offsets and lag."""
+        request = list_consumers._get_kwargs()
+        return settled((yield from self._ask(request, list_consumers._parse_response))).consumers
+
+    def offset(self, consumer: str, store: str) -> Flow[Offset | None]:
+        """Return a consumer's offset in a store's log; `None` if it has none there."""
+        return offset_of((yield from self.consumers()), consumer, store)
+
+    def set_offset(self, consumer: str, store: str, lsn: int, log: str | None) -> Flow[ConsumerInfo]:
+        """Set a consumer's offset."""
+        body = OffsetRequest(store=store, lsn=str(lsn), log=UNSET if log is None else log)
+        request = put_consumer._get_kwargs(consumer, body=body)
+        return settled((yield from self._ask(request, put_consumer._parse_response)))
+
+    def forget_consumer(self, consumer: str) -> Flow[None]:
+        """Remove a consumer."""
+        settled((yield from self._ask(delete_consumer._get_kwargs(consumer), delete_consumer._parse_response)))
+
     def open_log(
         self, store: str, after: int, log: str | None, limit: int | None, wait_s: float
     ) -> Flow[tuple[Any, int]]:
@@ -465,7 +489,13 @@ class Service:
     def _ask_on(self, call: Failover, request: dict[str, Any], parse: Callable[..., T | Problem]) -> Flow[Reply[T]]:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
         while (timeout_s := (yield from call.next())) is not None:
-            reply = yield from ask(call.addressed(request), parse, timeout_s)
+            try:
+                reply = yield from ask(call.addressed(request), parse, timeout_s)
+            except ServerMisbehaved as error:
+                # Something else is in the endpoint's place, such as the login page of a proxy.
+                if call.is_over(Failure(str(error), maybe_taken=True)):
+                    raise
+                continue
             if call.is_over(failure_of(reply)):
                 return reply
         return call.exhausted()

@@ -1574,7 +1574,10 @@ export interface components {
              * @example kv
              */
             store: string;
-            /** @description The value: any JSON, stored as posted; an integer for `add`; absent for `delete`. */
+            /**
+             * @description The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+             *     and readers choose. An integer for `add`; absent for `delete`.
+             */
             value?: unknown;
             /** @description A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`. */
             value_b64?: string;

@@ -28,11 +28,12 @@ pub struct Members {
 impl Members {
     /// Returns the members with which a cluster of these groups begins.
     pub(super) fn founded(groups: &[GroupId]) -> Members {
-        let node = |&group: &GroupId| {
-            let joined = Some(GroupJoin { group, first: Epoch(1) });
-            ClusterNode { id: group.node, joined, ..ClusterNode::default() }
-        };
-        Self::restore(groups.iter().map(node).collect())
+        Self::restore(groups.iter().map(|&group| founder(GroupJoin { group, first: Epoch(1) })).collect())
+    }
+
+    /// Returns the only member with which a cluster begins.
+    pub(super) fn begun_by(group: GroupJoin) -> Members {
+        Self::restore([founder(group)].into())
     }
 
     /// Returns the group of a node that was admitted.
@@ -225,6 +226,10 @@ impl Members {
     pub(super) fn restore(nodes: Vec<ClusterNode>) -> Members {
         Members { nodes: Arc::new(nodes.into_iter().map(|node| (node.id, node)).collect()) }
     }
+}
+
+fn founder(join: GroupJoin) -> ClusterNode {
+    ClusterNode { id: join.group.node, joined: Some(join), ..ClusterNode::default() }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub mod components;
 pub mod effect;
+mod founding;
 pub mod keys;
 pub mod members;
 mod numbering;

@@ -42,10 +42,10 @@ pub struct ReplicatedState {
     bounds: Option<Bounds>,
     stores: StoreTable,
     keys: KeyTable,
-    slots: Slots,
-    members: Members,
+    pub(super) slots: Slots,
+    pub(super) members: Members,
     proposers: Proposers,
-    components: Components,
+    pub(super) components: Components,
     releases: Releases,
     readers: ReaderTable,
 }

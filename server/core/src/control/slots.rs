@@ -196,6 +196,18 @@ impl Slots {
         }
     }
 
+    /// Notes that the components of these digests were announced to the members of a cluster.
+    pub(super) fn mark_announced(&mut self, is_announced: impl Fn(&[u8; 32]) -> bool) {
+        for state in self.by_slot.values_mut() {
+            let SlotState { stack, waiting, history } = Arc::make_mut(state);
+            let past = history.iter_mut().map(|past| &mut past.entry);
+            for entry in stack.iter_mut().chain(waiting).chain(past) {
+                let choice = &mut entry.activation.choice;
+                choice.announced |= is_announced(&choice.digest);
+            }
+        }
+    }
+
     /// Returns the epoch of the next pending entry.
     #[must_use]
     pub fn next_activation(&self) -> Option<Epoch> {

@@ -573,6 +573,15 @@ impl Resolver {
         self.last
     }
 
+    /// Passes over epochs in which nothing was decided, up to this one.
+    ///
+    /// # Panics
+    /// If a later one was resolved.
+    pub fn pass_over(&mut self, upto: Epoch) {
+        assert!(upto >= self.last, "epoch {upto} is passed over after {}", self.last);
+        self.last = upto;
+    }
+
     /// Returns the oldest snapshot that can be judged.
     #[must_use]
     pub fn floor(&self) -> Epoch {

@@ -12,7 +12,7 @@
 //! A response that did not wait for the whole body of its request (a wrong key, a body that is too large) ends an HTTP/1
 //! connection. Its client may write all of the body before it reads, and a socket that is closed over unread bytes resets the
 //! connection: the response would be lost. So such a response says `connection: close`, the sending side is shut down after
-//! it, and what still arrives is read and dropped, within bounds. HTTP/2 resets one stream and needs none of this.
+//! it, and what still arrives is read and dropped, within bounds. For HTTP/2 see [`crate::listener::upload`].
 
 use std::io;
 use std::mem::MaybeUninit;

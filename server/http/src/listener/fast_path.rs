@@ -24,6 +24,7 @@ use tower::ServiceExt;
 use crate::app::{App, RouterOptions};
 use crate::authz::{self, Stranger};
 use crate::listener::connection::{Activity, LongPoll};
+use crate::listener::upload::Upload;
 use crate::response::body_relay::{AbortOnDrop, relayed};
 use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
@@ -101,7 +102,8 @@ impl FastPath {
     }
 
     /// Answers a request.
-    pub async fn answer(&self, mut request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+    pub async fn answer(&self, request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+        let mut request = Upload::of(request);
         let short = self.shared.is_none() || is_short(request.body());
         if request.method() == Method::POST && short && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();
@@ -156,7 +158,7 @@ impl FastPath {
     }
 
     /// Opens a stream of commits. It stays here: it takes in a little at a time, and its verdicts come where it waits.
-    async fn stream(&self, mut request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+    async fn stream(&self, mut request: Request<Upload>, connection: &ConnectionContext) -> Response {
         let Ok(place) = Arc::clone(&connection.streams).try_acquire_owned() else {
             let detail = format!(
                 "this connection has {STREAMS_PER_CONNECTION_MAX} streams of commits, the limit; open others over other \
@@ -171,13 +173,13 @@ impl FastPath {
         self.routed(request).await.map(|body| keeping(body, place))
     }
 
-    async fn routed(&self, request: Request<Incoming>) -> Response {
+    async fn routed(&self, request: Request<Upload>) -> Response {
         // In a box: it is many times as large as a commit's future, which would be moved about with it.
         let Ok(response) = Box::pin(self.router.clone().oneshot(request.map(Body::new))).await;
         response
     }
 
-    async fn elsewhere(&self, shared: &Handle, request: Request<Incoming>) -> Response {
+    async fn elsewhere(&self, shared: &Handle, request: Request<Upload>) -> Response {
         let (router, runtime) = (self.router.clone(), shared.clone());
         let task = shared.spawn(async move {
             let Ok(response) = router.oneshot(request.map(Body::new)).await;

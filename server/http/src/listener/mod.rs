@@ -11,3 +11,4 @@ pub mod server;
 pub mod strangers;
 pub mod tls;
 pub(crate) mod unread;
+pub(crate) mod upload;

@@ -41,6 +41,36 @@ pub fn note_removed(data: &Path, membership: &Membership) -> Result<(), String> 
     write_note(&data.join(FILE), &listed(&membership.founders), GONE)
 }
 
+/// Returns whether a data directory has a note: it is one of a member then, or of a node that is about to become one.
+#[must_use]
+pub fn has_note(data: &Path) -> bool {
+    data.join(FILE).exists()
+}
+
+/// Notes in the data directory of a node that ran alone that it is the first member of a cluster. From then on it is.
+///
+/// # Errors
+/// In words.
+pub fn note_adopted(data: &Path, node: NodeId) -> Result<(), String> {
+    write_note(&data.join(FILE), &listed(&BTreeSet::from([node])), MEMBER)
+}
+
+/// Checks that the data directory of a member was adopted, if its cluster began with the log in it.
+///
+/// # Errors
+/// In words: what to do.
+pub fn check_adopted(data: &Path, membership: &Membership) -> Result<(), String> {
+    if has_note(data) || !membership.keeps_log || !membership.is_founder() {
+        return Ok(());
+    }
+    let (node, data) = (membership.node, data.display());
+    Err(format!(
+        "the cluster {} began with the data directory of node {node}, which ran alone, and {data} is not adopted. If `tribunal cluster \
+         adopt` was interrupted, repeat it; if {data} is another directory, start the node with the one that was adopted. {LOST}",
+        membership.name
+    ))
+}
+
 fn listed(founders: &BTreeSet<NodeId>) -> String {
     founders.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
@@ -230,7 +260,7 @@ mod tests {
         let identity = ClusterIdentity { id: LogId([1; 16]), incarnation: Incarnation(1), row_secret: [2; 16] };
         let nodes: BTreeMap<_, _> = (1..=nodes).map(|id| (NodeId(id), String::new())).collect();
         let founders = nodes.keys().copied().collect();
-        Membership { name: "test".into(), node: NodeId(node), identity, nodes, founders }
+        Membership { name: "test".into(), node: NodeId(node), identity, keeps_log: false, nodes, founders }
     }
 
     /// Has everybody tell everybody how far it is, until nothing changes.
@@ -306,6 +336,19 @@ mod tests {
         start.note_removed().unwrap();
         assert!(is_removed(dir.path()));
         assert_eq!(FirstStart::read(dir.path(), &admitted, true, 9).unwrap_err(), REMOVED);
+    }
+
+    #[test]
+    fn the_first_node_of_a_cluster_that_keeps_its_log_never_begins_without_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Membership { keeps_log: true, ..membership(1, 1) };
+        let refused = check_adopted(dir.path(), &first).unwrap_err();
+        assert!(refused.contains("is not adopted") && refused.contains("cluster remove"), "{refused}");
+        check_adopted(dir.path(), &Membership { node: NodeId(2), ..first.clone() }).unwrap();
+        check_adopted(dir.path(), &membership(1, 1)).unwrap();
+        note_adopted(dir.path(), NodeId(1)).unwrap();
+        check_adopted(dir.path(), &first).unwrap();
+        assert_eq!(FirstStart::read(dir.path(), &first, false, 7).unwrap().stage(), Stage::Member);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tribunal_log::ClusterIdentity;
 use tribunal_member::NODE_MAX;
 use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
+use crate::cluster::kept_log;
 use crate::config::Cluster;
 
 /// Characters of a cluster's secret, at least.
@@ -16,7 +17,7 @@ const NAME_BYTES_MAX: usize = 40;
 /// Bytes of the name by which nodes know each other's cluster.
 const PEER_NAME_BYTES_MAX: usize = 64;
 /// Incarnation of the groups that a cluster begins with.
-const FIRST: Incarnation = Incarnation(1);
+pub const FIRST: Incarnation = Incarnation(1);
 
 /// The cluster of a node.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct Membership {
     pub node: NodeId,
     /// What the logs of all nodes have in common.
     pub identity: ClusterIdentity,
+    /// Whether the cluster began with the log of a node that ran alone.
+    pub keeps_log: bool,
     /// Where each node is that the configuration names, this one included: `host:port`.
     pub nodes: BTreeMap<NodeId, String>,
     /// The nodes with which the cluster began.
@@ -81,8 +84,11 @@ impl Membership {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let identity = identity_of(&config.name, secret);
-        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, nodes, founders })
+        let kept = kept_log::read(secret)
+            .transpose()
+            .map_err(|what| vec![format!("configuration: {}: {what}", config.secret_file.display())])?;
+        let (keeps_log, identity) = (kept.is_some(), kept.unwrap_or_else(|| identity_of(&config.name, secret)));
+        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, keeps_log, nodes, founders })
     }
 
     /// Returns the name with what else nodes must agree on to talk to each other: with whom the cluster began.
@@ -183,6 +189,7 @@ mod tests {
         assert!(identity(&one, "orders") != identity(&one, "other"));
         let member = Membership::read(&cluster(one)).unwrap();
         assert!(!member.seeds() && Membership { node: NodeId(1), ..member.clone() }.seeds());
+        assert!(!member.keeps_log);
         // One that is added later speaks of the same cluster, whatever other nodes it knows.
         let mut later = cluster(dir.path().join("one"));
         later.nodes.push(ClusterNode { id: 4, address: "10.1.0.4:7421".into() });
@@ -190,6 +197,22 @@ mod tests {
         let later = Membership::read(&later).unwrap();
         assert_eq!(later.name_with_founders(), member.name_with_founders());
         assert!(!later.seeds() && later.nodes.len() == 4);
+    }
+
+    #[test]
+    fn a_cluster_that_keeps_the_log_of_its_first_node_has_the_identity_of_that_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("secret");
+        let kept = ClusterIdentity { id: LogId([7; 16]), incarnation: FIRST, row_secret: [8; 16] };
+        std::fs::write(&file, kept_log::text(kept)).unwrap();
+        let read = |name: &str| Membership::read(&Cluster { name: name.into(), ..cluster(file.clone()) });
+        for name in ["orders", "other"] {
+            let member = read(name).unwrap();
+            assert!(member.keeps_log && member.identity == kept);
+        }
+        std::fs::write(&file, kept_log::text(kept).replace("07", "17")).unwrap();
+        let faults = read("orders").unwrap_err().join("\n");
+        assert!(faults.contains("secret") && faults.contains("damaged"), "{faults}");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
+pub mod adoption;
 pub mod catch_up;
 pub mod changes;
 pub mod components;
 pub mod first_start;
 pub mod group_logs;
 pub mod holders;
+pub mod kept_log;
 pub mod links;
 pub mod majority_loss;
 pub mod membership;

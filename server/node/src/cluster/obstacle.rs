@@ -22,17 +22,21 @@ pub fn obstacle(cluster: &ClusterView) -> String {
         .to_owned()
             + ". Send the request to another node";
     }
-    // The others decide without those that join.
-    let nodes: Vec<&NodeView> = nodes.iter().filter(|other| other.stage != MemberStage::Joining).collect();
+    // A majority of those counts that vote: a node that joins votes before it is a member, and one that leaves until it is out.
+    let known = nodes.iter().any(|other| other.votes);
+    let counts = |other: &&NodeView| if known { other.votes } else { other.stage != MemberStage::Joining };
+    let nodes: Vec<&NodeView> = nodes.iter().filter(counts).collect();
     let missing: Vec<String> =
         nodes.iter().filter(|other| !other.connected).map(|other| other.node.to_string()).collect();
     let connected = nodes.len() - missing.len();
     if connected <= nodes.len() / 2 {
+        let why = nodes.iter().filter(|other| !other.connected).find_map(|other| other.problem.as_deref());
         return format!(
-            "this node reaches no majority of the cluster's nodes, only {connected} of {}, itself included; not connected: \
-             {}. Send the request to another node, and check the missing ones and the network between them",
+            "this node reaches no majority of the voting nodes, only {connected} of {}, itself included; not connected: \
+             {}{}. Send the request to another node, and check the missing ones and the network between them",
             nodes.len(),
-            missing.join(", ")
+            missing.join(", "),
+            why.map(|why| format!(" ({why})")).unwrap_or_default()
         );
     }
     let led_by = own.and_then(|NodeView { led_by, .. }| *led_by);
@@ -43,7 +47,7 @@ pub fn obstacle(cluster: &ClusterView) -> String {
         ),
         Some(_) if *takes_commits => "the leader of a log has just changed. Send the request again".into(),
         _ => format!(
-            "a leader of the log of this node is being elected; it reaches {connected} of {} nodes. Send the request again, \
+            "a leader of the log of this node is being elected; it reaches {connected} of {} voting nodes. Send the request again, \
              here or to another node",
             nodes.len()
         ),
@@ -75,6 +79,21 @@ mod tests {
         cluster.node = NodeId(4);
         assert!(obstacle(&cluster).contains("about to become a member"));
         cluster.node = NodeId(1);
+        // It votes before it is a member, so two of four are no majority.
+        cluster.nodes.iter_mut().for_each(|node| node.votes = true);
+        assert!(
+            obstacle(&cluster).contains("only 2 of 4, itself included; not connected: 3, 4"),
+            "{}",
+            obstacle(&cluster)
+        );
+        cluster.nodes[2].problem = Some("node 3 refuses node 1".into());
+        assert!(
+            obstacle(&cluster).contains("not connected: 3, 4 (node 3 refuses node 1). Send"),
+            "{}",
+            obstacle(&cluster)
+        );
+        cluster.nodes[3].votes = false;
+        assert!(obstacle(&cluster).contains("it reaches 2 of 3"), "{}", obstacle(&cluster));
         for (stage, expected) in [(MemberStage::Leaving, "being removed"), (MemberStage::Drained, "cluster resume")] {
             cluster.nodes[0].stage = stage;
             assert!(obstacle(&cluster).contains(expected), "{}", obstacle(&cluster));

@@ -15,7 +15,7 @@ use tribunal_member::{Input, Member, MemberStart, Members, Output, RaftSettings,
 use tribunal_replica::{Now, PolicyRunner, Replica, ReplicaStart, Settings};
 use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 
-use crate::cluster::first_start::FirstStart;
+use crate::cluster::first_start::{FirstStart, check_adopted, has_note};
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::check_generation;
@@ -91,7 +91,11 @@ pub fn recover_member(
         retention_bytes: config.log.retention_bytes,
         ..LogOptions::default()
     };
-    incoming::put_in_place(&config.data)?;
+    check_adopted(&config.data, membership)?;
+    // Without a note it is the state of a node that runs alone, whose adoption was interrupted.
+    if has_note(&config.data) {
+        incoming::put_in_place(&config.data)?;
+    }
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));

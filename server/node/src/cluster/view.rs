@@ -1,6 +1,6 @@
 //! What the sequencer tells of the cluster to those who ask: who leads what, and how far this node has decided.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub struct Roles {
     pub takes_changes: bool,
     /// Leader of each group that has one.
     pub leaders: BTreeMap<GroupId, NodeId>,
+    /// Voters of the node's own group: one that was admitted becomes one before it is a member.
+    pub voters: BTreeSet<NodeId>,
     /// Groups that the node leads in a term that has begun, that of changes of configuration included.
     pub led: usize,
     /// Elections that it has noticed since it started.
@@ -109,6 +111,7 @@ impl View {
             lacks,
             clock,
             leaders,
+            voters: member.voters().cloned().unwrap_or_default(),
             led: member.led().count(),
             elections: member.elections(),
             control: member.control(),
@@ -201,7 +204,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
         let nodes = vec![NodeView { node, connected: true, led_by, ..NodeView::default() }];
         return ClusterView { node, takes_commits: true, epoch, digest, nodes, ..ClusterView::default() };
     };
-    let Roles { takes_commits, leaders, control, odd, lacks, clock, members, releases, .. } = view.roles();
+    let Roles { takes_commits, leaders, voters, control, odd, lacks, clock, members, releases, .. } = view.roles();
     let status = peers.status();
     let addresses = roster::addresses(membership, &members);
     let own_address = membership.nodes.get(&membership.node);
@@ -215,6 +218,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             address: addresses.get(node).or(own_address.filter(|_| *node == membership.node)).cloned(),
             stage: stage_of(known),
             connected: *node == membership.node || peer.is_some_and(is_connected),
+            votes: voters.contains(node),
             silent_ms: silent.map(|ms| u32::try_from(ms).unwrap_or(u32::MAX)),
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
             release: releases.of(*node).cloned(),

@@ -41,7 +41,7 @@ pub enum Command {
     /// Read or repair logs.
     #[command(subcommand)]
     Log(LogCommand),
-    /// List the stores of a running service, read rows, and control pushes.
+    /// Declare and list the stores of a running service, read rows, and control pushes.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Create, build, test, upload and activate plugins.
@@ -112,6 +112,11 @@ pub enum ClusterCommand {
     Up(ClusterUp),
     /// Write the certificates, the secret and the configurations of a cluster on machines of its own.
     Certificates(ClusterCertificates),
+    /// Make a node that ran alone the first node of a cluster, and write the files of that. The node must be stopped.
+    ///
+    /// It keeps its data directory: rows with their versions, verdicts, positions of logs, consumers, webhooks, keys, plugins and
+    /// embedded stores. From then on it starts with the configuration that is written here, and others are added to it.
+    Adopt(ClusterAdopt),
     /// Ask all nodes of a cluster how they are, and compare what they have decided.
     ///
     /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
@@ -225,6 +230,29 @@ pub struct ClusterCertificates {
     #[arg(long, default_value_t = 7420)]
     pub port: u16,
     /// Port for the other nodes on each node.
+    #[arg(long, default_value_t = 7421)]
+    pub peer_port: u16,
+}
+
+/// Flags of `tribunal cluster adopt`.
+#[derive(Debug, Args)]
+pub struct ClusterAdopt {
+    /// Name of the cluster.
+    #[arg(long)]
+    pub name: String,
+    /// Host name or IP address at which other nodes will reach this one.
+    #[arg(long)]
+    pub host: String,
+    /// Configuration file of the node; the defaults if left out.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Data directory of the node; that of its configuration if left out.
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Directory of the cluster's files.
+    #[arg(long, default_value = "cluster-files", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Port for the other nodes.
     #[arg(long, default_value_t = 7421)]
     pub peer_port: u16,
 }
@@ -488,6 +516,32 @@ pub enum LogCommand {
     },
 }
 
+/// Flags of `tribunal store declare`.
+#[derive(Debug, Args)]
+pub struct Declare {
+    /// The service.
+    #[command(flatten)]
+    pub target: Target,
+    /// Name of the store.
+    pub store: String,
+    /// LogAdaptor that writes to its storage: `kv` for a store embedded in the service, `redis`, `postgres` or an uploaded one;
+    /// left out, the store is only its log.
+    #[arg(long)]
+    pub adaptor: Option<String>,
+    /// The adaptor's configuration in JSON, for `redis` as in `{"endpoint": "127.0.0.1:6379"}`. No credentials.
+    #[arg(long, value_name = "JSON", requires = "adaptor")]
+    pub config: Option<String>,
+    /// The engine tells by its read sets which rows exist; Tribunal does not track them.
+    #[arg(long)]
+    pub declared_existence: bool,
+    /// The engine reads the store at the snapshot of Begin by itself (multi-version storage).
+    #[arg(long)]
+    pub multi_version: bool,
+    /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
+    #[arg(long)]
+    pub transactional: bool,
+}
+
 /// Stores.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
@@ -496,6 +550,16 @@ pub enum StoreCommand {
         /// The service.
         #[command(flatten)]
         target: Target,
+    },
+    /// Declare a store, or change one: options that are left out have their defaults. A store cannot be deleted.
+    Declare(Declare),
+    /// Print the declaration and the state of one store.
+    Show {
+        /// The service.
+        #[command(flatten)]
+        target: Target,
+        /// Name of the store.
+        store: String,
     },
     /// Print one row of an embedded store.
     Get {

@@ -20,7 +20,7 @@ use crate::config::{Cluster, ClusterNode, Config};
 pub const SECRET_FILE: &str = "cluster.secret";
 /// The certificate that signs those of the nodes.
 pub const AUTHORITY_FILE: &str = "authority.pem";
-const AUTHORITY_KEY_FILE: &str = "authority.key";
+pub const AUTHORITY_KEY_FILE: &str = "authority.key";
 /// In the directory of a node: its certificate, its key and its configuration.
 pub const CERTIFICATE_FILE: &str = "node.pem";
 pub const KEY_FILE: &str = "node.key";
@@ -57,27 +57,51 @@ pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_k
     let authority = authority_in(root, name)?;
     let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
     for node in nodes {
-        let own = from.join(node.dir.strip_prefix(root).unwrap_or(&node.dir));
         let mut config = Config {
             listen: node.api,
             data: node.data.clone(),
-            cluster: Some(Cluster {
-                name: name.to_owned(),
-                node: node.id,
-                listen: node.listen,
-                secret_file: from.join(SECRET_FILE),
-                cert_file: own.join(CERTIFICATE_FILE),
-                key_file: own.join(KEY_FILE),
-                authority_file: from.join(AUTHORITY_FILE),
-                founders: Vec::new(),
-                nodes: all.clone(),
-            }),
+            cluster: Some(cluster_of(root, from, name, node, all.clone())),
             ..Config::default()
         };
         config.auth.required = needs_keys;
         write_node(&authority, node, &config)?;
     }
     write(&root.join(SECRET_FILE), &draw_secret()?, PRIVATE)
+}
+
+/// Writes the files of a cluster that begins with one node, which had the configuration `config`; as [`create`].
+///
+/// # Errors
+/// In words, if something cannot be made or written.
+pub fn begin(
+    root: &Path,
+    from: &Path,
+    name: &str,
+    node: &NodeFiles,
+    config: &Config,
+    secret: &str,
+) -> Result<(), String> {
+    let authority = authority_in(root, name)?;
+    let founder = ClusterNode { id: node.id, address: node.address.clone() };
+    let cluster = Cluster { founders: vec![node.id], ..cluster_of(root, from, name, node, vec![founder]) };
+    write_node(&authority, node, &Config { data: node.data.clone(), cluster: Some(cluster), ..config.clone() })?;
+    write(&root.join(SECRET_FILE), secret, PRIVATE)
+}
+
+/// Returns what the configuration of a node says of its cluster.
+fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec<ClusterNode>) -> Cluster {
+    let own = from.join(node.dir.strip_prefix(root).unwrap_or(&node.dir));
+    Cluster {
+        name: name.to_owned(),
+        node: node.id,
+        listen: node.listen,
+        secret_file: from.join(SECRET_FILE),
+        cert_file: own.join(CERTIFICATE_FILE),
+        key_file: own.join(KEY_FILE),
+        authority_file: from.join(AUTHORITY_FILE),
+        founders: Vec::new(),
+        nodes,
+    }
 }
 
 /// Writes the files of a node that is added to the cluster whose files are in `root`.

@@ -82,6 +82,8 @@ impl Template {
         }
         let data = match self.config.data.strip_prefix(directory(self.cluster.node)) {
             Ok(rest) => own.join(rest),
+            // On the same machine, and elsewhere than the files: that of a node that ran alone.
+            Err(_) if from.is_absolute() => own.join("data"),
             Err(_) => self.config.data.clone(),
         };
         let cluster = Cluster {
@@ -348,8 +350,10 @@ mod tests {
         assert_eq!(cluster.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [2, 4], "3 leaves");
         assert_eq!(cluster.cert_file, Path::new("node-4/node.pem"));
         assert_eq!(config.data, Path::new("tribunal-data"));
-        let local = template("/files", "/files/node-2/data").config_of(&admitted, &info(), listen, api);
+        let local = template("/files", "/var/lib/alone").config_of(&admitted, &info(), listen, api);
         assert_eq!(local.data, Path::new("/files/node-4/data"));
+        let local = template("/files", "/files/node-2/own").config_of(&admitted, &info(), listen, api);
+        assert_eq!(local.data, Path::new("/files/node-4/own"));
         assert_eq!(local.cluster.unwrap().key_file, Path::new("/files/node-4/node.key"));
     }
 

@@ -9,6 +9,7 @@ use tribunal_client::{Error, LogRecord};
 use tribunal_log::{LogError, SalvageReport};
 use tribunal_types::Lsn;
 
+use crate::cluster::first_start;
 use crate::commands::cli::Target;
 use crate::commands::output;
 use crate::commands::store::block_on;
@@ -133,6 +134,14 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
         ),
         error => error.to_string(),
     })?;
+    if first_start::has_note(data) {
+        tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;
+        return Err(format!(
+            "{} belongs to a member of a cluster that has not started yet: repeat `tribunal cluster adopt`, or start it with the \
+             configuration that this has written",
+            data.display()
+        ));
+    }
     if !accept_loss {
         // What must not be salvaged is refused before anything else is asked for.
         tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;

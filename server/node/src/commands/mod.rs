@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub mod cli;
+mod cluster_adopt;
 mod cluster_files;
 mod cluster_members;
 mod cluster_recover;
@@ -49,6 +50,7 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Dev(flags) => serve::dev(flags),
         Command::Cluster(ClusterCommand::Up(flags)) => cluster_up::run(&flags),
         Command::Cluster(ClusterCommand::Certificates(flags)) => cluster_files::run(&flags),
+        Command::Cluster(ClusterCommand::Adopt(flags)) => cluster_adopt::run(&flags),
         Command::Cluster(ClusterCommand::Add(flags)) => cluster_members::add(&flags),
         Command::Cluster(ClusterCommand::Remove(flags)) => cluster_members::remove(&flags),
         Command::Cluster(ClusterCommand::Drain(flags)) => cluster_members::drain(&flags),
@@ -65,6 +67,8 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
         Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
+        Command::Store(StoreCommand::Declare(flags)) => store::declare(&flags),
+        Command::Store(StoreCommand::Show { target, store }) => store::info(&target, &store),
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
         Command::Store(StoreCommand::Resume { target, store }) => store::resume(&target, &store),
         Command::Store(StoreCommand::Skip { target, store, lsn }) => store::skip(&target, &store, lsn),

@@ -114,8 +114,24 @@ fn keygen(file: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks the text of `--config`.
+///
+/// # Errors
+/// If it is not a JSON object.
+pub(super) fn check_config(text: &str) -> Result<(), String> {
+    match serde_json::from_str::<serde_json::Value>(text) {
+        _ if text.is_empty() => Ok(()),
+        Ok(serde_json::Value::Object(_)) => Ok(()),
+        Ok(_) => Err(format!("--config is not a JSON object, such as {{\"turns\": 3}}: {text}")),
+        Err(error) => {
+            Err(format!("--config is not JSON: {error}; in a shell, put it in single quotes: '{{\"turns\": 3}}'"))
+        }
+    }
+}
+
 /// Checks a component in a limited process of its own, exactly as an upload does.
 fn test(flags: &Test) -> Result<(), String> {
+    check_config(&flags.config)?;
     let component = Component::at(&flags.path)?;
     let path = component.path.canonicalize().map_err(|error| format!("{}: {error}", component.path.display()))?;
     let found = match progress::during("checking", || plugin_check::check(&path, component.world, &flags.config)) {

@@ -47,7 +47,7 @@ pub enum PluginCommand {
         /// Name of the plugin.
         name: String,
         /// SHA-256 of the version to delete, as `plugin ls --json` prints it; the default is all versions.
-        #[arg(long)]
+        #[arg(long, value_parser = digest_text)]
         digest: Option<String>,
     },
     /// List the activations of each slot: who requested them, when, and which epochs they decided.
@@ -170,7 +170,7 @@ pub struct Activate {
     #[arg(long)]
     pub slot: Option<String>,
     /// SHA-256 of the version, as `plugin ls --json` prints it; the default is the newest one.
-    #[arg(long)]
+    #[arg(long, value_parser = digest_text)]
     pub digest: Option<String>,
     /// First epoch that the plugin decides, or `+N` for N epochs from now; the default is the next one. An idle service seals
     /// empty epochs to reach it.
@@ -179,4 +179,19 @@ pub struct Activate {
     /// Configuration, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
+}
+
+/// Digits of a digest.
+const DIGEST_DIGITS: usize = 64;
+
+/// Reads a SHA-256 in hex.
+fn digest_text(text: &str) -> Result<String, String> {
+    let is = format!("a digest has {DIGEST_DIGITS} hexadecimal digits, as `plugin ls --json` prints it");
+    if let Some(wrong) = text.chars().find(|digit| !digit.is_ascii_hexdigit()) {
+        return Err(format!("`{}` is no hexadecimal digit; {is}", wrong.escape_debug()));
+    }
+    match text.len() {
+        DIGEST_DIGITS => Ok(text.to_ascii_lowercase()),
+        digits => Err(format!("it has {digits} digits; {is}")),
+    }
 }

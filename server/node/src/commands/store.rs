@@ -1,11 +1,12 @@
-//! `tribunal store`: lists stores, reads rows, and controls pushes.
+//! `tribunal store`: declares and lists stores, reads rows, and controls pushes.
 
 use serde_json::json;
-use tribunal_api::{Problem, StoreInfo};
+use serde_json::value::RawValue;
+use tribunal_api::{Problem, StoreDeclaration, StoreExistence, StoreInfo};
 use tribunal_client::Error;
 use tribunal_types::Lsn;
 
-use crate::commands::cli::Target;
+use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
 
 /// Runs a request to completion.
@@ -27,6 +28,56 @@ pub fn refusal(problem: &Problem) -> String {
         return format!("{text}; pass the key with --api-key-file FILE or in TRIBUNAL_API_KEY");
     }
     text
+}
+
+/// Declares a store, or changes one: what the flags leave out has its default.
+///
+/// # Errors
+/// If `--config` is not JSON, or the service refuses it.
+pub fn declare(flags: &Declare) -> Result<(), String> {
+    let config = flags.config.as_ref().map(|text| RawValue::from_string(text.clone()));
+    let declaration = StoreDeclaration {
+        existence: flags.declared_existence.then_some(StoreExistence::Declared),
+        multi_version: flags.multi_version.then_some(true),
+        transactional: flags.transactional.then_some(true),
+        adaptor: flags.adaptor.clone(),
+        adaptor_config: config.transpose().map_err(|error| format!("--config is not JSON: {error}"))?,
+    };
+    let target = &flags.target;
+    show(target, &block_on(async { target.client()?.declare_store(&flags.store, &declaration).await })?)
+}
+
+/// Prints the declaration and the state of one store.
+///
+/// # Errors
+/// If there is no such store.
+pub fn info(target: &Target, store: &str) -> Result<(), String> {
+    let store = block_on(async { target.client()?.store(store).await })?;
+    if target.json {
+        return show(target, &store);
+    }
+    let or_none = |text: Option<&str>| text.unwrap_or("-").to_owned();
+    let existence = match store.existence {
+        StoreExistence::Tracked => "tracked",
+        StoreExistence::Declared => "declared",
+    };
+    let durability = store.push.durability.map(tribunal_api::StorageDurability::name);
+    for (name, value) in [
+        ("store", store.store.clone()),
+        ("adaptor", or_none(store.adaptor.as_deref())),
+        ("config", or_none(store.adaptor_config.as_deref().map(RawValue::get))),
+        ("existence", existence.to_owned()),
+        ("multi-version", store.multi_version.to_string()),
+        ("transactional", store.transactional.to_string()),
+        ("rows", or_none(store.rows.as_deref())),
+        ("durable", or_none(durability)),
+        ("committed epoch", store.committed.clone()),
+        ("applied epoch", store.applied.clone()),
+        ("lag ms", store.push.lag_ms.clone()),
+    ] {
+        out!("{name:<16} {value}");
+    }
+    show(target, &store)
 }
 
 /// Lists stores with their head, what is applied, and their lag.

@@ -23,8 +23,10 @@ use tribunal_types::{
     PluginActivation, StateImage, limits,
 };
 
+use crate::cluster::first_start;
 use crate::commit::shards::Workers;
 use crate::config::Config;
+use crate::ignored_settings::ignored_shards;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 
@@ -38,6 +40,8 @@ pub struct Recovered {
     pub group: GroupId,
     /// Hashes row keys.
     pub keyer: RowKeyer,
+    /// Key of these hashes.
+    pub row_secret: [u8; 16],
     /// At the last complete epoch.
     pub resolver: Resolver,
     /// After the last epoch in the log.
@@ -79,12 +83,8 @@ fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
 /// Returns the bounds that the configuration requests. The number of partitions is the log's from its creation on.
 pub(crate) fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
     let partitions = in_force.map_or(config.shards, |bounds| bounds.partitions);
-    if partitions != config.shards {
-        tracing::info!(
-            partitions,
-            shards = config.shards,
-            "the log was created with another number of partitions than `shards`, and keeps it"
-        );
+    if let Some(ignored) = ignored_shards(config, in_force) {
+        tracing::warn!("{ignored}");
     }
     Bounds {
         window_bytes_max: config.resolver.window_bytes_max as u64,
@@ -106,6 +106,9 @@ pub(crate) fn threads_for(partitions: u16) -> usize {
 /// In words: what is wrong and what to do about it.
 pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, String> {
     let start = Instant::now();
+    if first_start::has_note(&config.data) {
+        return Err(of_member(&config.data));
+    }
     let options = LogOptions {
         retention_ms: config.log.retention_hours * 3_600_000,
         retention_bytes: config.log.retention_bytes,
@@ -120,10 +123,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         tracing::warn!(warning, "opening the log");
     }
     if !reader.groups().is_empty() {
-        return Err(format!(
-            "{} belongs to a member of a cluster: start it with the `[cluster]` that it had, or use another data directory",
-            config.data.display()
-        ));
+        return Err(of_member(&config.data));
     }
     // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
     let unusable = |error: String| format!("the state image cannot be used: {error}");
@@ -167,6 +167,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         reader,
         group: found.group,
         keyer: RowKeyer::new(found.row_secret),
+        row_secret: found.row_secret,
         epochs,
         batcher,
         resolver,
@@ -178,6 +179,13 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         control,
         workers,
     })
+}
+
+fn of_member(data: &Path) -> String {
+    format!(
+        "{} belongs to a member of a cluster: start it with the `[cluster]` that it had, or use another data directory",
+        data.display()
+    )
 }
 
 /// Returns what is known of the stores before any of them has reported.

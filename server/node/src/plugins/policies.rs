@@ -81,7 +81,7 @@ impl Validator for Levels {
 }
 
 /// The slots that decide transactions.
-fn policy_slots() -> impl Iterator<Item = PluginSlot> {
+pub(crate) fn policy_slots() -> impl Iterator<Item = PluginSlot> {
     std::iter::once(PluginSlot::Rule).chain(Isolation::ALL.map(PluginSlot::Validator))
 }
 

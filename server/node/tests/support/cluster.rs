@@ -71,6 +71,11 @@ impl Cluster {
         Cluster { dir, nodes: (0..count).map(|_| None).collect(), clocks: None }
     }
 
+    /// Takes over the files of a cluster that begins with one node; starts none.
+    pub fn adopted(dir: tempfile::TempDir) -> Cluster {
+        Cluster { dir, nodes: vec![None], clocks: None }
+    }
+
     /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
     pub fn start(count: u16) -> Cluster {
         Cluster::start_with(count, "")

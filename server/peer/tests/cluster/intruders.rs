@@ -292,3 +292,61 @@ async fn a_newer_connection_of_a_lane_replaces_the_older_one() {
     events.frames(2, Lane::Heartbeat, 1);
     assert!(timeout(Duration::from_millis(1), heartbeats.text()).await.is_err());
 }
+
+/// Returns the headers of a process that runs as node 2.
+fn process(name: &str, lane: &str) -> Headers {
+    let mut headers = headers(2, lane);
+    headers.push(("tribunal-process", name.into()));
+    headers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_of_a_node_is_refused_while_the_first_one_lives() {
+    let scene = Scene::new().await;
+    let valid = certificate(&scene.authority, 2);
+    let words = ["node 2 is connected to node 1 from elsewhere", "127.0.0.1", "second process", "certificate"];
+    for lane in ["heartbeat", "bulk"] {
+        scene.refused(2, PATH, process("copy", lane), StatusCode::CONFLICT, &words).await;
+    }
+    undisturbed(&scene.nodes);
+    // The system of a process that was killed closes its connections: another one need not wait.
+    let mut nodes = scene.nodes.into_iter();
+    let one = nodes.next().expect("node 1");
+    drop(nodes);
+    crate::nodes::wait(
+        || !one.lane(2, Lane::Heartbeat).accepted && !one.lane(2, Lane::Bulk).accepted,
+        || "open".into(),
+    )
+    .await;
+    let scene = Scene { authority: scene.authority, nodes: vec![one] };
+    let restarted = scene.ask_node_1(&valid, PATH, process("restarted", "heartbeat")).await;
+    assert_eq!(restarted.response.status(), StatusCode::OK);
+    // The first one is the second one now.
+    let first = scene.ask_node_1(&valid, PATH, process("copy", "bulk")).await;
+    assert_eq!(first.response.status(), StatusCode::CONFLICT);
+    let bulk = scene.ask_node_1(&valid, PATH, process("restarted", "bulk")).await;
+    assert_eq!(bulk.response.status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_connection_is_open_and_silent_keeps_no_other_one_out() {
+    let authority = authority();
+    let (unused, nowhere) = crate::nodes::listener();
+    drop(unused);
+    let mut settings = crate::nodes::settings(1, &[(2, nowhere)]);
+    settings.silent_after = Duration::from_millis(600);
+    let one = crate::nodes::start(&authority, settings, crate::nodes::listener().0);
+    let scene = Scene { authority, nodes: vec![one] };
+    let valid = certificate(&scene.authority, 2);
+    // It answers pings, if there are some: there is none before it has been silent for 1.5 s.
+    let old = scene.ask_node_1(&valid, PATH, process("old", "heartbeat")).await;
+    let refused = scene.ask_node_1(&valid, PATH, process("new", "heartbeat")).await;
+    assert_eq!(refused.response.status(), StatusCode::CONFLICT);
+    let before = scene.nodes[0].refused_count();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(scene.nodes[0].lane(2, Lane::Heartbeat).accepted, "nobody has noticed yet");
+    let new = scene.ask_node_1(&valid, PATH, process("new", "heartbeat")).await;
+    assert_eq!((new.response.status(), scene.nodes[0].refused_count()), (StatusCode::OK, before));
+    let text = end(old).await;
+    assert!(text.contains("node 1 has a newer connection of node 2"), "{text}");
+}

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tribunal_disk::sync_directory;
-use tribunal_log::{Files, RealFiles, add_image, read_image};
+use tribunal_log::{Files, RealFiles, add_image, read_image, write_image};
 use tribunal_types::StateImage;
 
 use crate::cluster::state_copy::listing::Place;
@@ -49,6 +49,15 @@ fn sync(dir: &Path) -> Result<(), String> {
 }
 
 impl Incoming {
+    /// Begins a copy in a data directory in which none counts; what is left of an earlier one is removed.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn restart(data: &Path) -> Result<Incoming, String> {
+        remove_dir(&data.join(COPIED))?;
+        Incoming::begin(data)
+    }
+
     /// Begins a copy in a data directory; what is left of an earlier one is removed.
     ///
     /// # Errors
@@ -80,6 +89,19 @@ impl Incoming {
         };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.map(|file| IncomingFile { file, path: path.clone() }).map_err(|error| failed("create", &path, &error))
+    }
+
+    /// Writes the image of the copy, which is this node's own, and reads it again.
+    ///
+    /// # Errors
+    /// If it cannot be written, or is not what is read.
+    pub fn put_image(&self, image: &StateImage) -> Result<(), String> {
+        let path = self.dir().join(IMAGE);
+        write_image(&RealFiles, &path, image).map_err(|error| error.to_string())?;
+        if self.image()? == *image {
+            return Ok(());
+        }
+        Err(format!("{} is not what was written: check the disk", path.display()))
     }
 
     /// Returns the image of the copy.

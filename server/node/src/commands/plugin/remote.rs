@@ -16,6 +16,7 @@ use super::history::change;
 use super::{Component, progress};
 use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
+use crate::commands::plugin::check_config;
 use crate::commands::plugin_flags::{Activate, Push};
 use crate::commands::store::{block_on, refusal};
 use crate::plugins::plugin_store::hex;
@@ -65,6 +66,7 @@ pub(super) fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
 /// # Errors
 /// If it is not there, or refused.
 pub fn push(flags: &Push) -> Result<(), String> {
+    check_config(&flags.config)?;
     let component = Component::at(&flags.path)?;
     let bytes = std::fs::read(&component.path).map_err(|error| format!("{}: {error}", component.path.display()))?;
     let name = flags.name.as_ref().unwrap_or(&component.name);

@@ -25,7 +25,9 @@ class Write:
             the log has an insert of
             the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
             Example: 0.
-        value (Any | Unset): The value: any JSON, stored as posted; an integer for `add`; absent for `delete`.
+        value (Any | Unset): The value: any JSON, stored as posted, and not interpreted: of names that occur twice in
+            one of its objects, both are stored,
+            and readers choose. An integer for `add`; absent for `delete`.
         value_b64 (str | Unset): A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64":
             ...}`.
     """

@@ -1,0 +1,71 @@
+package tribunal
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"tribunal.internal/client/wire"
+)
+
+// ConsumerInfo is a consumer of logs whose offsets the service stores.
+type ConsumerInfo = wire.ConsumerInfo
+
+// Offset is a consumer's position in a store's log.
+type Offset struct {
+	// LSN is the position of the last record that the consumer has processed: After of [LogOptions].
+	LSN LSN
+	// Log is the log that the position belongs to: Log of [LogOptions].
+	Log string
+}
+
+// Consumers returns all consumers of the namespace's logs, with their offsets and lag.
+func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
+	list, err := settled(ask[wire.ConsumerList](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.ListConsumers(ctx)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return list.Consumers, nil
+}
+
+// Offset returns a consumer's offset in a store's log; nil if it has none there.
+func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, error) {
+	consumers, err := c.Consumers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, known := range consumers {
+		for _, at := range known.Offsets {
+			if known.Name == consumer && at.Store == store {
+				read := reader{}
+				return &Offset{LSN: LSN(read.number(&at.Lsn)), Log: at.Log}, read.err
+			}
+		}
+	}
+	return nil, nil
+}
+
+// SetOffset sets a consumer's offset: it has processed every record up to and including offset.LSN. The Log may be empty.
+// Durable on return. It returns a *ClientMistake if the position is past the end of the log, or the log is not the service's
+// (log_replaced).
+func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
+	body := wire.OffsetRequest{Store: store, Lsn: fmt.Sprint(uint64(offset.LSN))}
+	if offset.Log != "" {
+		body.Log = &offset.Log
+	}
+	return settled(ask[wire.ConsumerInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+		return at.PutConsumer(ctx, consumer, body)
+	}))
+}
+
+// ForgetConsumer removes a consumer, so that the log is no longer retained for it. It returns a *ClientMistake with the code
+// unknown_consumer if there is none; with several endpoints also if a first reply was lost.
+func (c *Client) ForgetConsumer(ctx context.Context, consumer string) error {
+	none := func([]byte) (*struct{}, error) { return &struct{}{}, nil }
+	_, err := settled(askOn(ctx, c, c.failover(0), none, func(ctx context.Context, at *wire.Client) (*http.Response, error) {
+		return at.DeleteConsumer(ctx, consumer, nil)
+	}))
+	return err
+}
