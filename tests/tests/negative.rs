@@ -181,9 +181,7 @@ fn story(bug: Bug) -> &'static str {
         | Bug::ImageTooFar
         | Bug::OneNodeDiverges
         | Bug::RemovedNodeReads
-        | Bug::JoinsWithoutLeader
-        | Bug::NewGroupWithoutLeaving
-        | Bug::EndsBeforeItIsForgotten => unreachable!("of a cluster"),
+        | Bug::JoinsWithoutLeader => unreachable!("of a cluster"),
     }
 }
 
