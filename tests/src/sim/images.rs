@@ -80,8 +80,8 @@ impl World {
     /// Stops a process that lacks entries of a group up to `at_least`, and adds the image of another one to its log. It starts
     /// again later; if no image has what is needed, it comes to the same.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
-        // One that is new may need what a member that started from an image never had.
-        if !self.forgets && node <= self.nodes.founders {
+        // A member that started from a copied image, and leads now, never had what others may need.
+        if !self.forgets && node <= self.nodes.founders && self.report.copied_images == 0 {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
         let forgets = self.planted == Some(Planted::CopyForgetsVotes);
