@@ -272,10 +272,8 @@ pub(crate) async fn collected(response: Response<Incoming>, url: &str, bytes_max
     let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
     let traceparent = response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
     let foreign_type = foreign_type(&response);
-    let is_json = response.headers().get(CONTENT_TYPE).is_none_or(|given| {
-        let given = given.as_bytes().to_ascii_lowercase();
-        [&b"application/json"[..], b"application/x-ndjson", b"text/plain"].iter().any(|json| given.starts_with(json))
-    });
+    let given = response.headers().get(CONTENT_TYPE);
+    let is_json = given.is_none_or(|given| begins(given, &["application/json", "application/x-ndjson", "text/plain"]));
     let body =
         Limited::new(response.into_body(), bytes_max).collect().await.map_err(|e| NoAnswer::lost(e.to_string()))?;
     let (refused_by, body) = ((!status.is_success()).then(|| url.into()), body.to_bytes());
@@ -288,10 +286,15 @@ pub(crate) async fn collected(response: Response<Incoming>, url: &str, bytes_max
 /// Returns the content type of a response that is none of the service's.
 pub(crate) fn foreign_type(response: &Response<Incoming>) -> Option<String> {
     let given = response.headers().get(CONTENT_TYPE)?;
-    let lower = given.as_bytes().to_ascii_lowercase();
     // As text it may be JSON all the same, which its first byte tells.
-    let is_known = [&b"application/"[..], b"text/plain"].iter().any(|known| lower.starts_with(known));
-    (!is_known).then(|| format!("content type `{}`", String::from_utf8_lossy(given.as_bytes()).escape_debug()))
+    (!begins(given, &["application/", "text/plain"]))
+        .then(|| format!("content type `{}`", String::from_utf8_lossy(given.as_bytes()).escape_debug()))
+}
+
+/// Returns whether a content type begins with one of these.
+fn begins(given: &HeaderValue, types: &[&str]) -> bool {
+    let given = given.as_bytes();
+    types.iter().any(|kind| given.get(..kind.len()).is_some_and(|head| head.eq_ignore_ascii_case(kind.as_bytes())))
 }
 
 /// Returns what a body is that should be JSON, if it cannot be.

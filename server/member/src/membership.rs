@@ -6,13 +6,12 @@
 //!
 //! * A node that was admitted is a learner first, and a voter once it has all entries but a few, and most of the voters, itself
 //!   included, would be there.
-//! * A node that is being removed stays until its group has closed and, if it is there, for a moment longer: so it learns
-//!   of the close, answers those who wait, and gives its leaderships away. A voter goes only if most of the others are
-//!   there; one that leads on nevertheless is deposed.
 //! * A group joins when its node leads it, and is a voter of all groups.
-//!
-//! * Then it is a learner, and decides epochs as before, until it votes in no group. That is when the control log says that it
-//!   has left: before, some node may not know of a group that began with it (decision 113).
+//! * A node that is being removed votes until its group has closed and, if it is there, for a moment longer: so it learns
+//!   of the close, answers those who wait, and gives its leaderships away. Then it becomes a learner, of one group after the
+//!   other, if most of the others are there; one that leads on nevertheless is deposed.
+//! * As a learner it decides epochs as before, because a group that it does not know yet may have begun with it. Once it votes in no
+//!   group, the control log says that it has left, and the groups drop it (decision 113).
 //!
 //! Must never: let a leader remove itself, take more than one step at a time, add a node that is being removed.
 

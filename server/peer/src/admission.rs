@@ -21,7 +21,7 @@ pub(crate) const NODE_HEADER: HeaderName = HeaderName::from_static("tribunal-nod
 /// The generations in which the caller can decide.
 pub(crate) const GENERATIONS_HEADER: HeaderName = HeaderName::from_static("tribunal-generations");
 pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
-/// Tells two processes that run as the same node apart. The first release sent none.
+/// Tells two processes that run as the same node apart. Builds from before decision 112 send none.
 pub(crate) const PROCESS_HEADER: HeaderName = HeaderName::from_static("tribunal-process");
 
 /// Characters of a header that are repeated in a sentence.

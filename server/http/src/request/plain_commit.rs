@@ -126,7 +126,7 @@ mod tests {
             r#""writes":[{"op":"put","store":"kv","key":"a","value":"12e4"},{"op":"delete","store":"kv","key":"b"},
                 {"op":"add","store":"kv","key":"c","value":-3,"or":7},{"op":"insert","store":"kv","key":"d","value":{"a":["\u00e9",1e3],"a":2}},
                 {"op":"update","store":"kv","key_b64":"/w==","value_b64":"AAE="}]"#,
-            // A value is opaque: its own duplicate names are nothing to either reader.
+            // A value is opaque: neither reader looks at the names in it.
             r#""ack":"applied""#,
             r#""epoch":"8842""#,
             r#""first_attempt_ms":"1765000000000""#,
