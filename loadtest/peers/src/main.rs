@@ -3,6 +3,7 @@
 //! Every peer is a child process with a folder and a port of its own. One client drives all of them: one thread, one
 //! epoll, hand-written protocols, closed loop, the same choice of rows, the same keys and values.
 
+mod cluster;
 mod contender;
 mod engine;
 mod etcd;
@@ -21,7 +22,6 @@ mod scaling;
 mod sdk;
 mod session;
 mod talk;
-mod three_nodes;
 mod timeline;
 mod tribunal;
 mod tribunal_sessions;

@@ -21,8 +21,8 @@ use tribunal_bench::error::BenchError;
 use tribunal_bench::rpc::Rpc;
 use tribunal_bench::wire::write_post;
 
+use crate::cluster::{Cluster, is_ready};
 use crate::process::{Place, Process, command, free_addr};
-use crate::three_nodes::{ThreeNodes, is_ready};
 
 /// What a chart shows for each of these.
 const BUCKET: Duration = Duration::from_millis(100);
@@ -172,7 +172,7 @@ struct Nodes {
 
 impl Nodes {
     fn three(binary: &Path, parent: &Path) -> Result<Nodes, BenchError> {
-        let up = ThreeNodes::tribunal(binary, parent, Duration::ZERO)?;
+        let up = Cluster::tribunal(binary, parent, Duration::ZERO)?;
         let (addrs, data) = up.stop();
         let mut nodes = Nodes { binary: binary.to_owned(), data, addrs, nodes: [const { None }; 4].into() };
         // They wait for each other.

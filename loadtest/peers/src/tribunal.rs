@@ -28,9 +28,9 @@ use tribunal_bench::rpc::Rpc;
 use tribunal_bench::traffic::{Preload, TxnTraffic};
 use tribunal_bench::wire::write_put;
 
+use crate::cluster::Cluster;
 use crate::process::{Place, Process, command};
 use crate::session::{Client, Session};
-use crate::three_nodes::ThreeNodes;
 use crate::tribunal_sessions::{Batches, Post, Single};
 
 /// Store with the embedded storage, which the push keeps up to date.
@@ -61,7 +61,7 @@ pub struct Tribunal {
 /// The process, or the processes.
 enum Server {
     One(Process),
-    Three(Box<ThreeNodes>),
+    Three(Box<Cluster>),
 }
 
 #[derive(Parser)]
@@ -105,7 +105,7 @@ impl Tribunal {
     /// # Errors
     /// If they do not start or do not take the rows.
     pub fn start_three(binary: &Path, parent: &Path, rtt: Duration, shape: &Shape) -> Result<Tribunal, BenchError> {
-        let mut tribunal = Tribunal::of(Server::Three(Box::new(ThreeNodes::tribunal(binary, parent, rtt)?)));
+        let mut tribunal = Tribunal::of(Server::Three(Box::new(Cluster::tribunal(binary, parent, rtt)?)));
         tribunal.load_pushed(shape)?;
         Ok(tribunal)
     }
@@ -133,7 +133,7 @@ impl Tribunal {
 
     /// Returns the nodes, if there are several.
     #[must_use]
-    pub fn nodes(&self) -> Option<&ThreeNodes> {
+    pub fn nodes(&self) -> Option<&Cluster> {
         match &self.server {
             Server::One(_) => None,
             Server::Three(nodes) => Some(nodes),

@@ -12,12 +12,12 @@ use tribunal_bench::model::Row;
 use tribunal_bench::options::{Shape, Workload};
 use tribunal_bench::workload::Planner;
 
+use crate::cluster::Cluster;
 use crate::contender::Name;
 use crate::engine::{self, Window};
 use crate::process::Process;
 use crate::sdk::{self, Sessions};
 use crate::session::Client;
-use crate::three_nodes::ThreeNodes;
 use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
 use crate::{etcd, omid, postgres, redis};
 
@@ -106,7 +106,7 @@ enum Peer {
     Postgres(Process),
     Etcd(Process),
     Omid(Process),
-    EtcdThree(Box<ThreeNodes>),
+    EtcdThree(Box<Cluster>),
 }
 
 impl Peer {
@@ -119,7 +119,7 @@ impl Peer {
     }
 
     /// Returns the nodes, if it is a cluster.
-    fn nodes(&self) -> Option<&ThreeNodes> {
+    fn nodes(&self) -> Option<&Cluster> {
         match self {
             Peer::Tribunal(tribunal) => tribunal.nodes(),
             Peer::EtcdThree(nodes) => Some(nodes),
@@ -187,8 +187,8 @@ impl Arena {
             arena.add(|| Ok(Peer::Tribunal(Box::new(start()?))))?;
         }
         if has(Name::EtcdThree) {
-            let start = || ThreeNodes::etcd(&installed.etcd, data, installed.rtt, &etcd::limits());
-            let load = |it: ThreeNodes| etcd::load(it.addrs()[0], shape).map(|()| Peer::EtcdThree(Box::new(it)));
+            let start = || Cluster::etcd(&installed.etcd, data, installed.rtt, &etcd::limits());
+            let load = |it: Cluster| etcd::load(it.addrs()[0], shape).map(|()| Peer::EtcdThree(Box::new(it)));
             arena.add(|| start().and_then(load))?;
         }
         if has(Name::Omid) {
@@ -295,7 +295,7 @@ impl Arena {
         // The engine asks at the beginning and at the end of what is measured.
         let sent = RefCell::new(Vec::new());
         let cpu = || {
-            sent.borrow_mut().extend(peer.nodes().map(ThreeNodes::sent_bytes));
+            sent.borrow_mut().extend(peer.nodes().map(Cluster::sent_bytes));
             process.cpu()
         };
         let ran = match (peer, name.sdk_reads()) {
@@ -355,7 +355,7 @@ impl Arena {
             }
             _ => (self.pace.clients, 1),
         };
-        let spread = peer.nodes().filter(|_| name != Name::TribunalThreeAtOne).map(ThreeNodes::addrs);
+        let spread = peer.nodes().filter(|_| name != Name::TribunalThreeAtOne).map(Cluster::addrs);
         let at = |index: usize| spread.map_or(peer.process().addr(), |addrs| addrs[index % addrs.len()]);
         let connect = |index| match peer {
             Peer::Tribunal(tribunal) => {

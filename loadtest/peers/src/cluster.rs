@@ -24,7 +24,7 @@ const PEER_PORTS: u16 = 10;
 const READY_TRIES: u32 = 1200;
 
 /// A running cluster.
-pub struct ThreeNodes {
+pub struct Cluster {
     process: Process,
     addrs: Vec<SocketAddr>,
     sent_bytes: &'static str,
@@ -32,12 +32,12 @@ pub struct ThreeNodes {
     data: TempDir,
 }
 
-impl ThreeNodes {
+impl Cluster {
     /// Starts three nodes of Tribunal.
     ///
     /// # Errors
     /// If they do not start, or do not take transactions.
-    pub fn tribunal(binary: &Path, parent: &Path, rtt: Duration) -> Result<ThreeNodes, BenchError> {
+    pub fn tribunal(binary: &Path, parent: &Path, rtt: Duration) -> Result<Cluster, BenchError> {
         let (data, port) = (folder(parent)?, free_ports());
         let start = |is_new: bool| {
             let mut up = command(binary, None);
@@ -65,14 +65,14 @@ impl ThreeNodes {
             process = start(false)?;
         }
         let sent_bytes = "tribunal_peer_sent_bytes_total{";
-        Ok(ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, data })
+        Ok(Cluster { process, addrs: apis(port).collect(), sent_bytes, _links: links, data })
     }
 
     /// Starts three nodes of etcd.
     ///
     /// # Errors
     /// If they do not start.
-    pub fn etcd(binary: &Path, parent: &Path, rtt: Duration, more: &[String]) -> Result<ThreeNodes, BenchError> {
+    pub fn etcd(binary: &Path, parent: &Path, rtt: Duration, more: &[String]) -> Result<Cluster, BenchError> {
         let (data, port) = (folder(parent)?, free_ports());
         let links = links(port, rtt);
         let reached: Vec<_> =
@@ -96,7 +96,7 @@ impl ThreeNodes {
         all.args(["-c", &script]);
         let process = Process::start("etcd-three", all, Signal::TERM, place(parent, port)?)?;
         let sent_bytes = "etcd_network_peer_sent_bytes_total{";
-        let etcd = ThreeNodes { process, addrs: apis(port).collect(), sent_bytes, _links: links, data };
+        let etcd = Cluster { process, addrs: apis(port).collect(), sent_bytes, _links: links, data };
         for addr in &etcd.addrs {
             until(|| Ok(Rpc::connect(*addr)?.get("/health")?.0 == 200))?;
         }
