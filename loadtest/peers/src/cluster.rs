@@ -1,4 +1,4 @@
-//! Clusters of three nodes as peers: all processes on this machine, started by one, so that their CPU time is that of its tree.
+//! Clusters as peers: all processes on this machine, started by one, so that their CPU time is that of its tree.
 //!
 //! If their network is to take time, the nodes reach each other through proxies that hold everything back. A cluster is not
 //! stopped between its turns, as other peers are: its nodes would take each other for dead.
@@ -18,8 +18,7 @@ use tribunal_bench::rpc::Rpc;
 use crate::faulty_proxy::{Fault, Link};
 use crate::process::{Place, Process, command};
 
-const NODES: u16 = 3;
-/// The ports for other nodes begin so far after those of the API, as `tribunal cluster up` has it.
+/// Distance between the ports of the API and those for other nodes, as in `tribunal cluster up`. No cluster has more nodes.
 const PEER_PORTS: u16 = 10;
 const READY_TRIES: u32 = 1200;
 
@@ -33,30 +32,30 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts three nodes of Tribunal.
+    /// Starts nodes of Tribunal.
     ///
     /// # Errors
     /// If they do not start, or do not take transactions.
-    pub fn tribunal(binary: &Path, parent: &Path, rtt: Duration) -> Result<Cluster, BenchError> {
-        let (data, port) = (folder(parent)?, free_ports());
+    pub fn tribunal(binary: &Path, parent: &Path, nodes: u16, rtt: Duration) -> Result<Cluster, BenchError> {
+        let (data, port) = (folder(parent)?, free_ports(nodes));
         let start = |is_new: bool| {
             let mut up = command(binary, None);
             up.args(["cluster", "up", "--data"]).arg(data.path().join("nodes")).env("TRIBUNAL_LOG", "warn");
             if is_new {
-                up.args(["--nodes", &NODES.to_string(), "--port", &port.to_string()]);
+                up.args(["--nodes", &nodes.to_string(), "--port", &port.to_string()]);
             }
-            let process = Process::start("tribunal-three", up, Signal::TERM, place(parent, port)?)?;
-            wait_ready(port)?;
+            let process = Process::start("the cluster of Tribunal", up, Signal::TERM, place(parent, port)?)?;
+            apis(port, nodes).try_for_each(is_ready)?;
             Ok(process)
         };
         let mut process = start(true)?;
-        let links = links(port, rtt);
+        let links = links(port, nodes, rtt);
         if !links.is_empty() {
             drop(process);
-            for node in 1..=NODES {
+            for node in 1..=nodes {
                 let file = data.path().join(format!("nodes/node-{node}/tribunal.toml"));
                 let mut config = fs::read_to_string(&file).map_err(BenchError::io("read a configuration"))?;
-                for (to, link) in peers(port).zip(&links) {
+                for (to, link) in peers(port, nodes).zip(&links) {
                     config =
                         config.replace(&format!("address = \"{to}\""), &format!("address = \"{}\"", link.address()));
                 }
@@ -65,22 +64,28 @@ impl Cluster {
             process = start(false)?;
         }
         let sent_bytes = "tribunal_peer_sent_bytes_total{";
-        Ok(Cluster { process, addrs: apis(port).collect(), sent_bytes, _links: links, data })
+        Ok(Cluster { process, addrs: apis(port, nodes).collect(), sent_bytes, _links: links, data })
     }
 
-    /// Starts three nodes of etcd.
+    /// Starts nodes of etcd.
     ///
     /// # Errors
     /// If they do not start.
-    pub fn etcd(binary: &Path, parent: &Path, rtt: Duration, more: &[String]) -> Result<Cluster, BenchError> {
-        let (data, port) = (folder(parent)?, free_ports());
-        let links = links(port, rtt);
+    pub fn etcd(
+        binary: &Path,
+        parent: &Path,
+        nodes: u16,
+        rtt: Duration,
+        more: &[String],
+    ) -> Result<Cluster, BenchError> {
+        let (data, port) = (folder(parent)?, free_ports(nodes));
+        let links = links(port, nodes, rtt);
         let reached: Vec<_> =
-            if links.is_empty() { peers(port).collect() } else { links.iter().map(Link::address).collect() };
+            if links.is_empty() { peers(port, nodes).collect() } else { links.iter().map(Link::address).collect() };
         let cluster: Vec<_> = reached.iter().enumerate().map(|(node, peer)| format!("n{node}=http://{peer}")).collect();
         // One process for all of them; told to stop, it stops all.
         let mut script = "trap 'kill $nodes; wait' TERM; nodes=\n".to_owned();
-        for (node, ((api, listens), peer)) in apis(port).zip(peers(port)).zip(&reached).enumerate() {
+        for (node, ((api, listens), peer)) in apis(port, nodes).zip(peers(port, nodes)).zip(&reached).enumerate() {
             script += &format!(
                 "'{}' --name n{node} --log-level error --data-dir '{}/{node}' --listen-client-urls http://{api} \
                  --advertise-client-urls http://{api} --listen-peer-urls http://{listens} \
@@ -94,9 +99,9 @@ impl Cluster {
         script += "wait";
         let mut all = command(Path::new("sh"), None);
         all.args(["-c", &script]);
-        let process = Process::start("etcd-three", all, Signal::TERM, place(parent, port)?)?;
+        let process = Process::start("the cluster of etcd", all, Signal::TERM, place(parent, port)?)?;
         let sent_bytes = "etcd_network_peer_sent_bytes_total{";
-        let etcd = Cluster { process, addrs: apis(port).collect(), sent_bytes, _links: links, data };
+        let etcd = Cluster { process, addrs: apis(port, nodes).collect(), sent_bytes, _links: links, data };
         for addr in &etcd.addrs {
             until(|| Ok(Rpc::connect(*addr)?.get("/health")?.0 == 200))?;
         }
@@ -147,50 +152,46 @@ fn metrics(addr: SocketAddr) -> std::io::Result<String> {
 }
 
 fn folder(parent: &Path) -> Result<TempDir, BenchError> {
-    let folder = tempfile::Builder::new().prefix("tribunal-peers-three-").tempdir_in(parent);
+    let folder = tempfile::Builder::new().prefix("tribunal-peers-cluster-").tempdir_in(parent);
     folder.map_err(BenchError::io(format!("make a folder in {}", parent.display())))
 }
 
 fn place(parent: &Path, port: u16) -> Result<Place, BenchError> {
-    Ok(Place { addr: local(port), ..Place::find("three", parent)? })
+    Ok(Place { addr: local(port), ..Place::find("cluster", parent)? })
 }
 
 fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-fn apis(port: u16) -> impl Iterator<Item = SocketAddr> {
-    (port..port + NODES).map(local)
+fn apis(port: u16, nodes: u16) -> impl Iterator<Item = SocketAddr> {
+    (port..port + nodes).map(local)
 }
 
-fn peers(port: u16) -> impl Iterator<Item = SocketAddr> {
-    apis(port + PEER_PORTS)
+fn peers(port: u16, nodes: u16) -> impl Iterator<Item = SocketAddr> {
+    apis(port + PEER_PORTS, nodes)
 }
 
 /// Finds a first port for a cluster, below those that the system gives to others.
-fn free_ports() -> u16 {
+fn free_ports(nodes: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let nth = (std::process::id() as u16).wrapping_mul(7).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 900;
         let port = 12_000 + nth * 20;
-        if apis(port).chain(peers(port)).all(|addr| TcpListener::bind(addr).is_ok()) {
+        if apis(port, nodes).chain(peers(port, nodes)).all(|addr| TcpListener::bind(addr).is_ok()) {
             return port;
         }
     }
 }
 
 /// Makes a proxy in front of each node, unless the network is to take no time.
-fn links(port: u16, rtt: Duration) -> Vec<Link> {
+fn links(port: u16, nodes: u16, rtt: Duration) -> Vec<Link> {
     if rtt.is_zero() {
         return Vec::new();
     }
-    let links: Vec<_> = peers(port).map(Link::to).collect();
+    let links: Vec<_> = peers(port, nodes).map(Link::to).collect();
     links.iter().for_each(|link| link.set(Fault::Slow(rtt / 2)));
     links
-}
-
-fn wait_ready(port: u16) -> Result<(), BenchError> {
-    apis(port).try_for_each(is_ready)
 }
 
 /// Waits until a node takes commits.
@@ -212,5 +213,5 @@ fn until(is_so: impl Fn() -> Result<bool, BenchError>) -> Result<(), BenchError>
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Err(BenchError::TooLate("a cluster of three nodes does not become ready".to_owned()))
+    Err(BenchError::TooLate("a cluster does not become ready".to_owned()))
 }

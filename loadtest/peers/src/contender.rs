@@ -34,6 +34,12 @@ pub enum Name {
     TribunalThreeAtOne,
     /// Three nodes of etcd, clients at all nodes.
     EtcdThree,
+    /// Five nodes of Tribunal, rows in the engine, clients at all nodes.
+    TribunalFive,
+    /// The same nodes, all clients at one.
+    TribunalFiveAtOne,
+    /// Five nodes of etcd, clients at all nodes.
+    EtcdFive,
     /// Tribunal, batches into a log-only store.
     TribunalBatch,
     /// Omid 1.1.3, status oracle in memory.
@@ -57,6 +63,9 @@ impl Name {
             Name::TribunalThree => "Tribunal, three nodes, clients at all",
             Name::TribunalThreeAtOne => "Tribunal, three nodes, clients at one",
             Name::EtcdThree => "etcd 3.6 JSON gateway, three nodes, clients at all",
+            Name::TribunalFive => "Tribunal, five nodes, clients at all",
+            Name::TribunalFiveAtOne => "Tribunal, five nodes, clients at one",
+            Name::EtcdFive => "etcd 3.6 JSON gateway, five nodes, clients at all",
             Name::TribunalBatch => "Tribunal, batches, log-only store",
             Name::Omid => "Omid 1.1.3 in memory",
         }
@@ -70,7 +79,9 @@ impl Name {
             | Name::TribunalSdk
             | Name::TribunalStream
             | Name::TribunalThree
-            | Name::TribunalThreeAtOne => Some(Kind::OwnRows),
+            | Name::TribunalThreeAtOne
+            | Name::TribunalFive
+            | Name::TribunalFiveAtOne => Some(Kind::OwnRows),
             Name::TribunalGathered => Some(Kind::Gathered),
             Name::TribunalReads | Name::TribunalSdkReads => Some(Kind::HttpReads),
             Name::TribunalBatch => Some(Kind::Batches),
@@ -99,10 +110,26 @@ impl Name {
         }
     }
 
-    /// Says whether it is a cluster.
+    /// Returns the number of its nodes.
+    #[must_use]
+    pub fn nodes(self) -> u16 {
+        match self {
+            Name::TribunalThree | Name::TribunalThreeAtOne | Name::EtcdThree => 3,
+            Name::TribunalFive | Name::TribunalFiveAtOne | Name::EtcdFive => 5,
+            _ => 1,
+        }
+    }
+
+    /// Returns whether it is a cluster.
     #[must_use]
     pub fn is_cluster(self) -> bool {
-        matches!(self, Name::TribunalThree | Name::TribunalThreeAtOne | Name::EtcdThree)
+        self.nodes() > 1
+    }
+
+    /// Returns whether all clients of a cluster are connected to its first node.
+    #[must_use]
+    pub fn is_at_one(self) -> bool {
+        matches!(self, Name::TribunalThreeAtOne | Name::TribunalFiveAtOne)
     }
 
     /// Says whether it is in the comparison of status oracles, with many transactions in flight.

@@ -125,7 +125,7 @@ struct Run {
 
 const LOADS: &str = "zipf,uniform,ycsb-a,ycsb-b,ycsb-c,ycsb-f,hot,ycsb-d,ycsb-e,oracle-uniform,oracle-zipf";
 
-const ALL: [Name; 14] = [
+const ALL: [Name; 17] = [
     Name::Tribunal,
     Name::TribunalGathered,
     Name::TribunalReads,
@@ -138,6 +138,9 @@ const ALL: [Name; 14] = [
     Name::TribunalThree,
     Name::TribunalThreeAtOne,
     Name::EtcdThree,
+    Name::TribunalFive,
+    Name::TribunalFiveAtOne,
+    Name::EtcdFive,
     Name::TribunalBatch,
     Name::Omid,
 ];

@@ -172,7 +172,7 @@ struct Nodes {
 
 impl Nodes {
     fn three(binary: &Path, parent: &Path) -> Result<Nodes, BenchError> {
-        let up = Cluster::tribunal(binary, parent, Duration::ZERO)?;
+        let up = Cluster::tribunal(binary, parent, 3, Duration::ZERO)?;
         let (addrs, data) = up.stop();
         let mut nodes = Nodes { binary: binary.to_owned(), data, addrs, nodes: [const { None }; 4].into() };
         // They wait for each other.

@@ -61,7 +61,7 @@ pub struct Tribunal {
 /// The process, or the processes.
 enum Server {
     One(Process),
-    Three(Box<Cluster>),
+    Cluster(Box<Cluster>),
 }
 
 #[derive(Parser)]
@@ -100,12 +100,19 @@ impl Tribunal {
         Ok(tribunal)
     }
 
-    /// Starts three nodes and writes all rows.
+    /// Starts a cluster and writes all rows.
     ///
     /// # Errors
-    /// If they do not start or do not take the rows.
-    pub fn start_three(binary: &Path, parent: &Path, rtt: Duration, shape: &Shape) -> Result<Tribunal, BenchError> {
-        let mut tribunal = Tribunal::of(Server::Three(Box::new(Cluster::tribunal(binary, parent, rtt)?)));
+    /// If it does not start or does not take the rows.
+    pub fn start_cluster(
+        binary: &Path,
+        parent: &Path,
+        nodes: u16,
+        rtt: Duration,
+        shape: &Shape,
+    ) -> Result<Tribunal, BenchError> {
+        let cluster = Cluster::tribunal(binary, parent, nodes, rtt)?;
+        let mut tribunal = Tribunal::of(Server::Cluster(Box::new(cluster)));
         tribunal.load_pushed(shape)?;
         Ok(tribunal)
     }
@@ -127,7 +134,7 @@ impl Tribunal {
     pub fn process(&self) -> &Process {
         match &self.server {
             Server::One(process) => process,
-            Server::Three(nodes) => nodes.process(),
+            Server::Cluster(nodes) => nodes.process(),
         }
     }
 
@@ -136,7 +143,7 @@ impl Tribunal {
     pub fn nodes(&self) -> Option<&Cluster> {
         match &self.server {
             Server::One(_) => None,
-            Server::Three(nodes) => Some(nodes),
+            Server::Cluster(nodes) => Some(nodes),
         }
     }
 

@@ -106,7 +106,7 @@ enum Peer {
     Postgres(Process),
     Etcd(Process),
     Omid(Process),
-    EtcdThree(Box<Cluster>),
+    EtcdCluster(Box<Cluster>),
 }
 
 impl Peer {
@@ -114,7 +114,7 @@ impl Peer {
         match self {
             Peer::Tribunal(tribunal) => tribunal.process(),
             Peer::Redis(process) | Peer::Postgres(process) | Peer::Etcd(process) | Peer::Omid(process) => process,
-            Peer::EtcdThree(nodes) => nodes.process(),
+            Peer::EtcdCluster(nodes) => nodes.process(),
         }
     }
 
@@ -122,7 +122,7 @@ impl Peer {
     fn nodes(&self) -> Option<&Cluster> {
         match self {
             Peer::Tribunal(tribunal) => tribunal.nodes(),
-            Peer::EtcdThree(nodes) => Some(nodes),
+            Peer::EtcdCluster(nodes) => Some(nodes),
             _ => None,
         }
     }
@@ -182,14 +182,16 @@ impl Arena {
             let start = || etcd::start(&installed.etcd, data);
             arena.add(|| start().and_then(|it| etcd::load(it.addr(), shape).map(|()| Peer::Etcd(it))))?;
         }
-        if has(Name::TribunalThree) || has(Name::TribunalThreeAtOne) {
-            let start = || Tribunal::start_three(&installed.tribunal, data, installed.rtt, shape);
-            arena.add(|| Ok(Peer::Tribunal(Box::new(start()?))))?;
-        }
-        if has(Name::EtcdThree) {
-            let start = || Cluster::etcd(&installed.etcd, data, installed.rtt, &etcd::limits());
-            let load = |it: Cluster| etcd::load(it.addrs()[0], shape).map(|()| Peer::EtcdThree(Box::new(it)));
-            arena.add(|| start().and_then(load))?;
+        for (nodes, etcd) in [(3, Name::EtcdThree), (5, Name::EtcdFive)] {
+            if names.iter().any(|name| name.kind().is_some() && name.nodes() == nodes) {
+                let start = || Tribunal::start_cluster(&installed.tribunal, data, nodes, installed.rtt, shape);
+                arena.add(|| Ok(Peer::Tribunal(Box::new(start()?))))?;
+            }
+            if has(etcd) {
+                let start = || Cluster::etcd(&installed.etcd, data, nodes, installed.rtt, &etcd::limits());
+                let load = |it: Cluster| etcd::load(it.addrs()[0], shape).map(|()| Peer::EtcdCluster(Box::new(it)));
+                arena.add(|| start().and_then(load))?;
+            }
         }
         if has(Name::Omid) {
             arena.add(|| omid::start(&installed.omid, data).map(Peer::Omid))?;
@@ -262,9 +264,10 @@ impl Arena {
     }
 
     fn index(&self, name: Name) -> usize {
-        let found = self.running.iter().position(|running| match running.peer {
-            Peer::Tribunal(ref it) => name.kind().is_some() && it.nodes().is_some() == name.is_cluster(),
-            Peer::EtcdThree(_) => name == Name::EtcdThree,
+        let has_nodes = |nodes: &Cluster| nodes.addrs().len() == usize::from(name.nodes());
+        let found = self.running.iter().position(|running| match &running.peer {
+            Peer::Tribunal(it) => name.kind().is_some() && it.nodes().map_or(!name.is_cluster(), has_nodes),
+            Peer::EtcdCluster(it) => matches!(name, Name::EtcdThree | Name::EtcdFive) && has_nodes(it),
             Peer::Redis(_) => name == Name::Redis,
             Peer::Postgres(_) => name == Name::Postgres,
             Peer::Etcd(_) => name == Name::Etcd,
@@ -355,7 +358,7 @@ impl Arena {
             }
             _ => (self.pace.clients, 1),
         };
-        let spread = peer.nodes().filter(|_| name != Name::TribunalThreeAtOne).map(Cluster::addrs);
+        let spread = peer.nodes().filter(|_| !name.is_at_one()).map(Cluster::addrs);
         let at = |index: usize| spread.map_or(peer.process().addr(), |addrs| addrs[index % addrs.len()]);
         let connect = |index| match peer {
             Peer::Tribunal(tribunal) => {
@@ -364,7 +367,7 @@ impl Arena {
             }
             Peer::Redis(process) => redis::client(process, shape, self.seed(index)),
             Peer::Postgres(process) => postgres::client(process, shape, self.seed(index)),
-            Peer::Etcd(_) | Peer::EtcdThree(_) => etcd::client(at(index), shape, self.seed(index)),
+            Peer::Etcd(_) | Peer::EtcdCluster(_) => etcd::client(at(index), shape, self.seed(index)),
             Peer::Omid(process) => omid::client(process, slots),
         };
         (0..count).map(connect).collect()
