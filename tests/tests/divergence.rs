@@ -4,6 +4,7 @@
 //! `cargo test -p tribunal-tests --features planted-bugs --test divergence`
 
 use tribunal_core::planted::{Bug, plant};
+use tribunal_tests::sim::faults::Faults;
 use tribunal_tests::sim::{Run, play};
 
 /// Simulated clusters.
@@ -15,7 +16,7 @@ fn a_node_that_decides_otherwise_stops() {
     let stops = format!("node {} stops: the state", Bug::DIVERGING_NODE);
     let mut named = 0;
     for seed in 1..=SEEDS {
-        let played = play(Run { seed, trace: false, planted: None, only: None });
+        let played = play(Run { seed, trace: false, planted: None, faults: Faults::All });
         let wrong = played.err().map(|wrong| wrong.0).unwrap_or_default();
         assert!(wrong.contains(&stops) && wrong.contains("diverged"), "seed {seed}: {wrong}");
         named += u64::from(wrong.contains("from that of a majority"));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tribunal_tests::sim::faults::Fault;
+use tribunal_tests::sim::faults::{Fault, Faults};
 use tribunal_tests::sim::machine::TICK_US;
 use tribunal_tests::sim::storages::StoragesReport;
 use tribunal_tests::sim::{MembersReport, Planted, Run, play};
@@ -14,7 +14,7 @@ use tribunal_tests::sim::{MembersReport, Planted, Run, play};
 const SEEDS: u64 = 2_000;
 
 fn run(seed: u64) -> Run {
-    Run { seed, trace: false, planted: None, only: None }
+    Run { seed, trace: false, planted: None, faults: Faults::All }
 }
 
 /// Plays seeds on all cores; returns the reports in the order of their seeds.
@@ -39,11 +39,21 @@ fn reports(seeds: std::ops::Range<u64>) -> Vec<tribunal_tests::sim::Report> {
 #[test]
 fn a_machine_that_loses_its_disk_is_replaced() {
     let wiped = (1..=100).map(|seed| {
-        let played = play(Run { only: Some(Fault::WipedDisk), ..run(seed) });
+        let played = play(Run { faults: Faults::Only(Fault::WipedDisk), ..run(seed) });
         played.unwrap_or_else(|(wrong, _)| panic!("{wrong}, with lost disks only")).0.members.wiped
     });
     let wiped = wiped.sum::<u64>();
     assert!(wiped >= 50, "{wiped} machines lose their disk");
+}
+
+#[test]
+fn nodes_come_go_and_are_lost_in_quick_succession() {
+    let played = (1..=200).map(|seed| {
+        let played = play(Run { faults: Faults::OfMembers, ..run(seed) });
+        played.unwrap_or_else(|(wrong, _)| panic!("{wrong}, with faults of members only")).0.members
+    });
+    let all = played.fold((0, 0, 0), |all, m| (all.0 + m.joined, all.1 + m.removed, all.2 + m.wiped));
+    assert!(all.0 >= 200 && all.1 >= 200 && all.2 >= 200, "(joined, removed, lost their disks): {all:?}");
 }
 
 #[test]
@@ -120,7 +130,8 @@ const ELECTION_US: u64 = 10 * TICK_US;
 /// Plays seeds with one kind of fault. Returns how many processes were stopped as planned, in how many runs an attempt waited
 /// for as long as an election takes, and in how many one had no answer at all from a process that was running.
 fn with_only(fault: Fault) -> (u64, usize, usize) {
-    let played = (1..=60).map(|seed| play(Run { only: Some(fault), ..run(seed) }).map_err(|(wrong, _)| wrong));
+    let played =
+        (1..=60).map(|seed| play(Run { faults: Faults::Only(fault), ..run(seed) }).map_err(|(wrong, _)| wrong));
     let reports: Vec<_> = played.map(|report| report.expect("a run with one kind of fault").0).collect();
     let slow = reports.iter().filter(|report| report.latency_us_max >= ELECTION_US).count();
     let unanswered = reports.iter().filter(|report| report.unanswered > 0).count();
@@ -150,7 +161,7 @@ fn nobody_waits_for_an_election_when_nodes_come_and_go() {
 
 #[test]
 fn a_node_that_cannot_reach_a_leader_decides_and_takes_nothing_over() {
-    let play_bridge = |seed| play(Run { only: Some(Fault::Bridge), ..run(seed) }).map_err(|(wrong, _)| wrong);
+    let play_bridge = |seed| play(Run { faults: Faults::Only(Fault::Bridge), ..run(seed) }).map_err(|(wrong, _)| wrong);
     let reports: Vec<_> = (1..=60).map(|seed| play_bridge(seed).expect("a run with bridges").0).collect();
     let bridges = reports.iter().flat_map(|report| report.faults.values()).sum::<u64>();
     let entries = reports.iter().map(|report| report.peer_entries).sum::<u64>();

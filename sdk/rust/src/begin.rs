@@ -169,6 +169,7 @@ impl Client {
         if !self.options().coalesce || !item.is_batchable() {
             return Ok(None);
         }
+        self.until_commits_return().await;
         let client = self.clone();
         let send = move |items: Vec<Arc<BeginItem>>| {
             let client = client.clone();

@@ -17,7 +17,7 @@ use tribunal_types::{Epoch, Lsn, Version};
 
 use crate::begin::Begins;
 use crate::coalescer::Coalescer;
-use crate::commit_batch::{CommitItem, Reply, Verdict};
+use crate::commit_batch::{CommitItem, Reply, Verdict, WRITES};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
 use crate::failover::{Failure, Repeat};
@@ -228,6 +228,12 @@ impl Client {
             Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
             Err(lost) => self.resolve(txn_id, &lost.text).await,
         }
+    }
+
+    /// Lets commits that are in flight return. A transaction that begins before that does not see their outcomes, and is more
+    /// likely to conflict with them.
+    pub(crate) async fn until_commits_return(&self) {
+        self.inner.commits.until_returned(WRITES).await;
     }
 
     async fn coalesced(&self, item: CommitItem) -> Reply {

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 /// Head start of every request: a response on loopback or within a datacenter returns earlier.
@@ -50,6 +50,8 @@ pub(crate) trait Batchable: Send + 'static {
 pub(crate) struct Coalescer<Item, Reply> {
     bounds: Bounds,
     groups: Mutex<Groups<Item, Reply>>,
+    /// Some request has returned, and its callers have queued their next items.
+    returned: Notify,
 }
 
 /// Groups with a worker.
@@ -59,6 +61,8 @@ struct Group<Item, Reply> {
     workers: usize,
     /// Workers whose request is in flight.
     in_flight: usize,
+    /// Requests that have returned.
+    returned: u64,
     /// When a request was last sent or answered.
     active_at: Instant,
     queue: VecDeque<Entry<Item, Reply>>,
@@ -71,7 +75,7 @@ struct Entry<Item, Reply> {
 
 impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
     pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Coalescer { bounds, groups: Mutex::default() })
+        Arc::new(Coalescer { bounds, groups: Mutex::default(), returned: Notify::new() })
     }
 
     /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send` returns
@@ -92,11 +96,28 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
         receiver.await.ok()
     }
 
+    /// If a request of a group is in flight, waits until one returns, at most for its head start.
+    pub(crate) async fn until_returned(&self, group: &str) {
+        let in_flight = |group: &Group<Item, Reply>| (group.in_flight > 0).then_some((group.returned, group.active_at));
+        let Some((before, sent)) = self.groups().get(group).and_then(in_flight) else { return };
+        loop {
+            let returned = self.returned.notified();
+            // Another one may be on its way already, which is not waited for: there may always be one.
+            if self.groups().get(group).is_none_or(|group| group.in_flight == 0 || group.returned != before) {
+                return;
+            }
+            if tokio::time::timeout_at(sent + self.bounds.head_start, returned).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Queues an item. Returns its group if a worker has to be started for it.
     fn enqueue(&self, item: Item, reply: oneshot::Sender<Reply>) -> Option<String> {
         let mut groups = self.groups();
         if !groups.contains_key(item.group()) {
-            let group = Group { workers: 0, in_flight: 0, active_at: Instant::now(), queue: VecDeque::new() };
+            let group =
+                Group { workers: 0, in_flight: 0, returned: 0, active_at: Instant::now(), queue: VecDeque::new() };
             groups.insert(item.group().to_owned(), group);
         }
         let group = groups.get_mut(item.group())?;
@@ -173,7 +194,9 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         self.sends = false;
         if let Some(group) = self.coalescer.groups().get_mut(&self.group) {
             group.in_flight -= 1;
+            group.returned += 1;
         }
+        self.coalescer.returned.notify_waiters();
     }
 
     /// Takes the next batch off the queue: the oldest items, within the bounds, each id once. Ends the worker if the queue
@@ -310,6 +333,32 @@ mod tests {
             assert_eq!(batch, [0, 1, 2, 3]);
             answer.send(()).expect("it waits");
         }
+    }
+
+    #[tokio::test]
+    async fn a_request_in_flight_is_waited_for_until_its_callers_have_queued() {
+        let mut service = Service::new(FOREVER);
+        let coalescer = Arc::clone(&service.coalescer);
+        coalescer.until_returned("").await;
+        service.submit(0, 1);
+        let (_, answer) = service.request().await;
+        let waits = tokio::spawn(async move { coalescer.until_returned("").await });
+        service.submit(1, 1);
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished(), "the request is in flight");
+        answer.send(()).expect("it waits");
+        timeout(Duration::from_secs(30), waits).await.expect("it has returned").expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn a_slow_request_is_waited_for_no_longer_than_its_head_start() {
+        let head_start = Duration::from_millis(50);
+        let mut service = Service::new(head_start);
+        let begun = Instant::now();
+        service.submit(0, 1);
+        let (_, _held) = service.request().await;
+        service.coalescer.until_returned("").await;
+        assert!(begun.elapsed() >= head_start, "it waited for {:?}", begun.elapsed());
     }
 
     #[tokio::test]

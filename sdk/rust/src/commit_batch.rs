@@ -33,6 +33,9 @@ pub(crate) enum Verdict {
     Line(Box<TxnOutcome>, Option<String>),
 }
 
+/// Group of the commits that write.
+pub(crate) const WRITES: &str = "writes";
+
 /// Which commits share a batch. One that writes nothing is judged without a sync of the log, and would wait for it in a batch with
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl Batchable for CommitItem {
     fn group(&self) -> &str {
         match self.kind {
             CommitKind::ReadOnly => "reads",
-            CommitKind::Writes => "writes",
+            CommitKind::Writes => WRITES,
         }
     }
 

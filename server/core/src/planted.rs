@@ -78,6 +78,10 @@ pub enum Bug {
     JoinsWithoutLeader = 35,
     /// An id that two groups bring to one epoch is executed twice.
     DuplicateAcrossGroups = 36,
+    /// The group of a node that is admitted begins without those voters that are being removed.
+    NewGroupWithoutLeaving = 37,
+    /// A node that is being removed ends as soon as some node sees it vote in no group.
+    EndsBeforeItIsForgotten = 38,
 }
 
 impl Bug {
@@ -88,7 +92,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 8] = [
+    pub const OF_THE_CLUSTER: [Bug; 10] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -97,6 +101,8 @@ impl Bug {
         Bug::ImageTooFar,
         Bug::RemovedNodeReads,
         Bug::JoinsWithoutLeader,
+        Bug::NewGroupWithoutLeaving,
+        Bug::EndsBeforeItIsForgotten,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.

@@ -136,7 +136,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Returns whether the removal of a node is complete. What this node sees of the groups would not do: it may not know of one
     /// that began with the other as a voter.
     fn has_left(&self, node: NodeId) -> bool {
-        self.nodes().node(node).is_some_and(|known| known.stage == NodeStage::Left)
+        let has_left = self.nodes().node(node).is_some_and(|known| known.stage == NodeStage::Left);
+        has_left || planted(Bug::EndsBeforeItIsForgotten) && self.is_out(node)
     }
 
     /// Returns whether a node that is being removed votes in no group, as far as is known here.

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use tribunal_tests::sim::faults::Faults;
 use tribunal_tests::sim::{Run, Trace, play};
 
 const USAGE: &str = "usage: sim [--seed N] [--seeds COUNT] [--trace]";
@@ -59,7 +60,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String
 fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
     let mut broken = 0;
     for seed in runs.from..runs.from + runs.count {
-        match play(Run { seed, trace: runs.trace, planted: None, only: None }) {
+        match play(Run { seed, trace: runs.trace, planted: None, faults: Faults::All }) {
             Ok((report, trace)) => {
                 print_trace(&trace, out)?;
                 writeln!(out, "seed {seed}: {report:?}")?;

@@ -82,6 +82,39 @@ impl Fault {
     }
 }
 
+/// Which faults a run has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Faults {
+    /// All of them, several at a time.
+    #[default]
+    All,
+    /// One kind, one after the other.
+    Only(Fault),
+    /// Those that change the members, several at a time and in quick succession.
+    OfMembers,
+}
+
+impl Faults {
+    /// Returns the only kind of fault.
+    #[must_use]
+    pub fn only(self) -> Option<Fault> {
+        match self {
+            Faults::Only(fault) => Some(fault),
+            Faults::All | Faults::OfMembers => None,
+        }
+    }
+
+    /// Returns the kinds of faults, and the time from one to the next, microseconds.
+    fn drawn(self) -> (Vec<Fault>, (u64, u64)) {
+        match self {
+            Faults::All | Faults::Only(_) => (Fault::ALL.to_vec(), (150_000, 1_500_000)),
+            Faults::OfMembers => {
+                (Fault::ALL.into_iter().filter(|fault| fault.changes_members()).collect(), (20_000, 900_000))
+            }
+        }
+    }
+}
+
 /// A fault that is to happen.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
@@ -97,14 +130,15 @@ pub struct Planned {
 
 /// Draws the faults of a run that ends at `end_us`.
 #[must_use]
-pub fn plan(machines: u16, end_us: u64, random: &mut Random) -> Vec<Planned> {
+pub fn plan(faults: Faults, machines: u16, end_us: u64, random: &mut Random) -> Vec<Planned> {
+    let (kinds, (pause_us_min, pause_us_max)) = faults.drawn();
     let mut planned = Vec::new();
     let mut at_us = random.between(200_000, 1_000_000);
     while at_us < end_us {
-        let fault = random.one_of(&Fault::ALL);
+        let fault = random.one_of(&kinds);
         let node = random.between(1, u64::from(machines)) as u16;
         planned.push(Planned { at_us, lasts_us: random.between(100_000, 2_500_000), fault, node });
-        at_us += random.between(150_000, 1_500_000);
+        at_us += random.between(pause_us_min, pause_us_max);
     }
     planned
 }

@@ -14,7 +14,7 @@ use tribunal_types::{Epoch, GroupId, NamespaceId, NodeId, TxnId, Verdict};
 use crate::cluster::group;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
-use crate::sim::faults::{Fault, Planned, plan};
+use crate::sim::faults::{Fault, Faults, Planned, plan};
 use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
@@ -83,8 +83,8 @@ pub struct Run {
     pub trace: bool,
     /// The bug.
     pub planted: Option<Planted>,
-    /// No other faults than this one, and one after the other.
-    pub only: Option<Fault>,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 /// What a run has seen.
@@ -193,7 +193,7 @@ pub(super) struct World {
     pub(super) random: Random,
     seed: u64,
     pub(super) planted: Option<Planted>,
-    only: Option<Fault>,
+    faults: Faults,
     pub(super) machines: Vec<Machine>,
     pub(super) network: Network,
     pub(super) clients: Vec<Client>,
@@ -257,7 +257,7 @@ impl World {
             queue: Queue::default(),
             seed: run.seed,
             planted: run.planted,
-            only: run.only,
+            faults: run.faults,
             machines: Vec::new(),
             network: Network::new(latency_us),
             clients: vec![Client::default(); CLIENTS],
@@ -274,7 +274,7 @@ impl World {
             cut_off: BTreeMap::new(),
             bridged: None,
             slow_disks: false,
-            forgets: run.only.is_none() && run.seed.is_multiple_of(3) && !is_one_to_diverge,
+            forgets: run.faults.only().is_none() && run.seed.is_multiple_of(3) && !is_one_to_diverge,
             appended_us: 0,
             changes: Changes::default(),
             nodes: Nodes::founded(machines),
@@ -307,8 +307,8 @@ impl World {
     /// Draws what goes wrong, and when.
     fn plan_faults(&mut self) {
         let mut free_us = 0;
-        for mut planned in plan(self.report.machines, FAULTS_UNTIL_US, &mut self.random) {
-            if let Some(only) = self.only {
+        for mut planned in plan(self.faults, self.report.machines, FAULTS_UNTIL_US, &mut self.random) {
+            if let Some(only) = self.faults.only() {
                 planned.fault = only;
                 if planned.at_us < free_us {
                     continue;
@@ -490,7 +490,7 @@ impl World {
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {
         let Planned { lasts_us, fault, mut node, .. } = planned;
-        if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.only.is_none() {
+        if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.faults.only().is_none() {
             // Those that were added may go, too.
             node = self.random.between(1, self.machines.len() as u64) as u16;
         }
@@ -549,7 +549,10 @@ impl World {
         }
         self.report.stops.1 += u64::from(now);
         let is_removed = self.machine(node).removed;
-        if self.only.is_some() && !is_removed && self.member(node).is_some_and(|member| !member.leads_nothing()) {
+        if self.faults.only().is_some()
+            && !is_removed
+            && self.member(node).is_some_and(|member| !member.leads_nothing())
+        {
             return Err(format!("node {node} is about to stop, and still leads a group"));
         }
         self.step(node, Input::Replica(if now { Event::StopNow } else { Event::Stop }))?;
@@ -610,7 +613,7 @@ impl World {
 
     /// Returns whether there are no other faults than one.
     pub(super) fn has_one_fault(&self) -> bool {
-        self.only.is_some()
+        self.faults.only().is_some()
     }
 
     /// Returns the machines that are cut off from all others.

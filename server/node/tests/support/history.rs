@@ -21,6 +21,7 @@ pub fn until_decided(nodes: &[&Node], id: &str, body: &Value) -> Value {
     eventually("a verdict", || {
         turn += 1;
         let answer = nodes[turn % nodes.len()].try_post(&format!("/v1/txns/{id}/commit"), body).ok()?;
+        assert!(!matches!(answer.status, 400 | 415 | 422), "it will never be decided: {}", answer.body);
         (answer.status == 200).then_some(answer.body)
     })
 }
