@@ -35,19 +35,19 @@ pub struct ClusterInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9f86d081884c7d65")]
     pub digest_at: Option<String>,
-    /// Last entry of the log of changes of configuration that it has; 0 on a node that runs alone.
+    /// Last entry of the control log that it has; 0 on a node that runs alone.
     #[schema(example = "12")]
     pub control_index: String,
-    /// The node through which changes of configuration go, if it is known.
+    /// The node that leads the control log, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub control_leader: Option<u16>,
-    /// Generation in which the cluster decides: rules and formats that all nodes share. It changes by itself once all members run
-    /// releases that can decide in the next one. Absent on a node that runs alone.
+    /// Generation in which the cluster decides: rules and formats that all nodes share. It switches automatically once all members
+    /// run releases that support the next one. Absent on a node that runs alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, example = 1)]
     pub generation: Option<u32>,
-    /// Numbers of the nodes with which the cluster began, ascending: the configuration of a node that is added has them.
+    /// Numbers of the nodes with which the cluster began, ascending: the configuration of an added node contains them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(example = json!([1, 2, 3]))]
     pub founders: Vec<u16>,
@@ -76,11 +76,11 @@ pub struct ClusterPush {
     pub node: Option<u16>,
 }
 
-/// How far a node is a member of its cluster.
+/// The state of a node's membership.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeStage {
-    /// It was admitted, and becomes a member once it has started and has what the others have.
+    /// It was admitted, and becomes a member once it has started and caught up.
     Joining,
     /// It is a member.
     #[default]
@@ -97,7 +97,7 @@ pub struct NodeRequest {
     /// Where the other nodes reach it: `host:port`.
     #[schema(min_length = 3, max_length = 261, pattern = "^.+:[0-9]{1,5}$", example = "10.1.0.4:7421")]
     pub address: String,
-    /// A name for people, unique in the cluster; its address if left out. The same name and address again are the same node.
+    /// A name for people, unique in the cluster; its address if absent. A repeated name and address mean the same node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, min_length = 1, max_length = 64, example = "rack-2")]
     pub name: Option<String>,
@@ -127,22 +127,22 @@ pub struct ClusterNode {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "10.1.0.2:7421")]
     pub address: Option<String>,
-    /// `joining` until it has started and has what the others have, then `member`; `drained` until it is resumed; `leaving` while it
+    /// `joining` until it has started and caught up, then `member`; `drained` until it is resumed; `leaving` while it
     /// is being removed.
     #[serde(default)]
     pub stage: NodeStage,
-    /// Whether the answering node is connected with it, both ways; true for itself.
+    /// Whether the answering node is connected to it, in both directions; true for itself.
     #[schema(example = true)]
     pub connected: bool,
-    /// When something arrived from it last, milliseconds ago.
+    /// Time since something last arrived from it, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 40)]
     pub silent_ms: Option<u32>,
-    /// The node that leads its log: itself when all is well, another one while it is away.
+    /// The node that leads its log: normally itself, another one while it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub led_by: Option<u16>,
-    /// Version of its binary, as it has announced it.
+    /// Version of its binary, as announced by the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0.1.0")]
     pub version: Option<String>,

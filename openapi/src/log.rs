@@ -12,7 +12,7 @@ use crate::txn::WriteOp;
 pub struct LogPage {
     /// The records, dense in `lsn`; empty if there is none after `after` yet.
     pub records: Vec<LogRecord>,
-    /// The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to notice that.
+    /// The log that all positions refer to. A salvage or a restored backup may replace it; pass it as `log` to detect that.
     #[schema(example = "8f14e45fceea167a5a36dedd4bea2543")]
     pub log: String,
     /// What to pass as `after` for the following page.
@@ -105,7 +105,7 @@ pub enum LogEventKind {
 pub struct LogEvent {
     /// The kind of event.
     pub event: LogEventKind,
-    /// The log that all positions are of.
+    /// The log that all positions refer to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
     pub log: Option<String>,

@@ -22,7 +22,7 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
-/// What runs here. Without the key of somebody who looks after the service, the version only.
+/// What runs here. Without a key for running the service, only the version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionInfo {
     /// Version of the binary.

@@ -31,7 +31,7 @@ pub struct Problem {
     /// Every error that was found in the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ProblemError>,
-    /// The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+    /// The line of the body that the problem concerns, from 1. In a stream with more lines than this can hold,
     /// `detail` names it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 3)]
@@ -62,7 +62,7 @@ pub struct Problem {
 /// One error in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemError {
-    /// JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+    /// JSON pointer (RFC 6901) into the body; for a parameter, `?limit` in the query, `{store}` in the path, `last-event-id:`
     /// in the headers.
     #[schema(example = "/writes/0/key")]
     pub pointer: String,

@@ -13,7 +13,7 @@ pub struct OffsetRequest {
     /// Last record that the consumer has processed; 0 if none.
     #[schema(example = "120")]
     pub lsn: String,
-    /// The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+    /// The log that `lsn` is a position of, as in the page it came with; if absent, the current log is assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
     pub log: Option<String>,

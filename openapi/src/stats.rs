@@ -25,17 +25,17 @@ pub struct Stats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
-    /// Epochs a second.
+    /// Epochs per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = 412.5)]
     pub epochs_per_s: Option<f64>,
-    /// Goodput: transactions committed a second, those that only read included. In a cluster, those of this node's clients.
+    /// Goodput: transactions committed per second, read-only ones included. In a cluster, those of this node's clients.
     #[schema(example = 24500.0)]
     pub committed_per_s: f64,
-    /// Transactions aborted a second.
+    /// Transactions aborted per second.
     #[schema(example = 1200.0)]
     pub aborted_per_s: f64,
-    /// Retries a second that were answered with the stored verdict.
+    /// Retries per second that were answered with the stored verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = 0.5)]
     pub replayed_per_s: Option<f64>,
@@ -44,7 +44,7 @@ pub struct Stats {
     pub abort_share: f64,
     /// Aborts by reason, in the window.
     pub aborts: Vec<AbortCount>,
-    /// Transactions of an epoch.
+    /// Transactions per epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub epoch_txns: Option<Distribution>,
@@ -53,7 +53,7 @@ pub struct Stats {
     pub phases: Vec<Timing>,
     /// Time from a commit request to its response, microseconds: `durable` and `applied`, by the commit's `ack`.
     pub commits: Vec<Timing>,
-    /// Plugin slots: what fills them, its health and cost.
+    /// Plugin slots: the active plugin, its health and cost.
     pub plugins: Vec<PluginSlot>,
     /// Stores, by name.
     pub stores: Vec<StoreInfo>,

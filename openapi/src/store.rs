@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-/// engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+/// engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
 /// and `add` aborts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -13,7 +13,7 @@ pub enum StoreExistence {
     /// Tribunal keeps the newest version of every live row; the default.
     #[default]
     Tracked,
-    /// The engine: its read sets tell, inserts included.
+    /// The engine, by its read sets, inserts included.
     Declared,
 }
 
@@ -24,7 +24,7 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub existence: Option<StoreExistence>,
-    /// The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+    /// The engine itself reads this store at the snapshot of Begin (multi-version storage).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub multi_version: Option<bool>,
@@ -37,7 +37,7 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "redis")]
     pub adaptor: Option<String>,
-    /// The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
+    /// The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,
@@ -51,7 +51,7 @@ pub struct StoreInfo {
     pub store: String,
     /// Who tracks which rows exist.
     pub existence: StoreExistence,
-    /// The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+    /// The engine itself reads this store at the snapshot of Begin (multi-version storage).
     pub multi_version: bool,
     /// The storage's watermark moves in the same transaction as the rows.
     pub transactional: bool,
@@ -63,7 +63,7 @@ pub struct StoreInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,
-    /// Rows that it has; absent if it is `declared`, because only its engine knows.
+    /// Number of rows; absent if the store is `declared`, because only its engine knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1000")]
     pub rows: Option<String>,
@@ -90,7 +90,7 @@ pub struct StoreInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StorePushState {
-    /// The store has no storage: it is only its log.
+    /// The store has no storage, only its log.
     LogOnly,
     /// Records are pushed as they commit.
     #[default]
@@ -99,7 +99,7 @@ pub enum StorePushState {
     BackingOff,
     /// The storage cannot apply a record: resume or skip it.
     Stopped,
-    /// The storage was away for too long, and the log is truncated without it: attach it.
+    /// The storage was unavailable for too long, and the log is truncated without it: attach it.
     Detached,
 }
 
@@ -232,7 +232,7 @@ pub struct Snapshot {
     /// Last epoch that is durable.
     #[schema(example = "8842")]
     pub durable: String,
-    /// Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
+    /// Last epoch whose records in this store are all acknowledged: the snapshot that a Begin returns.
     #[schema(example = "8841")]
     pub applied: String,
 }
@@ -260,7 +260,7 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "17")]
     pub version: Option<String>,
-    /// The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
+    /// The epoch that this reflects: all of its commits, and none of later epochs. Absent in lists, which contain it once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8841")]
     pub applied: Option<String>,
@@ -269,7 +269,7 @@ pub struct Row {
 /// Rows in key order.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct RowPage {
-    /// The epoch that the rows reflect: all of it, and nothing of later ones.
+    /// The epoch that the rows reflect: all of its commits, and none of later epochs.
     #[schema(example = "8841")]
     pub applied: String,
     /// The rows.
@@ -297,7 +297,7 @@ pub struct ImportLine {
     /// The row's version; below the current epoch's.
     #[schema(example = "17")]
     pub version: String,
-    /// The value is an integer of at most 16 characters, so that `add` may follow. Of a longer one leave it out, and put
+    /// The value is an integer of at most 16 characters, so that `add` may follow. Leave it out for a longer one, and put
     /// the row again before adding to it: a sum that leaves 64 bits could not be refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -307,7 +307,7 @@ pub struct ImportLine {
 /// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportResult {
-    /// Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
+    /// Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
     #[schema(example = "1000")]
     pub accepted: String,
 }

@@ -9,10 +9,10 @@ use crate::Problem;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitEventKind {
-    /// The stream is alive and has no verdict to tell.
+    /// The stream is alive and has no verdict to send.
     #[default]
     Heartbeat,
-    /// The stream ends. Every commit that was taken in has its outcome before this event.
+    /// The stream ends. Every accepted commit has its outcome before this event.
     End,
 }
 
@@ -30,7 +30,7 @@ pub struct CommitEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "complete")]
     pub reason: Option<String>,
-    /// Lines that were taken in. What was sent after them was not looked at, and nothing of it will be committed.
+    /// Lines that were accepted. Lines sent after them were not processed, and none of them will be committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "2")]
     pub lines: Option<String>,

@@ -47,9 +47,9 @@ pub enum WriteOp {
     Put,
     /// Removes the row; aborts with `row_missing` if it is missing.
     Delete,
-    /// Adds to an integer. Two adds never conflict. If the row is missing, it is created as `or` says, else the transaction
-    /// aborts with `row_missing`. Aborts with `not_a_number` if its value is no integer or its store is declared, and with `add_overflow` if the sum
-    /// could leave 64 bits. The server knows a sum to within 16 digits, or exactly if the row was last written with more.
+    /// Adds to an integer. Two adds never conflict. A missing row is created if `or` is present; otherwise the transaction
+    /// aborts with `row_missing`. Aborts with `not_a_number` if the value is not an integer or the store is declared, and with `add_overflow` if the sum
+    /// could leave 64 bits. The server knows a sum to within 16 digits, or exactly if the row was last written with more digits.
     Add,
 }
 
@@ -60,7 +60,7 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 64, example = json!(["kv"]))]
     pub stores: Option<Vec<String>>,
-    /// Level at which it will commit. A hint: the level of the commit counts.
+    /// Level at which it will commit. A hint: the commit's own level counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub isolation: Option<IsolationLevel>,
@@ -78,7 +78,7 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,
-    /// Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
+    /// Expected duration of the transaction, milliseconds. The id expires after it, or with the window of ids if that is earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
@@ -99,7 +99,7 @@ pub enum Consistency {
     /// What the session token covers, and what the node itself has acknowledged.
     #[default]
     Session,
-    /// Everything that was acknowledged to anybody, on any node of the cluster, before the request. Costs a round trip to a
+    /// Everything that any node of the cluster acknowledged to any client before the request. Costs a round trip to a
     /// majority of the nodes; on a node that runs alone, nothing.
     Fresh,
 }
@@ -192,7 +192,7 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+    /// The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
     /// and readers choose. An integer for `add`; absent for `delete`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
@@ -201,8 +201,8 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub value_b64: Option<String>,
-    /// Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
-    /// the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+    /// For `add`: the integer to add to if the row is missing. The row is then created, and the log contains an insert of
+    /// the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = "double-int", minimum = -9007199254740991_i64, maximum = 9007199254740991_i64, example = 0)]
     pub or: Option<i64>,
@@ -233,7 +233,7 @@ pub struct CommitRequest {
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
     /// When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-    /// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+    /// every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1767225600000")]
     pub first_attempt_ms: Option<String>,
@@ -278,7 +278,7 @@ pub struct BatchTxn {
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
     /// When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-    /// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+    /// every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1767225600000")]
     pub first_attempt_ms: Option<String>,
@@ -436,7 +436,7 @@ impl ConflictStage {
 pub enum TxnState {
     /// Durable and final.
     Committed,
-    /// Final; `reason` and `conflicts` say why.
+    /// Final; see `reason` and `conflicts`.
     Aborted,
     /// Its verdict is pending.
     InFlight,
@@ -470,7 +470,7 @@ pub struct TxnOutcome {
     #[schema(nullable = false, example = "1808217543843841024")]
     pub csn: Option<String>,
     /// Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-    /// share no row may have the same.
+    /// share no row may have the same version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9271508992")]
     pub version: Option<String>,
@@ -563,7 +563,7 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
-    /// The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+    /// The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
     /// server's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

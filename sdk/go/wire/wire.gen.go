@@ -395,7 +395,7 @@ type BatchTxn struct {
 	Epoch *string `json:"epoch,omitempty"`
 
 	// FirstAttemptMs When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-	// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+	// every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
 	//
 	// Example: 1767225600000
 	FirstAttemptMs *string `json:"first_attempt_ms,omitempty"`
@@ -431,7 +431,7 @@ type BeginRequest struct {
 	// Consistency What the snapshots must include: `session` if absent.
 	Consistency *Consistency `json:"consistency,omitempty"`
 
-	// Isolation Level at which it will commit. A hint: the level of the commit counts.
+	// Isolation Level at which it will commit. A hint: the commit's own level counts.
 	Isolation *IsolationLevel `json:"isolation,omitempty"`
 
 	// Ranges Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each.
@@ -448,7 +448,7 @@ type BeginRequest struct {
 	// Example: ["kv"]
 	Stores *[]string `json:"stores,omitempty"`
 
-	// TTLMs Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
+	// TTLMs Expected duration of the transaction, milliseconds. The id expires after it, or with the window of ids if that is earlier.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
 	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
@@ -504,7 +504,7 @@ type CommitRequest struct {
 	Epoch *string `json:"epoch,omitempty"`
 
 	// FirstAttemptMs When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-	// every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+	// every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
 	//
 	// Example: 1767225600000
 	FirstAttemptMs *string `json:"first_attempt_ms,omitempty"`
@@ -533,7 +533,7 @@ type CommitRequest struct {
 
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
-	// ByTxn The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+	// ByTxn The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
 	// server's memory.
 	ByTxn *string `json:"by_txn,omitempty"`
 
@@ -648,7 +648,7 @@ type ConsumerOffset struct {
 
 // ImportResult Result of an import.
 type ImportResult struct {
-	// Accepted Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
+	// Accepted Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
 	//
 	// Example: 1000
 	Accepted string `json:"accepted"`
@@ -669,7 +669,7 @@ type LogPage struct {
 	// Example: 120
 	HeadLsn string `json:"head_lsn"`
 
-	// Log The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to notice that.
+	// Log The log that all positions refer to. A salvage or a restored backup may replace it; pass it as `log` to detect that.
 	//
 	// Example: 8f14e45fceea167a5a36dedd4bea2543
 	Log string `json:"log"`
@@ -760,7 +760,7 @@ type LogWrite struct {
 
 // OffsetRequest A consumer's new offset in one store's log.
 type OffsetRequest struct {
-	// Log The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+	// Log The log that `lsn` is a position of, as in the page it came with; if absent, the current log is assumed.
 	//
 	// Example: 8f14e45fceea167a5a36dedd4bea2543
 	Log *string `json:"log,omitempty"`
@@ -799,7 +799,7 @@ type Problem struct {
 	// Errors Every error that was found in the request.
 	Errors *[]ProblemError `json:"errors,omitempty"`
 
-	// Line The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+	// Line The line of the body that the problem concerns, from 1. In a stream with more lines than this can hold,
 	// `detail` names it instead.
 	//
 	// Example: 3
@@ -853,7 +853,7 @@ type ProblemError struct {
 	// Example: no such field
 	Detail string `json:"detail"`
 
-	// Pointer JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+	// Pointer JSON pointer (RFC 6901) into the body; for a parameter, `?limit` in the query, `{store}` in the path, `last-event-id:`
 	// in the headers.
 	//
 	// Example: /writes/0/key
@@ -1117,7 +1117,7 @@ type ReadRow struct {
 
 // Row A row of an embedded store. Without `version` there is no such row.
 type Row struct {
-	// Applied The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
+	// Applied The epoch that this reflects: all of its commits, and none of later epochs. Absent in lists, which contain it once.
 	//
 	// Example: 8841
 	Applied *string `json:"applied,omitempty"`
@@ -1144,7 +1144,7 @@ type Row struct {
 
 // RowPage Rows in key order.
 type RowPage struct {
-	// Applied The epoch that the rows reflect: all of it, and nothing of later ones.
+	// Applied The epoch that the rows reflect: all of its commits, and none of later epochs.
 	//
 	// Example: 8841
 	Applied string `json:"applied"`
@@ -1216,7 +1216,7 @@ type SkippedRecord struct {
 
 // Snapshot Watermarks of a store: committed, then durable, then applied.
 type Snapshot struct {
-	// Applied Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
+	// Applied Last epoch whose records in this store are all acknowledged: the snapshot that a Begin returns.
 	//
 	// Example: 8841
 	Applied string `json:"applied"`
@@ -1248,13 +1248,13 @@ type StoreDeclaration struct {
 	// Example: redis
 	Adaptor *string `json:"adaptor,omitempty"`
 
-	// AdaptorConfig The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
+	// AdaptorConfig The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
 	// Existence Who tracks which rows exist.
 	Existence *StoreExistence `json:"existence,omitempty"`
 
-	// MultiVersion The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion *bool `json:"multi_version,omitempty"`
 
 	// Transactional The storage's watermark moves in the same transaction as the rows. Required by `add`.
@@ -1262,7 +1262,7 @@ type StoreDeclaration struct {
 }
 
 // StoreExistence Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-// engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+// engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
 // and `add` aborts.
 type StoreExistence string
 
@@ -1304,13 +1304,13 @@ type StoreInfo struct {
 	// Example: 120
 	HeadLsn string `json:"head_lsn"`
 
-	// MultiVersion The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion bool `json:"multi_version"`
 
 	// Push The push to its storage.
 	Push StorePush `json:"push"`
 
-	// Rows Rows that it has; absent if it is `declared`, because only its engine knows.
+	// Rows Number of rows; absent if the store is `declared`, because only its engine knows.
 	//
 	// Example: 1000
 	Rows *string `json:"rows,omitempty"`
@@ -1420,7 +1420,7 @@ type TxnOutcome struct {
 	TxnID *string `json:"txn_id,omitempty"`
 
 	// Version Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-	// share no row may have the same.
+	// share no row may have the same version.
 	//
 	// Example: 9271508992
 	Version *string `json:"version,omitempty"`
@@ -1445,8 +1445,8 @@ type Write struct {
 	// Op What to do.
 	Op WriteOp `json:"op"`
 
-	// Or Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
-	// the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+	// Or For `add`: the integer to add to if the row is missing. The row is then created, and the log contains an insert of
+	// the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
 	//
 	// Example: 0
 	Or *int `json:"or,omitempty"`
@@ -1456,7 +1456,7 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+	// Value The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
 	// and readers choose. An integer for `add`; absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 
@@ -1663,9 +1663,9 @@ type ClientInterface interface {
 
 	// PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 	//
-	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes any type of body and a specified content type.
@@ -1675,9 +1675,9 @@ type ClientInterface interface {
 
 	// PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 	//
-	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes a body of the `application/json` content type.
@@ -1688,7 +1688,7 @@ type ClientInterface interface {
 	// LogPull LogPull: reads a store's committed log, dense in `lsn`.
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+	// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
 	// the end with its reason.
 	//
@@ -1713,7 +1713,7 @@ type ClientInterface interface {
 	// PutStoreWithBody Declares a store, or changes one of the same name.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 	// the log for it.
 	//
 	// Takes any type of body and a specified content type.
@@ -1724,7 +1724,7 @@ type ClientInterface interface {
 	// PutStore Declares a store, or changes one of the same name.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 	// the log for it.
 	//
 	// Takes a body of the `application/json` content type.
@@ -1764,16 +1764,16 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegister(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPushWithBody Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-	// own watermark or because it was loaded from elsewhere.
+	// AttachPushWithBody Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+	// its own watermark or because it was loaded from elsewhere.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPush Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-	// own watermark or because it was loaded from elsewhere.
+	// AttachPush Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+	// its own watermark or because it was loaded from elsewhere.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1785,16 +1785,16 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 	ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SkipRecordWithBody Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-	// it stays in the log, and the decision is kept.
+	// SkipRecordWithBody Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+	// it stays in the log, and the decision is recorded.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
 	SkipRecordWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// SkipRecord Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-	// it stays in the log, and the decision is kept.
+	// SkipRecord Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+	// it stays in the log, and the decision is recorded.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1861,8 +1861,8 @@ type ClientInterface interface {
 
 	// BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
-	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-	// generates with the time that is in `txn_id`.
+	// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+	// generates with the time in `txn_id`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1871,8 +1871,8 @@ type ClientInterface interface {
 
 	// Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
-	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-	// generates with the time that is in `txn_id`.
+	// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+	// generates with the time in `txn_id`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1895,27 +1895,27 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommit(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-	// answers, as soon as they are decided; those of lines that arrived together may come together.
+	// CommitStreamWithBody Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+	// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
 	//
-	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-	// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-	// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-	// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+	// The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+	// `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+	// the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+	// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+	// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 	//
 	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+	// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 	//
-	// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-	// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+	// A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+	// commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
 	// stream ends with the problem `quota_exceeded`.
 	//
 	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-	// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-	// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+	// their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+	// connection is lost, accepted commits are still decided: get the status of each by its id.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1954,9 +1954,9 @@ type ClientInterface interface {
 
 	// TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
-	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	// The id of a read-only transaction is not stored, so such a transaction is always judged.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1965,9 +1965,9 @@ type ClientInterface interface {
 
 	// TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
-	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	// The id of a read-only transaction is not stored, so such a transaction is always judged.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2022,9 +2022,9 @@ func (c *Client) GetConsumer(ctx context.Context, name string, reqEditors ...Req
 
 // PutConsumerWithBody Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 //
-// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 // (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes any type of body and a specified content type.
@@ -2044,9 +2044,9 @@ func (c *Client) PutConsumerWithBody(ctx context.Context, name string, contentTy
 
 // PutConsumer Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 //
-// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 // (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes a body of the `application/json` content type.
@@ -2067,7 +2067,7 @@ func (c *Client) PutConsumer(ctx context.Context, name string, body PutConsumerJ
 // LogPull LogPull: reads a store's committed log, dense in `lsn`.
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 // resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
 // the end with its reason.
 //
@@ -2132,7 +2132,7 @@ func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...Reque
 // PutStoreWithBody Declares a store, or changes one of the same name.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 // the log for it.
 //
 // Takes any type of body and a specified content type.
@@ -2153,7 +2153,7 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 // PutStore Declares a store, or changes one of the same name.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 // the log for it.
 //
 // Takes a body of the `application/json` content type.
@@ -2243,8 +2243,8 @@ func (c *Client) LogPushRegister(ctx context.Context, store string, body LogPush
 	return c.Client.Do(req)
 }
 
-// AttachPushWithBody Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-// own watermark or because it was loaded from elsewhere.
+// AttachPushWithBody Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+// its own watermark or because it was loaded from elsewhere.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2261,8 +2261,8 @@ func (c *Client) AttachPushWithBody(ctx context.Context, store string, contentTy
 	return c.Client.Do(req)
 }
 
-// AttachPush Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-// own watermark or because it was loaded from elsewhere.
+// AttachPush Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+// its own watermark or because it was loaded from elsewhere.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2294,8 +2294,8 @@ func (c *Client) ResumePush(ctx context.Context, store string, reqEditors ...Req
 	return c.Client.Do(req)
 }
 
-// SkipRecordWithBody Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-// it stays in the log, and the decision is kept.
+// SkipRecordWithBody Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+// it stays in the log, and the decision is recorded.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2312,8 +2312,8 @@ func (c *Client) SkipRecordWithBody(ctx context.Context, store string, contentTy
 	return c.Client.Do(req)
 }
 
-// SkipRecord Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-// it stays in the log, and the decision is kept.
+// SkipRecord Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+// it stays in the log, and the decision is recorded.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2460,8 +2460,8 @@ func (c *Client) ImportVersionsWithBody(ctx context.Context, store string, conte
 
 // BeginWithBody Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
-// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-// generates with the time that is in `txn_id`.
+// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+// generates with the time in `txn_id`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2480,8 +2480,8 @@ func (c *Client) BeginWithBody(ctx context.Context, contentType string, body io.
 
 // Begin Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
-// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-// generates with the time that is in `txn_id`.
+// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+// generates with the time in `txn_id`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2534,27 +2534,27 @@ func (c *Client) BatchCommit(ctx context.Context, body BatchCommitJSONRequestBod
 	return c.Client.Do(req)
 }
 
-// CommitStreamWithBody Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-// answers, as soon as they are decided; those of lines that arrived together may come together.
+// CommitStreamWithBody Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
 //
-// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+// The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+// `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+// the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 //
 // The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 //
-// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+// A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+// commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
 // stream ends with the problem `quota_exceeded`.
 //
 // Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 // client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+// their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+// connection is lost, accepted commits are still decided: get the status of each by its id.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2643,9 +2643,9 @@ func (c *Client) TxnCommit(ctx context.Context, txnID string, params *TxnCommitP
 
 // TxnValidateWithBody Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
-// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 // reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-// A transaction that only reads leaves no trace of its id, so it is always judged.
+// The id of a read-only transaction is not stored, so such a transaction is always judged.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2664,9 +2664,9 @@ func (c *Client) TxnValidateWithBody(ctx context.Context, txnID string, contentT
 
 // TxnValidate Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
-// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 // reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-// A transaction that only reads leaves no trace of its id, so it is always judged.
+// The id of a read-only transaction is not stored, so such a transaction is always judged.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4084,9 +4084,9 @@ type ClientWithResponsesInterface interface {
 
 	// PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 	//
-	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -4096,9 +4096,9 @@ type ClientWithResponsesInterface interface {
 
 	// PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 	//
-	// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+	// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 	//
-	// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+	// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 	// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -4109,7 +4109,7 @@ type ClientWithResponsesInterface interface {
 	// LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 	//
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-	// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+	// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
 	// the end with its reason.
 	//
@@ -4142,7 +4142,7 @@ type ClientWithResponsesInterface interface {
 	// PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 	// the log for it.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -4153,7 +4153,7 @@ type ClientWithResponsesInterface interface {
 	// PutStoreWithResponse Declares a store, or changes one of the same name.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-	// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+	// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 	// the log for it.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -4197,16 +4197,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegisterWithResponse(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error)
 
-	// AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-	// own watermark or because it was loaded from elsewhere.
+	// AttachPushWithBodyWithResponse Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+	// its own watermark or because it was loaded from elsewhere.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
-	// AttachPushWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-	// own watermark or because it was loaded from elsewhere.
+	// AttachPushWithResponse Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+	// its own watermark or because it was loaded from elsewhere.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4220,16 +4220,16 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 	ResumePushWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*ResumePushAnswer, error)
 
-	// SkipRecordWithBodyWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-	// it stays in the log, and the decision is kept.
+	// SkipRecordWithBodyWithResponse Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+	// it stays in the log, and the decision is recorded.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/push/skip (the `SkipRecord` operationId).
 	SkipRecordWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SkipRecordAnswer, error)
 
-	// SkipRecordWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-	// it stays in the log, and the decision is kept.
+	// SkipRecordWithResponse Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+	// it stays in the log, and the decision is recorded.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4304,8 +4304,8 @@ type ClientWithResponsesInterface interface {
 
 	// BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
-	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-	// generates with the time that is in `txn_id`.
+	// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+	// generates with the time in `txn_id`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4314,8 +4314,8 @@ type ClientWithResponsesInterface interface {
 
 	// BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 	//
-	// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-	// generates with the time that is in `txn_id`.
+	// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+	// generates with the time in `txn_id`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4338,27 +4338,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/txns/batch-commit (the `BatchCommit` operationId).
 	BatchCommitWithResponse(ctx context.Context, body BatchCommitJSONRequestBody, reqEditors ...RequestEditorFn) (*BatchCommitAnswer, error)
 
-	// CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-	// answers, as soon as they are decided; those of lines that arrived together may come together.
+	// CommitStreamWithBodyWithResponse Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+	// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
 	//
-	// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-	// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-	// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-	// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-	// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+	// The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+	// `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+	// the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+	// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+	// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 	//
 	// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-	// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+	// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 	//
-	// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-	// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+	// A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+	// commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
 	// stream ends with the problem `quota_exceeded`.
 	//
 	// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 	// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-	// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-	// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+	// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+	// their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+	// connection is lost, accepted commits are still decided: get the status of each by its id.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4401,9 +4401,9 @@ type ClientWithResponsesInterface interface {
 
 	// TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
-	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	// The id of a read-only transaction is not stored, so such a transaction is always judged.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -4412,9 +4412,9 @@ type ClientWithResponsesInterface interface {
 
 	// TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 	//
-	// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+	// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 	// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-	// A transaction that only reads leaves no trace of its id, so it is always judged.
+	// The id of a read-only transaction is not stored, so such a transaction is always judged.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -6497,9 +6497,9 @@ func (c *ClientWithResponses) GetConsumerWithResponse(ctx context.Context, name 
 
 // PutConsumerWithBodyWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 //
-// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 // (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -6515,9 +6515,9 @@ func (c *ClientWithResponses) PutConsumerWithBodyWithResponse(ctx context.Contex
 
 // PutConsumerWithResponse Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 //
-// An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+// An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
 //
-// An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+// An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
 // (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -6534,7 +6534,7 @@ func (c *ClientWithResponses) PutConsumerWithResponse(ctx context.Context, name 
 // LogPullWithResponse LogPull: reads a store's committed log, dense in `lsn`.
 //
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 // resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
 // the end with its reason.
 //
@@ -6591,7 +6591,7 @@ func (c *ClientWithResponses) GetStoreWithResponse(ctx context.Context, store st
 // PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 // the log for it.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -6608,7 +6608,7 @@ func (c *ClientWithResponses) PutStoreWithBodyWithResponse(ctx context.Context, 
 // PutStoreWithResponse Declares a store, or changes one of the same name.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 // the log for it.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
@@ -6682,8 +6682,8 @@ func (c *ClientWithResponses) LogPushRegisterWithResponse(ctx context.Context, s
 	return ParseLogPushRegisterAnswer(rsp)
 }
 
-// AttachPushWithBodyWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-// own watermark or because it was loaded from elsewhere.
+// AttachPushWithBodyWithResponse Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+// its own watermark or because it was loaded from elsewhere.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6696,8 +6696,8 @@ func (c *ClientWithResponses) AttachPushWithBodyWithResponse(ctx context.Context
 	return ParseAttachPushAnswer(rsp)
 }
 
-// AttachPushWithResponse Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-// own watermark or because it was loaded from elsewhere.
+// AttachPushWithResponse Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+// its own watermark or because it was loaded from elsewhere.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6723,8 +6723,8 @@ func (c *ClientWithResponses) ResumePushWithResponse(ctx context.Context, store 
 	return ParseResumePushAnswer(rsp)
 }
 
-// SkipRecordWithBodyWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-// it stays in the log, and the decision is kept.
+// SkipRecordWithBodyWithResponse Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+// it stays in the log, and the decision is recorded.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6737,8 +6737,8 @@ func (c *ClientWithResponses) SkipRecordWithBodyWithResponse(ctx context.Context
 	return ParseSkipRecordAnswer(rsp)
 }
 
-// SkipRecordWithResponse Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-// it stays in the log, and the decision is kept.
+// SkipRecordWithResponse Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+// it stays in the log, and the decision is recorded.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6861,8 +6861,8 @@ func (c *ClientWithResponses) ImportVersionsWithBodyWithResponse(ctx context.Con
 
 // BeginWithBodyWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
-// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-// generates with the time that is in `txn_id`.
+// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+// generates with the time in `txn_id`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6877,8 +6877,8 @@ func (c *ClientWithResponses) BeginWithBodyWithResponse(ctx context.Context, con
 
 // BeginWithResponse Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 //
-// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-// generates with the time that is in `txn_id`.
+// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+// generates with the time in `txn_id`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -6919,27 +6919,27 @@ func (c *ClientWithResponses) BatchCommitWithResponse(ctx context.Context, body 
 	return ParseBatchCommitAnswer(rsp)
 }
 
-// CommitStreamWithBodyWithResponse Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-// answers, as soon as they are decided; those of lines that arrived together may come together.
+// CommitStreamWithBodyWithResponse Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
 //
-// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+// The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+// `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+// the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 //
 // The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 //
-// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+// A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+// commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
 // stream ends with the problem `quota_exceeded`.
 //
 // Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 // client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+// their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+// connection is lost, accepted commits are still decided: get the status of each by its id.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7012,9 +7012,9 @@ func (c *ClientWithResponses) TxnCommitWithResponse(ctx context.Context, txnID s
 
 // TxnValidateWithBodyWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
-// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 // reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-// A transaction that only reads leaves no trace of its id, so it is always judged.
+// The id of a read-only transaction is not stored, so such a transaction is always judged.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7029,9 +7029,9 @@ func (c *ClientWithResponses) TxnValidateWithBodyWithResponse(ctx context.Contex
 
 // TxnValidateWithResponse Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 //
-// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 // reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-// A transaction that only reads leaves no trace of its id, so it is always judged.
+// The id of a read-only transaction is not stored, so such a transaction is always judged.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

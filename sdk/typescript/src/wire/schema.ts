@@ -32,9 +32,9 @@ export interface paths {
         get: operations["getConsumer"];
         /**
          * Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
-         * @description An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age, only for its size.
+         * @description An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not for its age.
          *
-         *     An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
+         *     An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep the id of the old one
          *     (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
          */
         put: operations["putConsumer"];
@@ -56,7 +56,7 @@ export interface paths {
         /**
          * LogPull: reads a store's committed log, dense in `lsn`.
          * @description `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-         *     `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+         *     `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
          *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
          *     the end with its reason.
          */
@@ -115,7 +115,7 @@ export interface paths {
         /**
          * Declares a store, or changes one of the same name.
          * @description A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-         *     rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+         *     rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
          *     the log for it.
          */
         put: operations["putStore"];
@@ -160,8 +160,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-         *     own watermark or because it was loaded from elsewhere.
+         * Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+         *     its own watermark or because it was loaded from elsewhere.
          */
         post: operations["attachPush"];
         delete?: never;
@@ -197,8 +197,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-         *     it stays in the log, and the decision is kept.
+         * Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+         *     it stays in the log, and the decision is recorded.
          */
         post: operations["skipRecord"];
         delete?: never;
@@ -338,8 +338,8 @@ export interface paths {
         put?: never;
         /**
          * Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
-         * @description One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-         *     generates with the time that is in `txn_id`.
+         * @description One response may serve several transactions that begin at the same time: each needs its own id, which the client
+         *     generates with the time in `txn_id`.
          */
         post: operations["begin"];
         delete?: never;
@@ -378,26 +378,26 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-         *     answers, as soon as they are decided; those of lines that arrived together may come together.
-         * @description The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-         *     `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-         *     the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-         *     requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-         *     must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+         * Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+         *     same connection as soon as it is decided; outcomes of lines that arrived together may come together.
+         * @description The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+         *     `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+         *     the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+         *     them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+         *     after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
          *
          *     The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-         *     none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+         *     none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
          *
-         *     A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-         *     bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+         *     A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+         *     commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
          *     stream ends with the problem `quota_exceeded`.
          *
          *     Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
          *     client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-         *     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-         *     their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-         *     connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+         *     expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+         *     their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+         *     connection is lost, accepted commits are still decided: get the status of each by its id.
          */
         post: operations["commitStream"];
         delete?: never;
@@ -472,9 +472,9 @@ export interface paths {
         put?: never;
         /**
          * Dry run: returns whether the transaction would commit now, alone. Changes nothing.
-         * @description An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+         * @description A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
          *     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-         *     A transaction that only reads leaves no trace of its id, so it is always judged.
+         *     The id of a read-only transaction is not stored, so such a transaction is always judged.
          */
         post: operations["txnValidate"];
         delete?: never;
@@ -526,7 +526,7 @@ export interface components {
             epoch?: string;
             /**
              * @description When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-             *     every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+             *     every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
              * @example 1767225600000
              */
             first_attempt_ms?: string;
@@ -562,7 +562,7 @@ export interface components {
         BeginRequest: {
             /** @description What the snapshots must include: `session` if absent. */
             consistency?: components["schemas"]["Consistency"];
-            /** @description Level at which it will commit. A hint: the level of the commit counts. */
+            /** @description Level at which it will commit. A hint: the commit's own level counts. */
             isolation?: components["schemas"]["IsolationLevel"];
             /** @description Ranges of embedded stores to read at the snapshots. The response has one element in `ranges` for each. */
             ranges?: components["schemas"]["RangeRead"][];
@@ -579,7 +579,7 @@ export interface components {
             stores?: string[];
             /**
              * Format: int32
-             * @description Expected duration of the transaction, milliseconds. The id expires after it, and with the window of ids at the latest.
+             * @description Expected duration of the transaction, milliseconds. The id expires after it, or with the window of ids if that is earlier.
              */
             ttl_ms?: number;
             /**
@@ -638,7 +638,7 @@ export interface components {
             epoch?: string;
             /**
              * @description When the client first attempted this work, Unix milliseconds, for rules that let the oldest work win; the same in
-             *     every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+             *     every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
              * @example 1767225600000
              */
             first_attempt_ms?: string;
@@ -669,7 +669,7 @@ export interface components {
         /** @description One reason for an abort, with everything needed to act on it. */
         Conflict: {
             /**
-             * @description The transaction that won. Always present if it is of the same epoch; otherwise as long as its epoch is in the
+             * @description The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
              *     server's memory.
              */
             by_txn?: string;
@@ -781,7 +781,7 @@ export interface components {
         /** @description Result of an import. */
         ImportResult: {
             /**
-             * @description Versions that were taken in, durably. Rows that the server knew already are left as they are and do not count.
+             * @description Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
              * @example 1000
              */
             accepted: string;
@@ -804,7 +804,7 @@ export interface components {
              */
             head_lsn: string;
             /**
-             * @description The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to notice that.
+             * @description The log that all positions refer to. A salvage or a restored backup may replace it; pass it as `log` to detect that.
              * @example 8f14e45fceea167a5a36dedd4bea2543
              */
             log: string;
@@ -888,7 +888,7 @@ export interface components {
         /** @description A consumer's new offset in one store's log. */
         OffsetRequest: {
             /**
-             * @description The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for one of this log.
+             * @description The log that `lsn` is a position of, as in the page it came with; if absent, the current log is assumed.
              * @example 8f14e45fceea167a5a36dedd4bea2543
              */
             log?: string;
@@ -927,7 +927,7 @@ export interface components {
             errors?: components["schemas"]["ProblemError"][];
             /**
              * Format: int32
-             * @description The line of the body that the problem concerns, from 1. Of a stream that has more lines than this can hold,
+             * @description The line of the body that the problem concerns, from 1. In a stream with more lines than this can hold,
              *     `detail` names it instead.
              * @example 3
              */
@@ -985,7 +985,7 @@ export interface components {
              */
             detail: string;
             /**
-             * @description JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the path, `last-event-id:`
+             * @description JSON pointer (RFC 6901) into the body; for a parameter, `?limit` in the query, `{store}` in the path, `last-event-id:`
              *     in the headers.
              * @example /writes/0/key
              */
@@ -1244,7 +1244,7 @@ export interface components {
         /** @description A row of an embedded store. Without `version` there is no such row. */
         Row: {
             /**
-             * @description The epoch that this reflects: all of it, and nothing of later ones. Absent within lists, which have it once.
+             * @description The epoch that this reflects: all of its commits, and none of later epochs. Absent in lists, which contain it once.
              * @example 8841
              */
             applied?: string;
@@ -1268,7 +1268,7 @@ export interface components {
         /** @description Rows in key order. */
         RowPage: {
             /**
-             * @description The epoch that the rows reflect: all of it, and nothing of later ones.
+             * @description The epoch that the rows reflect: all of its commits, and none of later epochs.
              * @example 8841
              */
             applied: string;
@@ -1336,7 +1336,7 @@ export interface components {
         /** @description Watermarks of a store: committed, then durable, then applied. */
         Snapshot: {
             /**
-             * @description Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
+             * @description Last epoch whose records in this store are all acknowledged: the snapshot that a Begin returns.
              * @example 8841
              */
             applied: string;
@@ -1369,18 +1369,18 @@ export interface components {
              * @example redis
              */
             adaptor?: string;
-            /** @description The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials. */
+            /** @description The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials. */
             adaptor_config?: Record<string, never>;
             /** @description Who tracks which rows exist. */
             existence?: components["schemas"]["StoreExistence"];
-            /** @description The engine reads this store at the snapshot of Begin by itself (multi-version storage). */
+            /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version?: boolean;
             /** @description The storage's watermark moves in the same transaction as the rows. Required by `add`. */
             transactional?: boolean;
         };
         /**
          * @description Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-         *     engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not checked,
+         *     engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
          *     and `add` aborts.
          * @enum {string}
          */
@@ -1421,12 +1421,12 @@ export interface components {
              * @example 120
              */
             head_lsn: string;
-            /** @description The engine reads this store at the snapshot of Begin by itself (multi-version storage). */
+            /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version: boolean;
             /** @description The push to its storage. */
             push: components["schemas"]["StorePush"];
             /**
-             * @description Rows that it has; absent if it is `declared`, because only its engine knows.
+             * @description Number of rows; absent if the store is `declared`, because only its engine knows.
              * @example 1000
              */
             rows?: string;
@@ -1536,7 +1536,7 @@ export interface components {
             txn_id?: string;
             /**
              * @description Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-             *     share no row may have the same.
+             *     share no row may have the same version.
              * @example 9271508992
              */
             version?: string;
@@ -1564,8 +1564,8 @@ export interface components {
             op: components["schemas"]["WriteOp"];
             /**
              * Format: double-int
-             * @description Of an `add`: the integer that it adds to if the row is missing. The row is created then, and the log has an insert of
-             *     the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+             * @description For `add`: the integer to add to if the row is missing. The row is then created, and the log contains an insert of
+             *     the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
              * @example 0
              */
             or?: number;
@@ -1575,7 +1575,7 @@ export interface components {
              */
             store: string;
             /**
-             * @description The value: any JSON, stored as posted, and not interpreted: of names that occur twice in one of its objects, both are stored,
+             * @description The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
              *     and readers choose. An integer for `add`; absent for `delete`.
              */
             value?: unknown;

@@ -25,8 +25,8 @@ use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
 
 /// Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 ///
-/// One answer may serve several transactions that begin at the same time: each needs an id of its own, which the client
-/// generates with the time that is in `txn_id`.
+/// One response may serve several transactions that begin at the same time: each needs its own id, which the client
+/// generates with the time in `txn_id`.
 #[utoipa::path(
     post, path = "/v1/txns", operation_id = "begin", tag = "transactions",
     request_body(content = BeginRequest, description = "The stores that the transaction will use"),

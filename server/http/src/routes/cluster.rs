@@ -79,9 +79,9 @@ fn pushed(push: PushView) -> ClusterPush {
     ClusterPush { namespace: push.namespace, store: push.store, node: push.node.map(|node| node.0) }
 }
 
-/// Admits a node to the cluster, and gives it a number for good. It becomes a member once its process has started with that
-/// number and an empty data directory, and has what the others have: `GET /v1/cluster` shows it as `joining` until then. Nobody
-/// waits for it.
+/// Admits a node to the cluster, and assigns it a permanent number. It becomes a member once its process has started with that
+/// number and an empty data directory, and has caught up: `GET /v1/cluster` shows it as `joining` until then. Commits do not
+/// wait for it.
 #[utoipa::path(
     post, path = "/v1/cluster/nodes", operation_id = "addNode", tag = "service",
     request_body(content = NodeRequest, description = "The node to add"),
@@ -102,9 +102,9 @@ pub async fn add_node(State(app): State<App>, request: Request) -> Result<Respon
     Ok(wire_response(StatusCode::CREATED, &NodeAdmitted { node: node.0, address, name }))
 }
 
-/// Removes a node from the cluster for good. This begins the removal; it is complete when `GET /v1/cluster` no longer lists the
-/// node. What it has taken in is decided and answered first. Its process then ends, and must not be started again. A node that
-/// cannot be reached is removed as well, while most of the others are there.
+/// Removes a node from the cluster permanently. This starts the removal; it is complete when `GET /v1/cluster` no longer lists the
+/// node. Commits that it has accepted are decided and answered first. Its process then ends, and must not be started again. A node
+/// that cannot be reached is removed as well, while a majority of the others can.
 #[utoipa::path(
     delete, path = "/v1/cluster/nodes/{node}", operation_id = "removeNode", tag = "service",
     params(("node" = u16, Path, description = "Number of the node")),
@@ -121,9 +121,9 @@ pub async fn remove_node(State(app): State<App>, request: Request) -> Result<Res
     Ok(accepted())
 }
 
-/// Drains a node: it stays a member and votes, but leads no log, takes no commits and pushes to no storage, so it can be
-/// maintained, or be slow, while nobody waits for it. This begins the draining; it is complete when `GET /v1/cluster` shows no log that is
-/// `led_by` the node, and no push by it. A drained node stays so when it restarts.
+/// Drains a node: it stays a member and votes, but leads no log, takes no commits and pushes to no storage, so nothing waits
+/// for it while it is slow or under maintenance. This starts the draining; it is complete when `GET /v1/cluster` shows no log that is
+/// `led_by` the node, and no push by it. A drained node stays drained when it restarts.
 #[utoipa::path(
     post, path = "/v1/cluster/nodes/{node}/drain", operation_id = "drainNode", tag = "service",
     params(("node" = u16, Path, description = "Number of the node")),

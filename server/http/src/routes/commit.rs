@@ -107,9 +107,9 @@ pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Respo
 
 /// Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 ///
-/// An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or `aborted` with its
+/// A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted` with its
 /// reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another body or has expired.
-/// A transaction that only reads leaves no trace of its id, so it is always judged.
+/// The id of a read-only transaction is not stored, so such a transaction is always judged.
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/validate", operation_id = "txnValidate", tag = "transactions",
     params(("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7")),

@@ -43,27 +43,27 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of answers above which no further line is refused before they are written.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// Commits as a stream: one `BatchTxn` a line, for as long as the client sends them, and over the same connection the
-/// answers, as soon as they are decided; those of lines that arrived together may come together.
+/// Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
+/// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
 ///
-/// The response begins at once. It has one line for every line of the request that is not blank: a `TxnOutcome` with the
-/// `txn_id`, as in `batchCommit`. A line that is no commit gets a `TxnOutcome` with `status: problem` whose problem names
-/// the line, counted from 1; the stream goes on. Answers come in the order of the decisions, which is not that of the
-/// requests: tell them apart by `txn_id`. Lines that are on their way together may be decided in any order, too; send what
-/// must come after a commit after its verdict. A verdict with `ack: applied` comes when it is applied and holds up no other.
+/// The response begins at once. It has one line for every request line that is not blank: a `TxnOutcome` with the
+/// `txn_id`, as in `batchCommit`. A line that is not a commit gets a `TxnOutcome` with `status: problem` whose problem names
+/// the line, counted from 1; the stream continues. Outcomes arrive in the order of the decisions, not of the requests: tell
+/// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
+/// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 ///
 /// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
-/// none while the client does not read the answers. A commit may be as long as in a request of its own and then waits alone.
+/// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 ///
-/// A connection may have 3 streams of commits at a time. A stream takes one place of the tenant's quota and 1 MiB of its
-/// bytes. A commit above 1 MiB takes another place and 10 MiB until it is decided; if the quota has no room for them, the
+/// A connection may have 3 commit streams at a time. A stream counts as one request and 1 MiB in the tenant's quota. A
+/// commit above 1 MiB counts as another request and 10 MiB until it is decided; if the quota has no room for it, the
 /// stream ends with the problem `quota_exceeded`.
 ///
 /// Lines with a field `event` are `CommitEvent`s: heartbeats while nothing else is written, and the end with its reason. The
 /// client ends the stream by ending the request. The server ends it when it stops, when the credential is revoked or
-/// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; the commits taken in before get
-/// their outcomes first. A stream whose client does not read for as long as a connection may idle is cut. When the
-/// connection is lost, commits that were taken in are decided all the same: get the status of each by its id.
+/// expires, when a line is longer than a commit may be, or when the rest of a line does not arrive in time; commits accepted before get
+/// their outcomes first. A stream whose client does not read for as long as a connection may idle is closed. When the
+/// connection is lost, accepted commits are still decided: get the status of each by its id.
 #[utoipa::path(
     post, path = "/v1/txns/stream", operation_id = "commitStream", tag = "transactions",
     params(

@@ -65,7 +65,7 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
 }
 
 /// Revokes a key. New requests with it are rejected. Open streams and long polls end within a second; commits that a stream
-/// took in before are answered. A stream whose client does not read takes in and sends nothing, and is cut when it has
+/// accepted before are answered. A stream whose client does not read accepts and sends nothing, and is closed when it has
 /// waited for as long as a connection may idle.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",

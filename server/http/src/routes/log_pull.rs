@@ -38,7 +38,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// LogPull: reads a store's committed log, dense in `lsn`.
 ///
 /// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
-/// `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
+/// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 /// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
 /// the end with its reason.
 #[utoipa::path(

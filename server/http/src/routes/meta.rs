@@ -38,7 +38,7 @@ pub async fn health() -> Response {
 }
 
 /// Returns whether new transactions are accepted. Reasons name stores only if the request carries the key of an operator of
-/// the service, or with the role `metrics` there; for others they have counts.
+/// the service, or one with the role `metrics` there; for others they contain counts.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readiness", tag = "service",
     responses(

@@ -34,8 +34,8 @@ pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Res
     standing(&app, &spec)
 }
 
-/// Passes by the one record that a push stopped at, because the storage can never take it. The storage never gets it;
-/// it stays in the log, and the decision is kept.
+/// Skips the one record that a push stopped at, because the storage can never apply it. The storage never gets it;
+/// it stays in the log, and the decision is recorded.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/skip", operation_id = "skipRecord", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -83,8 +83,8 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
     Ok(wire_response(StatusCode::OK, &SkipList { skips: skips.collect() }))
 }
 
-/// Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from there, by its
-/// own watermark or because it was loaded from elsewhere.
+/// Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
+/// its own watermark or because it was loaded from elsewhere.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/attach", operation_id = "attachPush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),

@@ -33,7 +33,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
 /// Declares a store, or changes one of the same name.
 ///
 /// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-/// rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
+/// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
 /// the log for it.
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",

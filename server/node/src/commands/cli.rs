@@ -16,7 +16,7 @@ use crate::plugins::signatures::SignerConfig;
 #[derive(Debug, Parser)]
 #[command(name = "tribunal", version, propagate_version = true)]
 pub struct Cli {
-    /// What to do; the first steps are printed if it is left out.
+    /// Command; without one, the first steps are printed.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -53,7 +53,7 @@ pub enum Command {
         /// The component.
         #[arg(long)]
         file: PathBuf,
-        /// The world that it is said to be of.
+        /// The world that it should implement.
         #[arg(long)]
         world: Option<String>,
         /// Configuration.
@@ -110,37 +110,37 @@ pub struct Dev {
 pub enum ClusterCommand {
     /// Run several open nodes on loopback that decide together, with an embedded store `kv`, for development.
     Up(ClusterUp),
-    /// Write the certificates, the secret and the configurations of a cluster on machines of its own.
+    /// Write the certificates, the secret and the configurations of a cluster on separate machines.
     Certificates(ClusterCertificates),
-    /// Make a node that ran alone the first node of a cluster, and write the files of that. The node must be stopped.
+    /// Make a node that ran alone the first node of a cluster, and write the cluster's files. The node must be stopped.
     ///
-    /// It keeps its data directory: rows with their versions, verdicts, positions of logs, consumers, webhooks, keys, plugins and
-    /// embedded stores. From then on it starts with the configuration that is written here, and others are added to it.
+    /// It keeps its data directory: rows with their versions, verdicts, log positions, consumers, webhooks, keys, plugins and
+    /// embedded stores. From then on it starts with the configuration written here, and other nodes can be added.
     Adopt(ClusterAdopt),
-    /// Ask all nodes of a cluster how they are, and compare what they have decided.
+    /// Query all nodes of a cluster, and compare what they have decided.
     ///
-    /// Ends with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if nothing
-    /// can be asked.
+    /// Exits with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if no
+    /// node can be queried.
     Status(ClusterStatus),
-    /// Add a node to a cluster that runs: give it a number, and write its certificate and configuration.
+    /// Add a node to a running cluster: assign its number, and write its certificate and configuration.
     ///
-    /// Nobody waits for the node: it becomes a member once it has started and has what the others have.
+    /// Commits do not wait for the node: it becomes a member once it has started and caught up.
     Add(ClusterAdd),
-    /// Remove a node from a cluster that runs, for good, and wait until that is complete.
+    /// Remove a node from a running cluster permanently, and wait until the removal is complete.
     ///
-    /// What the node has taken in is decided and answered first; then its process ends. A node that is broken is removed as well,
-    /// while most of the others are there.
+    /// Commits that the node has accepted are decided and answered first; then its process ends. A broken node is removed as well,
+    /// while a majority of the others is reachable.
     Remove(ClusterChange),
-    /// Drain a node: it stays a member and votes, but leads nothing, takes no commits and pushes to no storage. Waits until that is so.
+    /// Drain a node, and wait until it is drained: it stays a member and votes, but leads nothing, takes no commits and pushes to no storage.
     ///
-    /// For a node that is to be maintained, or that is slow: nobody waits for it then. It stays drained when it restarts, until
+    /// For a node that is slow or needs maintenance: nothing waits for it then. It stays drained when it restarts, until
     /// `tribunal cluster resume`.
     Drain(ClusterChange),
     /// Let a drained node resume, and wait until it takes commits again.
     Resume(ClusterChange),
-    /// Let one node go on alone, after a majority of the nodes was lost for good. The node must be stopped.
+    /// Let one node continue alone after a majority of the nodes was lost permanently. The node must be stopped.
     ///
-    /// All other nodes are removed. What they have acknowledged and this one has not received is lost.
+    /// All other nodes are removed. Commits that they acknowledged and this one has not received are lost.
     Recover {
         /// Configuration file of the node.
         #[arg(long, value_name = "FILE")]
@@ -160,7 +160,7 @@ pub struct ClusterAdd {
     /// Host name or IP address at which the other nodes reach the new one; may be left out on loopback.
     #[arg(long)]
     pub host: Option<String>,
-    /// A name for people, unique in the cluster; its address if left out. The same command again is about the same node.
+    /// A name for people, unique in the cluster; its address if left out. Repeating the command refers to the same node.
     #[arg(long)]
     pub name: Option<String>,
     /// Directory with the files of the cluster: `--out` of `cluster certificates`, or `--data` of `cluster up`.
@@ -179,10 +179,10 @@ pub struct ClusterAdd {
 pub struct ClusterChange {
     /// Number of the node.
     pub node: u16,
-    /// A node of the cluster, or several. To remove a node, ask another one: it ends itself.
+    /// A node of the cluster, or several. To remove a node, name another one: the removed node's process ends.
     #[command(flatten)]
     pub target: Target,
-    /// How long to wait until it is complete, seconds.
+    /// Timeout of the wait until it is complete, seconds.
     #[arg(long, value_name = "S", default_value_t = 60)]
     pub timeout_s: u64,
 }
@@ -190,10 +190,10 @@ pub struct ClusterChange {
 /// Flags of `tribunal cluster status`.
 #[derive(Debug, Args)]
 pub struct ClusterStatus {
-    /// The nodes: their URLs, with commas between them.
+    /// URLs of the nodes, separated by commas.
     #[command(flatten)]
     pub target: Target,
-    /// Time that each node has to answer, milliseconds.
+    /// Timeout for the answer of each node, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     pub timeout_ms: u64,
 }
@@ -204,12 +204,11 @@ pub struct ClusterUp {
     /// Number of nodes of a new cluster; 3 if left out.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=9))]
     pub nodes: Option<u16>,
-    /// Directory of the nodes' files. A cluster that is there goes on.
+    /// Directory of the nodes' files. A cluster that is already there continues.
     #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
     pub data: PathBuf,
-    /// Port of the first node of a new cluster. The others take the following ones, and between themselves those from 10 after
-    /// it on. 0 takes free ones.
-    /// 7420 if left out.
+    /// Port of the first node of a new cluster; 7420 if left out. The other nodes use the following ports, and traffic between
+    /// nodes those from 10 after it on. 0 uses free ports.
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -325,7 +324,7 @@ const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 /// The service to call.
 #[derive(Debug, Default, Args)]
 pub struct Target {
-    /// Address of the service; those of several nodes have commas between them.
+    /// Address of the service; for several nodes, separated by commas.
     #[arg(long, env = "TRIBUNAL_URL", default_value = DEFAULT_URL)]
     pub url: String,
     /// File with the API key; the default is the variable `TRIBUNAL_API_KEY`.
@@ -525,16 +524,16 @@ pub struct Declare {
     /// Name of the store.
     pub store: String,
     /// LogAdaptor that writes to its storage: `kv` for a store embedded in the service, `redis`, `postgres` or an uploaded one;
-    /// left out, the store is only its log.
+    /// if left out, the store is only a log.
     #[arg(long)]
     pub adaptor: Option<String>,
-    /// The adaptor's configuration in JSON, for `redis` as in `{"endpoint": "127.0.0.1:6379"}`. No credentials.
+    /// The adaptor's configuration in JSON, such as `{"endpoint": "127.0.0.1:6379"}` for `redis`. No credentials.
     #[arg(long, value_name = "JSON", requires = "adaptor")]
     pub config: Option<String>,
-    /// The engine tells by its read sets which rows exist; Tribunal does not track them.
+    /// The engine reports in its read sets which rows exist; Tribunal does not track them.
     #[arg(long)]
     pub declared_existence: bool,
-    /// The engine reads the store at the snapshot of Begin by itself (multi-version storage).
+    /// The engine itself reads the store at the snapshot of Begin (multi-version storage).
     #[arg(long)]
     pub multi_version: bool,
     /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
@@ -545,13 +544,13 @@ pub struct Declare {
 /// Stores.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// List stores with their log's head, what is applied, and the push's lag and durability.
+    /// List stores with the head of their log, the last applied epoch, and the push's lag and durability.
     Ls {
         /// The service.
         #[command(flatten)]
         target: Target,
     },
-    /// Declare a store, or change one: options that are left out have their defaults. A store cannot be deleted.
+    /// Declare or change a store: options that are left out take their defaults. A store cannot be deleted.
     Declare(Declare),
     /// Print the declaration and the state of one store.
     Show {
@@ -572,7 +571,7 @@ pub enum StoreCommand {
         #[arg(long, default_value = "kv")]
         store: String,
     },
-    /// Retry a store's push that stopped or waits.
+    /// Retry a store's push that has stopped or is waiting.
     Resume {
         /// The service.
         #[command(flatten)]

@@ -130,7 +130,7 @@ pub struct Test {
     /// Configuration, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Redis to test an adaptor with: records are pushed to it, and pushed again.
+    /// Redis to test an adaptor with: records are pushed to it twice.
     #[arg(long, value_name = "HOST:PORT")]
     pub storage: Option<String>,
     /// Print the result as one JSON object.

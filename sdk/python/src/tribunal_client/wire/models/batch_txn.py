@@ -32,7 +32,7 @@ class BatchTxn:
             8842.
         first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let
             the oldest work win; the same in
-            every retry of it, under whatever id. Absent: the time in the transaction's own id. A later time counts as that.
+            every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
             Example: 1767225600000.
         isolation (IsolationLevel | Unset): Isolation level.
         priority (int | Unset): Weight for conflict rules that use it, such as `priority`; 100 if absent.

@@ -21,7 +21,7 @@ class Conflict:
         op (ConflictOp): The kind of operation that lost a conflict.
         stage (ConflictStage): The stage of the pipeline that found a conflict.
         store (str): The store. Example: kv.
-        by_txn (str | Unset): The transaction that won. Always present if it is of the same epoch; otherwise as long as
+        by_txn (str | Unset): The transaction that won. Always present if it is in the same epoch; otherwise only while
             its epoch is in the
             server's memory.
         current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the

@@ -14,7 +14,7 @@ class ImportResult:
     """Result of an import.
 
     Attributes:
-        accepted (str): Versions that were taken in, durably. Rows that the server knew already are left as they are and
+        accepted (str): Versions that were imported, durably. Rows that the server already knew are left unchanged and
             do not count. Example: 1000.
     """
 

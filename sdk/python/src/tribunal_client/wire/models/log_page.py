@@ -20,8 +20,8 @@ class LogPage:
     Attributes:
         durable_upto (str): Last position that is durable. Example: 120.
         head_lsn (str): Last position of the log. Example: 120.
-        log (str): The log that all positions are of. A salvage or a restored backup may replace it; pass it as `log` to
-            notice that. Example: 8f14e45fceea167a5a36dedd4bea2543.
+        log (str): The log that all positions refer to. A salvage or a restored backup may replace it; pass it as `log`
+            to detect that. Example: 8f14e45fceea167a5a36dedd4bea2543.
         next_ (str): What to pass as `after` for the following page. Example: 120.
         oldest (str): Oldest position that is retained. Example: 1.
         records (list[LogRecord]): The records, dense in `lsn`; empty if there is none after `after` yet.

@@ -17,8 +17,8 @@ class OffsetRequest:
     Attributes:
         lsn (str): Last record that the consumer has processed; 0 if none. Example: 120.
         store (str): The store. Example: kv.
-        log (str | Unset): The log that `lsn` is a position of, as in the page it came with; if absent, it is taken for
-            one of this log. Example: 8f14e45fceea167a5a36dedd4bea2543.
+        log (str | Unset): The log that `lsn` is a position of, as in the page it came with; if absent, the current log
+            is assumed. Example: 8f14e45fceea167a5a36dedd4bea2543.
     """
 
     lsn: str

@@ -29,7 +29,7 @@ class Problem:
         applied (str | Unset): With `row_missing`: the snapshot that was read.
         column (int | Unset): Column of malformed JSON in that line, from 1. Example: 17.
         errors (list[ProblemError] | Unset): Every error that was found in the request.
-        line (int | Unset): The line of the body that the problem concerns, from 1. Of a stream that has more lines than
+        line (int | Unset): The line of the body that the problem concerns, from 1. In a stream with more lines than
             this can hold,
             `detail` names it instead. Example: 3.
         nodes (list[int] | Unset): With `log_truncated`, in a cluster: numbers of the other nodes that still have the

@@ -16,7 +16,7 @@ class ProblemError:
     Attributes:
         code (str): What is wrong, for programs. Example: unknown_field.
         detail (str): What is wrong, for people. Example: no such field.
-        pointer (str): JSON pointer (RFC 6901) into the body; of a parameter: `?limit` in the query, `{store}` in the
+        pointer (str): JSON pointer (RFC 6901) into the body; for a parameter, `?limit` in the query, `{store}` in the
             path, `last-event-id:`
             in the headers. Example: /writes/0/key.
     """

@@ -16,8 +16,8 @@ class Row:
     """A row of an embedded store. Without `version` there is no such row.
 
     Attributes:
-        applied (str | Unset): The epoch that this reflects: all of it, and nothing of later ones. Absent within lists,
-            which have it once. Example: 8841.
+        applied (str | Unset): The epoch that this reflects: all of its commits, and none of later epochs. Absent in
+            lists, which contain it once. Example: 8841.
         key (str | Unset): The row's key, if it is UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, if it is not UTF-8.
         value (Any | Unset): The value.

@@ -18,7 +18,7 @@ class RowPage:
     """Rows in key order.
 
     Attributes:
-        applied (str): The epoch that the rows reflect: all of it, and nothing of later ones. Example: 8841.
+        applied (str): The epoch that the rows reflect: all of its commits, and none of later epochs. Example: 8841.
         more (bool): There are more rows in the range: continue after the last key.
         rows (list[Row]): The rows.
     """

@@ -14,7 +14,7 @@ class Snapshot:
     """Watermarks of a store: committed, then durable, then applied.
 
     Attributes:
-        applied (str): Last epoch whose records in this store are all acknowledged: the snapshot that a Begin gives.
+        applied (str): Last epoch whose records in this store are all acknowledged: the snapshot that a Begin returns.
             Example: 8841.
         committed (str): Last epoch that has been decided. Example: 8842.
         durable (str): Last epoch that is durable. Example: 8842.

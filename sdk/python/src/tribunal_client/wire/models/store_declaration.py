@@ -24,14 +24,14 @@ class StoreDeclaration:
         adaptor (str | Unset): LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent
             for a log-only store, whose
             engine keeps the rows itself and reads the log. Example: redis.
-        adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration, for `redis` as in
-            `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials.
+        adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration, such as `{"endpoint":
+            "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
         existence (StoreExistence | Unset): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the
             newest version of every live row. `declared`: the
-            engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not
+            engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
             checked,
             and `add` aborts.
-        multi_version (bool | Unset): The engine reads this store at the snapshot of Begin by itself (multi-version
+        multi_version (bool | Unset): The engine itself reads this store at the snapshot of Begin (multi-version
             storage).
         transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
             `add`.

@@ -11,7 +11,7 @@ T = TypeVar("T", bound="StoreDeclarationAdaptorConfig")
 
 @_attrs_define
 class StoreDeclarationAdaptorConfig:
-    """The adaptor's configuration, for `redis` as in `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}`. No credentials."""
+    """The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials."""
 
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 

@@ -28,17 +28,18 @@ class StoreInfo:
         durable (str): Last epoch that is durable. Example: 8842.
         existence (StoreExistence): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest
             version of every live row. `declared`: the
-            engine; of rows that were not written lately its read sets are believed, `insert`, `update` and `delete` are not
+            engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
             checked,
             and `add` aborts.
         head_lsn (str): Last position of its log. Example: 120.
-        multi_version (bool): The engine reads this store at the snapshot of Begin by itself (multi-version storage).
+        multi_version (bool): The engine itself reads this store at the snapshot of Begin (multi-version storage).
         push (StorePush): The push to a store's storage.
         store (str): Its name. Example: kv.
         transactional (bool): The storage's watermark moves in the same transaction as the rows.
         adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
-        rows (str | Unset): Rows that it has; absent if it is `declared`, because only its engine knows. Example: 1000.
+        rows (str | Unset): Number of rows; absent if the store is `declared`, because only its engine knows. Example:
+            1000.
     """
 
     acked_lsn: str

@@ -21,12 +21,12 @@ class Write:
         store (str): The row's store. Example: kv.
         key (str | Unset): The row's key, UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, instead of `key`.
-        or_ (int | Unset): Of an `add`: the integer that it adds to if the row is missing. The row is created then, and
-            the log has an insert of
-            the sum. Several such adds of one row do not conflict: the first creates it. Absent: the row must exist.
+        or_ (int | Unset): For `add`: the integer to add to if the row is missing. The row is then created, and the log
+            contains an insert of
+            the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
             Example: 0.
-        value (Any | Unset): The value: any JSON, stored as posted, and not interpreted: of names that occur twice in
-            one of its objects, both are stored,
+        value (Any | Unset): The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an
+            object, both are stored,
             and readers choose. An integer for `add`; absent for `delete`.
         value_b64 (str | Unset): A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64":
             ...}`.

@@ -109,7 +109,7 @@ def sync_detailed(
 
      `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
     a stream of one
-    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
@@ -164,7 +164,7 @@ def sync(
 
      `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
     a stream of one
-    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
@@ -214,7 +214,7 @@ async def asyncio_detailed(
 
      `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
     a stream of one
-    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
@@ -267,7 +267,7 @@ async def asyncio(
 
      `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is
     a stream of one
-    `LogRecord` a line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
+    `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and

@@ -83,10 +83,10 @@ def sync_detailed(
 ) -> Response[ConsumerInfo | Problem]:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
-    only for its size.
+     An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not
+    for its age.
 
-    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep
     the id of the old one
     (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
     and store a new offset.
@@ -123,10 +123,10 @@ def sync(
 ) -> ConsumerInfo | Problem | None:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
-    only for its size.
+     An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not
+    for its age.
 
-    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep
     the id of the old one
     (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
     and store a new offset.
@@ -158,10 +158,10 @@ async def asyncio_detailed(
 ) -> Response[ConsumerInfo | Problem]:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
-    only for its size.
+     An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not
+    for its age.
 
-    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep
     the id of the old one
     (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
     and store a new offset.
@@ -196,10 +196,10 @@ async def asyncio(
 ) -> ConsumerInfo | Problem | None:
     """Stores a consumer's offset in one store's log, durably. The first one creates the consumer.
 
-     An offset may also be moved back. As long as a consumer lags, the log is not truncated for its age,
-    only for its size.
+     An offset may also be moved back. While a consumer lags, the log is truncated only for its size, not
+    for its age.
 
-    An offset is a position of one log. If the node's log is salvaged or replaced, stored offsets keep
+    An offset is a position in one log. If the node's log is salvaged or replaced, stored offsets keep
     the id of the old one
     (`log` of the offset differs from `log` of the consumer): start over from the state of the store,
     and store a new offset.

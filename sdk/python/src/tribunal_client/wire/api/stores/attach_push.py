@@ -79,9 +79,9 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
-    there, by its
-    own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
+    continue from there, by
+    its own watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -113,9 +113,9 @@ def sync(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
-    there, by its
-    own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
+    continue from there, by
+    its own watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -142,9 +142,9 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
-    there, by its
-    own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
+    continue from there, by
+    its own watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -174,9 +174,9 @@ async def asyncio(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Pushes to a detached store again. Its storage must answer, and hold enough for the log to go on from
-    there, by its
-    own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
+    continue from there, by
+    its own watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):

@@ -78,8 +78,8 @@ def sync_detailed(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
-    and no longer retains
+    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
+    storage and no longer retains
     the log for it.
 
     Args:
@@ -116,8 +116,8 @@ def sync(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
-    and no longer retains
+    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
+    storage and no longer retains
     the log for it.
 
     Args:
@@ -149,8 +149,8 @@ async def asyncio_detailed(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
-    and no longer retains
+    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
+    storage and no longer retains
     the log for it.
 
     Args:
@@ -185,8 +185,8 @@ async def asyncio(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of one that is no longer needed. A declaration without an adaptor ends the push to its storage
-    and no longer retains
+    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
+    storage and no longer retains
     the log for it.
 
     Args:

@@ -74,9 +74,9 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Passes by the one record that a push stopped at, because the storage can never take it. The storage
+    """Skips the one record that a push stopped at, because the storage can never apply it. The storage
     never gets it;
-    it stays in the log, and the decision is kept.
+    it stays in the log, and the decision is recorded.
 
     Args:
         store (str):
@@ -108,9 +108,9 @@ def sync(
     client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Problem | StoreInfo | None:
-    """Passes by the one record that a push stopped at, because the storage can never take it. The storage
+    """Skips the one record that a push stopped at, because the storage can never apply it. The storage
     never gets it;
-    it stays in the log, and the decision is kept.
+    it stays in the log, and the decision is recorded.
 
     Args:
         store (str):
@@ -137,9 +137,9 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Passes by the one record that a push stopped at, because the storage can never take it. The storage
+    """Skips the one record that a push stopped at, because the storage can never apply it. The storage
     never gets it;
-    it stays in the log, and the decision is kept.
+    it stays in the log, and the decision is recorded.
 
     Args:
         store (str):
@@ -169,9 +169,9 @@ async def asyncio(
     client: AuthenticatedClient,
     body: SkipRequest,
 ) -> Problem | StoreInfo | None:
-    """Passes by the one record that a push stopped at, because the storage can never take it. The storage
+    """Skips the one record that a push stopped at, because the storage can never apply it. The storage
     never gets it;
-    it stays in the log, and the decision is kept.
+    it stays in the log, and the decision is recorded.
 
     Args:
         store (str):

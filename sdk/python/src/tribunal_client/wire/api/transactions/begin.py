@@ -74,9 +74,9 @@ def sync_detailed(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
-     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+     One response may serve several transactions that begin at the same time: each needs its own id,
     which the client
-    generates with the time that is in `txn_id`.
+    generates with the time in `txn_id`.
 
     Args:
         body (BeginRequest): A request to begin a transaction.
@@ -108,9 +108,9 @@ def sync(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
-     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+     One response may serve several transactions that begin at the same time: each needs its own id,
     which the client
-    generates with the time that is in `txn_id`.
+    generates with the time in `txn_id`.
 
     Args:
         body (BeginRequest): A request to begin a transaction.
@@ -137,9 +137,9 @@ async def asyncio_detailed(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
-     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+     One response may serve several transactions that begin at the same time: each needs its own id,
     which the client
-    generates with the time that is in `txn_id`.
+    generates with the time in `txn_id`.
 
     Args:
         body (BeginRequest): A request to begin a transaction.
@@ -169,9 +169,9 @@ async def asyncio(
     """Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7)
     itself.
 
-     One answer may serve several transactions that begin at the same time: each needs an id of its own,
+     One response may serve several transactions that begin at the same time: each needs its own id,
     which the client
-    generates with the time that is in `txn_id`.
+    generates with the time in `txn_id`.
 
     Args:
         body (BeginRequest): A request to begin a transaction.

@@ -78,11 +78,11 @@ def sync_detailed(
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
-     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
-    `aborted` with its
+     A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted`
+    with its
     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
     body or has expired.
-    A transaction that only reads leaves no trace of its id, so it is always judged.
+    The id of a read-only transaction is not stored, so such a transaction is always judged.
 
     Args:
         txn_id (str):
@@ -117,11 +117,11 @@ def sync(
 ) -> Problem | TxnOutcome | None:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
-     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
-    `aborted` with its
+     A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted`
+    with its
     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
     body or has expired.
-    A transaction that only reads leaves no trace of its id, so it is always judged.
+    The id of a read-only transaction is not stored, so such a transaction is always judged.
 
     Args:
         txn_id (str):
@@ -151,11 +151,11 @@ async def asyncio_detailed(
 ) -> Response[Problem | TxnOutcome]:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
-     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
-    `aborted` with its
+     A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted`
+    with its
     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
     body or has expired.
-    A transaction that only reads leaves no trace of its id, so it is always judged.
+    The id of a read-only transaction is not stored, so such a transaction is always judged.
 
     Args:
         txn_id (str):
@@ -188,11 +188,11 @@ async def asyncio(
 ) -> Problem | TxnOutcome | None:
     """Dry run: returns whether the transaction would commit now, alone. Changes nothing.
 
-     An id that is known gets the answer that a commit would get: its stored verdict (`committed`, or
-    `aborted` with its
+     A known id gets the response that a commit would get: its stored verdict (`committed`, or `aborted`
+    with its
     reason, also if it was fenced), 409 while it is being decided, and 422 if it was used with another
     body or has expired.
-    A transaction that only reads leaves no trace of its id, so it is always judged.
+    The id of a read-only transaction is not stored, so such a transaction is always judged.
 
     Args:
         txn_id (str):
