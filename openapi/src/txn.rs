@@ -78,7 +78,8 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,
-    /// Expected duration of the transaction, milliseconds. The id expires after it, or with the window of ids if that is earlier.
+    /// Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, and nothing
+    /// ends the transaction earlier than the window of ids does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
@@ -116,7 +117,9 @@ pub struct BeginResponse {
     /// The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
     #[schema(example = "8842")]
     pub epoch: String,
-    /// When the id expires: RFC 3339, UTC.
+    /// The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. What is enforced is the
+    /// window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
+    /// writes is refused with `txn_id_expired`.
     #[schema(example = "2026-01-02T03:04:05.678Z")]
     pub expires_at: String,
     /// Session token that covers these snapshots.

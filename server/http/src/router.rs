@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 use crate::app::{App, RouterOptions, Streamed};
 use crate::authz;
 use crate::openapi_security;
+use crate::request::target;
 use crate::response::problem::ProblemResponse;
 use crate::routes::{
     batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
@@ -28,8 +29,11 @@ use tribunal_service::Service;
         version = "1.0.0",
         description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
                        get a durable verdict.\n\n64-bit numbers are decimal strings. Responses omit absent fields and \
-                       never contain null; in requests, an optional string or number may be null. Responses outside 2xx are problem \
-                       details and mean that no decision was made.",
+                       never contain null; in requests, an optional string or number may be null. Routes under `/v1` refuse unknown \
+                       query parameters. Responses outside 2xx are problem details. They mean that no decision was made, \
+                       except 504 `outcome_unknown`: the transaction may have been accepted; get its status by its \
+                       id.\n\nConnections are HTTP/1.1 or HTTP/2: over TLS by ALPN, in cleartext by prior knowledge only \
+                       (no `Upgrade`). An HTTP/2 connection has at most 256 concurrent requests.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:7420", description = "A node for development")),
@@ -136,6 +140,7 @@ pub(crate) fn router_of(app: App) -> Router {
     if app.options.debug_routes {
         router = router.route("/v1/debug/constant", post(commit::debug_constant));
     }
+    router = router.layer(axum::middleware::from_fn(target::check));
     router = router.fallback(no_route).method_not_allowed_fallback(no_method);
     if app.options.access.is_some() {
         router = router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit));

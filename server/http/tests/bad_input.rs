@@ -7,6 +7,7 @@ use fake_node::start;
 use serde_json::{Value, json};
 use tribunal_types::limits::*;
 
+const TXN: &str = "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 const COMMIT: &str = "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit";
 
 fn errors(reply: &Reply) -> Vec<(String, String)> {
@@ -388,5 +389,150 @@ async fn values_outside_of_i_json_are_rejected() {
         let reply = post(server.address, &path, &body).await;
         assert_eq!(reply.status, 200, "{value}: {}", reply.json());
     }
+    server.stop().await.unwrap();
+}
+
+/// What is ignored might have been meant: `dry_run=true` must not commit.
+#[tokio::test]
+async fn unknown_parameters_are_rejected_on_every_route() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let put = write(json!({"op": "put", "store": "kv", "key": "a", "value": 1}));
+    let rows = r#"{"read":[{"key":"a"}]}"#;
+    let batch = r#"{"txns":[]}"#;
+    for (method, path, body) in [
+        ("POST", COMMIT, put.as_str()),
+        ("POST", &format!("{TXN}/validate"), &put),
+        ("POST", &format!("{TXN}/abort"), ""),
+        ("POST", "/v1/txns", "{}"),
+        ("POST", "/v1/txns/batch-commit", batch),
+        ("POST", "/v1/txns/stream", ""),
+        ("POST", "/v1/stores/kv/rows/read", rows),
+        ("GET", "/v1/stores/kv/rows/a", ""),
+        ("GET", "/v1/stores/kv/rows/read", ""),
+        ("GET", "/v1/stores/kv/state", ""),
+        ("GET", "/v1/stores/kv", ""),
+        ("PUT", "/v1/stores/new", "{}"),
+        ("GET", "/v1/stores", ""),
+        ("GET", "/v1/consumers", ""),
+        ("GET", "/v1/admin/plugins", ""),
+        ("GET", "/v1/log", ""),
+        ("GET", "/v1/snapshot", ""),
+        ("GET", TXN, ""),
+    ] {
+        let asked = format!("{path}?dry_run=true");
+        let reply = client.call(method, &asked, &[("content-type", "application/json")], body.as_bytes()).await;
+        assert_eq!(reply.status, 400, "{method} {asked}: {}", reply.json());
+        assert_eq!(errors(&reply)[0], ("?dry_run".to_owned(), "unknown_parameter".to_owned()), "{method} {asked}");
+    }
+    let both = client.post(&format!("{COMMIT}?isolation=snapshot&dry_run"), &put).await;
+    assert_eq!(errors(&both).len(), 2, "{}", both.json());
+    let log = client.get("/v1/log?store=kv").await;
+    assert_eq!(log.json()["head_lsn"], "0", "nothing is committed");
+    for probe in ["/healthz?probe=1", "/readyz?verbose", "/metrics?format=text"] {
+        assert_eq!(client.get(probe).await.status, 200, "{probe}");
+    }
+    assert_eq!(client.post(&format!("{COMMIT}?"), &put).await.status, 200, "there is no parameter");
+    server.stop().await.unwrap();
+}
+
+/// A fence cannot be taken back.
+#[tokio::test]
+async fn only_true_fences() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    for query in ["fence", "fence=", "fence=1", "fence=TRUE", "fence=yes"] {
+        let reply = client.get(&format!("{}?{query}", TXN)).await;
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (400, Some("bad_parameter")), "{query}");
+        assert_eq!(reply.json()["detail"], "?fence: must be true or false", "{query}");
+    }
+    assert_eq!(client.get(&format!("{}?fence=false", TXN)).await.json()["status"], "unknown");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_malformed_percent_escape_is_rejected() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    for (path, pointer) in [
+        ("/v1/stores/%zz", "{store}"),
+        ("/v1/stores/kv%/state", "{store}"),
+        ("/v1/stores/kv/rows/50%", "{key}"),
+        ("/v1/stores/kv/rows/a/b%2", "{key}"),
+        ("/v1/consumers/%g0", "{name}"),
+        ("/v1/txns/%zz", "{txn_id}"),
+        ("/v1/stores/kv/rows?start=%zz", "?start"),
+        ("/v1/stores/kv/rows?end=100%", "?end"),
+        ("/v1/snapshot?store=kv%", "?store"),
+    ] {
+        let reply = client.get(path).await;
+        assert_eq!(reply.status, 400, "{path}: {}", reply.json());
+        assert_eq!(errors(&reply)[0], (pointer.to_owned(), "bad_parameter".to_owned()), "{path}");
+        assert!(reply.json()["errors"][0]["detail"].as_str().unwrap().contains("`%25`"), "{path}");
+    }
+    assert_eq!(client.get("/v1/stores/kv/rows/50%25").await.json()["code"], "row_missing");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn each_bad_line_of_a_batch_is_named() {
+    let server = start().await;
+    let put =
+        |n: usize| format!(r#"{{"txn_id":"{}","writes":[{{"op":"put","store":"kv","key":"k{n}","value":1}}]}}"#, id(n));
+    let (first, second) = (put(1), put(2));
+    let no_store = put(3).replace("\"kv\"", "\"nope\"");
+    let lines: [&[u8]; 6] =
+        [first.as_bytes(), b"{\"txn_id\":", b"", b"{\"txn_id\":\"\xff\"}", no_store.as_bytes(), second.as_bytes()];
+    let mut client = Client::connect(server.address).await;
+    let headers = [("content-type", "application/x-ndjson")];
+    let reply = client.call("POST", "/v1/txns/batch-commit", &headers, &lines.join(&b'\n')).await;
+    assert_eq!(reply.status, 200);
+    let text = String::from_utf8(reply.body).unwrap();
+    let items: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let shown: Vec<_> = items
+        .iter()
+        .map(|item| (item["problem"]["code"].as_str().unwrap_or_default(), item["problem"]["line"].as_u64()))
+        .collect();
+    let expected =
+        [("", None), ("malformed_json", Some(2)), ("invalid_utf8", Some(4)), ("unknown_store", Some(5)), ("", None)];
+    assert_eq!(shown, expected);
+    assert!(items[1]["problem"]["detail"].as_str().unwrap().ends_with(" at line 2 column 10"), "{}", items[1]);
+    assert_eq!((&items[0]["status"], &items[4]["status"]), (&json!("committed"), &json!("committed")));
+    server.stop().await.unwrap();
+}
+
+fn id(n: usize) -> String {
+    format!("0193a5b0-7a3e-7c11-8a52-3f0e1d2c4c{n:02x}")
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    for (path, body, expected) in [
+        (COMMIT, r#"{"reads":[{"store":"kv","key":"\udc00"}]}"#, "half of a surrogate pair"),
+        (COMMIT, r#"{"reads":[{"store":"kv","key":"\ud800x"}]}"#, "`key_b64`"),
+        (COMMIT, "\u{feff}{}", "begins with a byte order mark"),
+        (COMMIT, r#"{"reads":[{"store":"kv","key_b64":"_-8="}]}"#, "RFC 4648, section 4"),
+        (COMMIT, r#"{"epoch":"007"}"#, "without sign or leading zeros"),
+        (COMMIT, r#"{"reads":[{"store":"kv","key":"a","version":"+7"}]}"#, "without sign or leading zeros"),
+        (COMMIT, r#"{"writes":[{"store":"kv","key":"a","value":1}]}"#, "/writes/0/op: is required: insert"),
+        ("/v1/txns/batch-commit", "{}", "/txns: is required: the commits"),
+        ("/v1/txns", r#"{"ttl_ms":600001}"#, "/ttl_ms: must be between 1 and 600000"),
+        ("/v1/txns", r#"{"ttl_ms":0}"#, "/ttl_ms: must be between 1 and 600000"),
+        ("/v1/txns", r#"{"stores":[null]}"#, "/stores/0: must be a string, is null"),
+        (COMMIT, r#"{"writes":null}"#, "; leave the field out instead"),
+    ] {
+        let reply = client.post(path, body).await;
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(reply.status == 400 && detail.contains(expected), "{body}: {detail}");
+    }
+    for (path, body) in [(COMMIT, "null"), ("/v1/txns", r#"{"stores":[null]}"#)] {
+        let reply = client.post(path, body).await;
+        assert!(!reply.json()["detail"].as_str().unwrap().contains("leave the field out"), "{body}");
+    }
+    let events = [("accept", "text/event-stream"), ("last-event-id", "seven")];
+    let reply = client.call("GET", "/v1/log?store=kv", &events, b"").await;
+    assert!(reply.json()["detail"].as_str().unwrap().starts_with("last-event-id: "), "{}", reply.json());
     server.stop().await.unwrap();
 }

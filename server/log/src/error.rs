@@ -63,10 +63,14 @@ impl LogError {
     }
 
     pub(crate) fn io(what: &str, path: &Path, error: &std::io::Error) -> Self {
-        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        use std::io::ErrorKind::{FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
         let way_out = match error.kind() {
             StorageFull | QuotaExceeded => ". Nothing is lost: make room on that disk, then start again",
             FileTooLarge => ". Nothing is lost: raise the limit of file sizes (`ulimit -f`), then start again",
+            PermissionDenied | ReadOnlyFilesystem => {
+                ". The data directory (`data` in the configuration, or --data) must be writable for the user of this process: \
+                 change its owner or its mount, or name another one"
+            }
             _ => "",
         };
         LogError::Io { reason: format!("{what} {}: {error}{way_out}", path.display()) }

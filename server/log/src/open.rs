@@ -125,12 +125,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     }
     let found = verify(files, dir, &identity)?;
     let image_writer = ImageWriter::open(files, dir)?;
-    let (image, mut warnings) = image_writer.load_newest();
-    let covered = image.as_ref().map_or(Epoch(0), |image| image.epoch);
-    if (image.is_none() && found.is_truncated) || covered.next() < found.index.first_epoch {
-        warnings.push("no state image covers the truncated entries".into());
-        return Err(LogError::damaged(dir, warnings.join("; ")));
-    }
+    let (image, mut warnings) = covering_image(dir, &image_writer, &found)?;
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
     // From here on files are changed: the log is whole. The names of what a killed process created, and of a copy that was
     // put here, may be in the system's cache only.
@@ -187,6 +182,41 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         warnings,
     };
     Ok(Opened { writer, reader: LogReader { shared }, recovered })
+}
+
+/// Loads the newest image that can be read, with what is worth a warning.
+fn covering_image(
+    dir: &Path,
+    images: &ImageWriter,
+    found: &Found,
+) -> Result<(Option<StateImage>, Vec<String>), LogError> {
+    let (image, mut warnings) = images.load_newest();
+    let covered = image.as_ref().map_or(Epoch(0), |image| image.epoch);
+    if (image.is_none() && found.is_truncated) || covered.next() < found.index.first_epoch {
+        warnings.push("no state image covers the truncated entries".into());
+        return Err(LogError::damaged(dir, warnings.join("; ")));
+    }
+    Ok((image, warnings))
+}
+
+/// Returns what is damaged in the log in `dir`, if anything is: what [`open`] would refuse. Changes no record.
+///
+/// # Errors
+/// [`LogError::Locked`]; [`LogError::Io`] if files cannot be read.
+pub fn find_damage(dir: &Path) -> Result<Option<String>, LogError> {
+    let files = Arc::new(RealFiles) as Arc<dyn Files>;
+    let _lock = files.lock(dir)?;
+    let found = || {
+        let missing = || LogError::damaged(dir, "its identity file is missing");
+        let identity = Identity::load(&*files, dir)?.ok_or_else(missing)?;
+        let found = verify(&files, dir, &identity)?;
+        covering_image(dir, &ImageWriter::open(&files, dir)?, &found).map(drop)
+    };
+    match found() {
+        Ok(()) => Ok(None),
+        Err(LogError::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates an empty log. The identity is written last: without it nothing was ever acknowledged here, and what an earlier

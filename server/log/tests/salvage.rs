@@ -351,3 +351,16 @@ fn a_log_without_any_readable_identity_is_left_alone() {
     assert!(matches!(refused, LogError::Damaged { .. }), "{refused}");
     assert!(damaged.0.0.join("segments").exists());
 }
+
+#[test]
+fn damage_is_found_where_a_start_is_refused() {
+    let original = Original::write("find", true);
+    let check = |file: &str, change: fn(&mut Vec<u8>)| {
+        let copy = original.damaged(Path::new(file), change);
+        let found = tribunal_log::find_damage(&copy.0.0).unwrap();
+        assert_eq!(found.is_some(), matches!(copy.0.open(), Err(LogError::Damaged { .. })), "{file}: {found:?}");
+        found
+    };
+    assert_eq!(check("mark", |_| ()), None, "a whole log");
+    assert!(check("identity", |bytes| bytes[40] ^= 1).is_some());
+}

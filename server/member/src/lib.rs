@@ -46,6 +46,6 @@ pub use member::{Member, MemberStart};
 pub use output::Output;
 pub use restored::{Restored, position_in, stamp_in};
 pub use tribunal_raft::{
-    EntryKind, GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Settings as RaftSettings,
-    SoleMember, StoredGroup, sole_member,
+    EntryKind, GroupLog, GroupPoint, Input as RaftInput, Members, NODE_MAX, RaftMessage, Refused,
+    Settings as RaftSettings, SoleMember, StoredGroup, sole_member,
 };

@@ -350,7 +350,7 @@ impl Config {
             .merge(Env::prefixed("TRIBUNAL__").split("__"))
             .extract()
             // The library prefixes keys of files with the name of a profile, which is always this one.
-            .map_err(|error| format!("configuration: {}", error.to_string().replace("\"default.", "\"")))
+            .map_err(|error| format!("configuration: {}", in_words(&error.to_string().replace("\"default.", "\""))))
     }
 
     /// Reads the configuration and checks every bound.
@@ -373,6 +373,7 @@ impl Config {
             ("shards", u64::from(self.shards), 1, 256),
             ("rule.turns", u64::from(self.rule.turns), 1, 1 << 20),
             ("log.retention_hours", log.retention_hours, 0, 24 * 366),
+            ("log.retention_bytes", log.retention_bytes, 1 << 20, 1 << 50),
             ("log.image_every_bytes", log.image_every_bytes, 1 << 20, 1 << 40),
             ("push.detach_after_hours", push.detach_after_hours, 1, 24 * 366),
             ("push.detach_after_bytes", push.detach_after_bytes, 1 << 20, 1 << 50),
@@ -388,7 +389,10 @@ impl Config {
         ];
         let out = bounded.into_iter().filter(|(_, value, min, max)| !(min..=max).contains(&value));
         let mut faults: Vec<_> = out
-            .map(|(key, value, min, max)| format!("configuration: `{key}` is {value}; it must be from {min} to {max}"))
+            .map(|(key, value, min, max)| {
+                let unit = if key.contains("_bytes") { " bytes" } else { "" };
+                format!("configuration: `{key}` is {value}; it must be from {min} to {max}{unit}")
+            })
             .collect();
         let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
         if !rules.contains(&self.rule.name.as_str()) {
@@ -409,6 +413,19 @@ impl Config {
     }
 }
 
+/// Replaces the names of types in an error of the library by what is to be written.
+fn in_words(error: &str) -> String {
+    let number = "expected a whole number; the unit is in the name of the key";
+    let mut text = error.replace("invalid socket address syntax", ADDRESS_RULE);
+    for kind in ["u64", "u32", "u16", "usize"] {
+        text = text.replace(&format!("expected {kind}"), number);
+    }
+    text
+}
+
+/// What an address to listen on must be.
+pub const ADDRESS_RULE: &str = "it must be an IP address and a port, such as 127.0.0.1:7420, and not a host name";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,6 +437,20 @@ mod tests {
         let text = toml::to_string(&config).unwrap();
         let back: Config = Figment::from(Toml::string(&text)).extract().unwrap();
         assert_eq!(toml::to_string(&back).unwrap(), text);
+    }
+
+    #[test]
+    fn wrong_types_are_told_in_words_of_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let file = dir.path().join("tribunal.toml");
+            std::fs::write(&file, text).unwrap();
+            Config::read(Some(&file)).unwrap_err()
+        };
+        let number = read("[log]\nretention_hours = \"24h\"");
+        assert!(number.contains("a whole number") && number.contains("log.retention_hours"), "{number}");
+        let address = read("listen = \"localhost:24003\"");
+        assert!(address.contains("an IP address and a port") && address.contains("listen"), "{address}");
     }
 
     #[test]
@@ -436,6 +467,7 @@ mod tests {
             check("[auth]\ntenant_bytes_max = 11_534_335").contains("from 11534336 to"),
             "a long commit in a stream"
         );
+        assert!(check("[log]\nretention_bytes = 1048575").contains("from 1048576 to 1125899906842624 bytes"));
         assert!(check("[rule]\nname = \"coin-toss\"").contains("no rule `coin-toss`"));
         assert!(check("shard = 2").contains("shard"));
         let cluster = "listen = \"127.0.0.1:7\"\n[cluster]\nname = \"c\"\nnode = 1\nlisten = \"127.0.0.1:7\"\n\

@@ -1,8 +1,11 @@
 //! What the configuration names beside numbers: keys, certificates, networks and credentials. All of it is read at the
 //! start of a node, and every fault of it is found, before the data directory is touched.
 
+use std::path::Path;
+
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
-use tribunal_peer::{Identity, IdentityFiles};
+use tribunal_peer::{Identity, IdentityFiles, outside_of_period};
+use tribunal_types::NodeId;
 
 use crate::auth::jwt::JwtGate;
 use crate::cluster::membership::Membership;
@@ -44,6 +47,7 @@ impl Configured {
             faults.push(format!("configuration: `tls`: {fault}"));
             None
         });
+        config.tls.iter().for_each(|tls| warn_of_period("tls.cert_file", &tls.cert_file, "clients"));
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().unwrap_or_else(|fault| {
             faults.push(fault);
             None
@@ -69,5 +73,65 @@ fn read_cluster(cluster: &Cluster, faults: &mut Vec<String>) -> Option<(Membersh
     };
     let identity = Identity::from_files(&files);
     let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
+    faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
+    warn_of_period("cluster.cert_file", &files.certificate, "the other nodes");
     membership.zip(identity)
+}
+
+/// Returns why the other nodes would not take the certificate for that of the node, with the settings and their files.
+fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<String> {
+    let (certificate, authority) = (files.certificate.display(), files.authority.display());
+    if let Err(fault) = identity.check_name(node) {
+        return Some(format!("configuration: `cluster.cert_file`: `{certificate}`: {fault}"));
+    }
+    let fault = identity.check_signature(node).err()?;
+    Some(format!(
+        "configuration: `cluster.cert_file` `{certificate}` and `cluster.authority_file` `{authority}` do not belong \
+         together: {fault}"
+    ))
+}
+
+/// Warns of a certificate that has expired or is not valid yet. A start goes on with it: the clock may be what is wrong.
+fn warn_of_period(setting: &str, file: &Path, refused_by: &str) {
+    let fault = std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem));
+    if let Some(fault) = fault {
+        tracing::warn!(
+            "`{setting}`: the certificate in {} {fault}: {refused_by} refuse it. Replace it and restart, or correct the clock of \
+             this machine",
+            file.display()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_peer::Authority;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_others_would_refuse_is_told_with_its_setting_and_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, other) = (Authority::create("a").unwrap(), Authority::create("b").unwrap());
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let made = own.node_certificate(NodeId(2), &[]).unwrap();
+        let fault = |authority: &Authority, node| {
+            let files = IdentityFiles {
+                certificate: file("node.pem", &made.certificate_pem),
+                key: file("node.key", &made.key_pem),
+                authority: file("authority.pem", authority.certificate_pem()),
+            };
+            fault_of(&Identity::from_files(&files).unwrap(), &files, NodeId(node))
+        };
+        assert_eq!(fault(&own, 2), None);
+        let named = fault(&own, 1).expect("it is that of node 2");
+        assert!(named.contains("`cluster.cert_file`") && named.contains("node.pem"), "{named}");
+        assert!(named.contains("that of node 2"), "{named}");
+        let signed = fault(&other, 2).expect("another authority");
+        assert!(signed.contains("`cluster.authority_file`") && signed.contains("authority.pem"), "{signed}");
+    }
 }

@@ -1,10 +1,15 @@
-//! Settings of the configuration that are ignored, because the control log has others: with both values, and what to do.
+//! Settings that are ignored, with what to do: those for which the control log has other values, and variables of the environment
+//! that are named almost like one.
 //!
-//! A configuration sets them for a new log, or a new cluster, only. A later change has no effect, and the log of the node says so.
+//! A configuration sets the former for a new log, or a new cluster, only. A later change has no effect, and the log of the node
+//! says so.
+
+use std::collections::BTreeMap;
 
 use tribunal_core::control::slots::{SlotState, Slots};
 use tribunal_types::{Bounds, PluginChoice, PluginSlot};
 
+use crate::commands::config_help::settings_of_variables;
 use crate::config::Config;
 
 /// Returns a sentence for each setting that the configuration names and that is ignored. One with its default may not have been
@@ -13,7 +18,44 @@ use crate::config::Config;
 pub fn ignored_by_member(config: &Config, in_force: Option<Bounds>, slots: &Slots) -> Vec<String> {
     let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active).map(|entry| &entry.activation.choice);
     let rule = active.and_then(|choice| ignored_rule(config, choice));
-    ignored_shards(config, in_force).into_iter().chain(rule).collect()
+    let bounds = in_force.into_iter().flat_map(|bounds| ignored_bounds(config, bounds));
+    ignored_shards(config, in_force).into_iter().chain(rule).chain(bounds).collect()
+}
+
+fn ignored_bounds(config: &Config, in_force: Bounds) -> Vec<String> {
+    let (named, default) = (&config.resolver, Config::default().resolver);
+    let keys = [
+        ("window_bytes_max", named.window_bytes_max as u64, default.window_bytes_max as u64, in_force.window_bytes_max),
+        ("status_bytes_max", named.status_bytes_max as u64, default.status_bytes_max as u64, in_force.status_bytes_max),
+        (
+            "plugin_faults_max",
+            named.plugin_faults_max.into(),
+            default.plugin_faults_max.into(),
+            in_force.plugin_faults_max.into(),
+        ),
+    ];
+    let ignored = keys.into_iter().filter(|(_, named, default, used)| named != default && named != used);
+    let told = ignored.map(|(key, named, _, used)| {
+        format!(
+            "`resolver.{key}` is {named} in the configuration and is ignored: the cluster's is {used} since it began. Set \
+             `{key} = {used}`, or remove it; `[resolver]` is for a new cluster only"
+        )
+    });
+    told.collect()
+}
+
+/// Returns a sentence for each of these variables that is named like a setting, but not as settings are read from the environment.
+#[must_use]
+pub fn ignored_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let bare = |name: &str| name.replace(['.', '_'], "").to_ascii_uppercase();
+    let settings: BTreeMap<String, &str> = settings_of_variables().map(|path| (bare(path), path)).collect();
+    let told = names.filter_map(|name| {
+        let rest = name.strip_prefix("TRIBUNAL_").filter(|rest| !rest.starts_with('_'))?;
+        let path = settings.get(&bare(rest))?;
+        let works = path.to_ascii_uppercase().replace('.', "__");
+        Some(format!("the variable {name} is not read; to set `{path}`, name it TRIBUNAL__{works}"))
+    });
+    told.collect()
 }
 
 /// Returns what to say of `shards` if the log has another number of partitions.
@@ -60,6 +102,38 @@ mod tests {
         assert_eq!(ignored_rule(&named("shorter-txn-wins", 1), &active), None);
         assert_eq!(ignored_rule(&Config::default(), &active), None, "nobody named it");
         assert!(ignored_by_member(&named("priority", 1), None, &Slots::default()).is_empty(), "a new cluster");
+    }
+
+    #[test]
+    fn bounds_that_are_not_the_clusters_are_reported_with_both_values() {
+        let mut config = Config::default();
+        assert_eq!(ignored_bounds(&config, DEFAULT_BOUNDS), Vec::<String>::new());
+        config.resolver.plugin_faults_max = DEFAULT_BOUNDS.plugin_faults_max + 1;
+        let told = ignored_bounds(&config, DEFAULT_BOUNDS).join("\n");
+        let (named, used) = (config.resolver.plugin_faults_max, DEFAULT_BOUNDS.plugin_faults_max);
+        assert!(told.contains(&format!("`resolver.plugin_faults_max` is {named}")), "{told}");
+        assert!(told.contains(&format!("the cluster's is {used}")) && told.lines().count() == 1, "{told}");
+        let in_force = Bounds { plugin_faults_max: named, ..DEFAULT_BOUNDS };
+        assert_eq!(ignored_bounds(&config, in_force), Vec::<String>::new());
+    }
+
+    #[test]
+    fn variables_that_are_named_almost_like_a_setting_are_reported_with_its_name() {
+        let check = |name: &str| ignored_variables(std::iter::once(name.to_owned())).concat();
+        for (name, works) in [
+            ("TRIBUNAL_LISTEN", "TRIBUNAL__LISTEN"),
+            ("TRIBUNAL_LOG__RETENTION_HOURS", "TRIBUNAL__LOG__RETENTION_HOURS"),
+            ("TRIBUNAL_LOG_RETENTION_HOURS", "TRIBUNAL__LOG__RETENTION_HOURS"),
+            ("TRIBUNAL_TLS_CERT_FILE", "TRIBUNAL__TLS__CERT_FILE"),
+        ] {
+            let told = check(name);
+            assert!(told.contains(name) && told.ends_with(&format!(" {works}")), "{told}");
+        }
+        for read in
+            ["TRIBUNAL__LISTEN", "TRIBUNAL_LOG", "TRIBUNAL_URL", "TRIBUNAL_API_KEY", "TRIBUNAL_CA_FILE", "LISTEN"]
+        {
+            assert_eq!(check(read), "", "{read}");
+        }
     }
 
     #[test]

@@ -93,7 +93,9 @@ impl NodeApi for NodeService {
         if alone {
             reasons.push(self.obstacle());
         }
-        let ready = !starting && full.is_none() && !alone;
+        let lost = self.shared.view.lost_entries.get();
+        reasons.extend(lost.filter(|_| !alone).cloned());
+        let ready = !starting && full.is_none() && !alone && lost.is_none();
         reasons.extend(full);
         Readiness { ready, reasons }
     }

@@ -26,7 +26,7 @@ use tribunal_types::{
 };
 
 use crate::auth::access::Access;
-use crate::cluster::catch_up::CatchUp;
+use crate::cluster::catch_up::{CATCH_UP_TIMEOUT, CatchUp};
 use crate::cluster::view::Joined;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::commit_queue::CommitQueue;
@@ -174,6 +174,25 @@ impl NodeService {
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
+    }
+
+    /// Turns the sequencer's answer to a commit into words. A node that takes in nothing new may have taken in this transaction
+    /// before: then that is the answer.
+    async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
+        if !matches!(answer, Answer::NotTaken) {
+            return self.words(answer, asked).await;
+        }
+        match self.known(txn.namespace, txn.id).await? {
+            KnownNow::InFlight => Err(ServiceError::InFlight),
+            _ => Err(self.not_taken()),
+        }
+    }
+
+    /// Returns what this node knows of an id.
+    async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
+        let (reply, known) = oneshot::channel();
+        self.send(Message::Status(namespace, id, reply))?;
+        known.await.map_err(|_| stopping())
     }
 
     /// Notes how long commits took, the answer's own making left out.
@@ -331,7 +350,7 @@ impl NodeService {
         let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_TIMEOUT, answer).await else {
             return Err(outcome_unknown());
         };
-        let decided = self.words(answer, asked).await?;
+        let decided = self.words_of(answer, &reported, asked).await?;
         self.report(reported, &decided);
         let decided = self.until_applied(decided, ack, Instant::now() + APPLY_TIMEOUT).await;
         self.answered(ack, asked, 1);
@@ -377,7 +396,7 @@ impl NodeService {
             // One timeout for all stores together: several dead stores must not add up.
             let deadline = Instant::now() + APPLY_TIMEOUT;
             for (place, answer) in places.into_iter().zip(answers) {
-                let decided = match self.words(answer, asked).await {
+                let decided = match self.words_of(answer, &reported[place], asked).await {
                     Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
                     Err(error) => Err(error),
                 };
@@ -406,9 +425,15 @@ impl NodeService {
 
     async fn status_of(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
-        let (reply, known) = oneshot::channel();
-        self.send(Message::Status(query.namespace, query.id, reply))?;
-        let mut known = known.await.map_err(|_| stopping())?;
+        let mut known = self.known(query.namespace, query.id).await?;
+        if known == KnownNow::Unknown && !query.fence && self.joined.is_some() {
+            // Another node may have acknowledged it. The answer `unknown` would let its client execute it again.
+            let learned = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
+            learned.map_err(|reason| ServiceError::Unavailable {
+                detail: format!("this node cannot tell whether another node has decided the transaction: {reason}"),
+            })?;
+            known = self.known(query.namespace, query.id).await?;
+        }
         // A fence of an id that never arrived need not wait for it.
         let undecided = known == KnownNow::InFlight || known == KnownNow::Unknown && !query.fence;
         if undecided && query.wait_ms > 0 {

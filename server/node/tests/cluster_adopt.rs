@@ -13,6 +13,7 @@ use std::process::{Command, Output};
 use rule::last_one_wins;
 use serde_json::{Value, json};
 use support::cluster::{Cluster, free_address};
+use support::damage::{chunks, flip};
 use support::history::until_decided;
 use support::receiver::{Receiver, ok};
 use support::{Node, eventually, eventually_within, new_id};
@@ -301,6 +302,34 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     assert!(refused.contains("tribunal cluster adopt"), "{refused}");
     fs::write(grown.alone(), of_member).unwrap();
     assert!(grown.refused().contains("has a [cluster]"));
+}
+
+/// The salvaged log has a new name, which an embedded store takes over although nothing is written to it. A node that is added has the
+/// store's rows, and none of the records that show whose they are.
+#[test]
+fn rows_of_a_salvaged_log_are_on_nodes_that_are_added() {
+    let grown = Grown::new();
+    let node = grown.start_alone().unwrap();
+    node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+    (0..40).for_each(|n| _ = commit(&node, &put_of("kv", &format!("row/{n}"), n)));
+    node.kill();
+    let (segment, outcomes) = chunks(&grown.data(), b'O');
+    flip(&segment, outcomes[outcomes.len() / 2] + 3);
+    let data = grown.data();
+    let salvaged = tribunal(&["log", "salvage", "--accept-loss", "--data", data.to_str().expect("UTF-8")]);
+    let told = String::from_utf8_lossy(&salvaged.stdout).into_owned();
+    assert!(salvaged.status.success() && told.contains("new id"), "{salvaged:?}");
+    assert!(grown.adopt().status.success());
+    let mut cluster = Cluster::adopted(grown.dir);
+    cluster.start_node(1);
+    cluster.ready();
+    let added = cluster.add();
+    cluster.start_node(added);
+    cluster.ready();
+    for n in 0..40 {
+        let row = cluster.node(added).get(&format!("/v1/stores/kv/rows/row%2F{n}"));
+        assert_eq!((row.status, &row.body["value"]), (200, &json!(n)), "{}", row.body);
+    }
 }
 
 /// The command is interrupted after its preparation, and after each later step that another process can see.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::cluster::Cluster;
+use support::history::until_decided;
 use support::keyed;
 use support::{Node, eventually, new_id};
 
@@ -185,7 +186,40 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     let (code, text) = status(&all, &[]);
     assert!(code == Some(2) && text.contains("does not answer") && text.contains("no majority"), "{text}");
     let (code, text) = status("http://127.0.0.1:1", &[]);
-    assert!(code == Some(2) && text.contains("does not answer"), "{text}");
+    assert!(code == Some(1) && text.contains("does not answer"), "{text}");
+}
+
+#[test]
+fn a_status_includes_what_any_node_has_acknowledged() {
+    let cluster = Cluster::start(3);
+    for n in 0..60_u16 {
+        let [at, other] = [n % 3, (n + 1) % 3].map(|node| cluster.node(1 + node));
+        let (id, key) = (new_id(), format!("status/{n}"));
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": n}]});
+        assert_eq!(until_decided(&[at], &id, &body)["status"], "committed");
+        let known = other.get(&format!("/v1/txns/{id}"));
+        assert_eq!((known.status, &known.body["status"]), (200, &json!("committed")), "{}", known.body);
+    }
+
+    let one = cluster.node(1);
+    let others = || [2, 3].into_iter().map(|id| cluster.node(id));
+    let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": "kv", "key": "held", "value": 1}]}));
+    let path = format!("/v1/txns/{id}");
+    others().for_each(|node| node.signal("STOP"));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| one.post(&format!("{path}/commit"), &body));
+        eventually("the commit to be taken in", || (one.get(&path).body["status"] == "in_flight").then_some(()));
+        eventually("the node to miss the others", || (one.get("/readyz").status == 503).then_some(()));
+        // It takes in nothing new, but this it has.
+        let again = one.post(&format!("{path}/commit"), &body);
+        assert_eq!((again.status, &again.body["code"]), (409, &json!("in_flight")), "{}", again.body);
+        let unknown = one.get(&format!("/v1/txns/{}", new_id()));
+        assert_eq!((unknown.status, &unknown.body["retryable"]), (503, &json!(true)), "{}", unknown.body);
+        others().for_each(|node| node.signal("CONT"));
+        let decided = first.join().expect("no panic");
+        assert!(matches!(decided.status, 200 | 504), "{}", decided.body);
+    });
+    assert_eq!(until_decided(&[one], &id, &body)["status"], "committed");
 }
 
 /// Runs `tribunal cluster status`; returns its exit code and what it printed.

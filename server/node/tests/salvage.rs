@@ -2,12 +2,11 @@
 
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
 use support::Node;
+use support::damage::{chunks, flip};
 
 /// Commits rows `from..to` and returns when they are acknowledged.
 fn commit(node: &Node, from: u32, to: u32) {
@@ -16,20 +15,6 @@ fn commit(node: &Node, from: u32, to: u32) {
         let answer = node.try_post(&format!("/v1/txns/{}/commit", support::new_id()), &body).expect("an answer");
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
-}
-
-/// Returns where the chunks of entries (`T`) or outcomes (`O`) begin in the first segment.
-fn chunks(data: &Path, kind: u8) -> (PathBuf, Vec<usize>) {
-    let segment = data.join("log/segments/log-0000000000000000");
-    let bytes = fs::read(&segment).unwrap();
-    let found = bytes.windows(2).enumerate().filter(|(_, pair)| *pair == [0xE5, kind]).map(|(at, _)| at).collect();
-    (segment, found)
-}
-
-fn flip(file: &Path, at: usize) {
-    let mut bytes = fs::read(file).unwrap();
-    bytes[at] ^= 1;
-    fs::write(file, bytes).unwrap();
 }
 
 /// Returns the command that a refused start names, and runs it through a shell.
@@ -57,6 +42,35 @@ fn the_log_of_a_running_node_is_not_salvaged() {
     }
     commit(&node, 3, 5);
     assert_eq!(node.log_of("kv").len(), 5);
+}
+
+#[test]
+fn a_salvage_changes_nothing_if_nothing_is_damaged_and_tells_what_is_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    commit(&node, 0, 20);
+    let id = |node: &Node| node.get("/v1/log?store=kv&after=0&limit=1").body["log"].clone();
+    let before = id(&node);
+    node.kill();
+    let salvage = |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(["log", "salvage", "--data"]).arg(dir.path()).args(flags).output().unwrap()
+    };
+    for flags in [&[] as &[&str], &["--accept-loss"]] {
+        let out = salvage(flags);
+        let printed = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && printed.contains("nothing is damaged"), "{flags:?}: {printed}");
+    }
+    let node = Node::start(dir.path());
+    assert_eq!((id(&node), node.log_of("kv").len()), (before, 20));
+    node.kill();
+
+    let (segment, entries) = chunks(dir.path(), b'T');
+    flip(&segment, entries[entries.len() / 2] + 3);
+    let out = salvage(&[]);
+    let told = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && told.contains("is damaged: ") && told.contains("--accept-loss"), "{told}");
+    assert!(!dir.path().join("log.damaged-1").exists(), "nothing was accepted");
 }
 
 #[test]

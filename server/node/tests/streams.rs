@@ -291,7 +291,7 @@ fn forgetful(data: &Path) -> Node {
         .args(["dev", "--listen", "127.0.0.1:0", "--data"])
         .arg(data)
         .env("TRIBUNAL__LOG__RETENTION_HOURS", "0")
-        .env("TRIBUNAL__LOG__RETENTION_BYTES", "0")
+        .env("TRIBUNAL__LOG__RETENTION_BYTES", "1048576")
         .env("TRIBUNAL__LOG__IMAGE_EVERY_BYTES", "1048576");
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }

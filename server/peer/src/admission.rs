@@ -76,12 +76,7 @@ pub(crate) fn admit<P>(
     };
     let cluster = header(&head.headers, &CLUSTER_HEADER);
     if cluster != us.cluster {
-        let reason = format!(
-            "node {here} belongs to the cluster `{}`, but node {node} to `{cluster}`; correct the name in the configuration of one \
-             of them, or the address",
-            us.cluster,
-        );
-        return refuse(StatusCode::CONFLICT, reason);
+        return refuse(StatusCode::CONFLICT, of_other_cluster((here, &us.cluster), (node, &cluster)));
     }
     if !is_of_node(certificate, node) {
         let name = node_name(node);
@@ -121,6 +116,24 @@ pub(crate) fn admit<P>(
     }
 }
 
+/// What separates a cluster's name from the nodes with which it began, in the name by which nodes know each other's cluster.
+const FOUNDERS: &str = ".nodes-";
+
+/// Says that two nodes belong to different clusters, or do not agree on the nodes with which theirs began.
+fn of_other_cluster((here, ours): (NodeId, &str), (node, theirs): (NodeId, &str)) -> String {
+    match (ours.rsplit_once(FOUNDERS), theirs.rsplit_once(FOUNDERS)) {
+        (Some((name, own)), Some((other, founders))) if name == other => format!(
+            "node {here} and node {node} both belong to the cluster `{name}`, but the configuration of node {here} says that it \
+             began with the nodes {own}, and that of node {node} with the nodes {founders}; set the same `cluster.founders` in \
+             both (if left out, these are all of `cluster.nodes`)"
+        ),
+        _ => format!(
+            "node {here} belongs to the cluster `{ours}`, but node {node} to `{theirs}`; correct the name in the configuration of \
+             one of them, or the address"
+        ),
+    }
+}
+
 /// Refuses a node whose release cannot decide any more as the cluster does. One that cannot yet may know of a switch of which
 /// this node does not know.
 fn check_generation(headers: &HeaderMap, here: NodeId, node: NodeId, generation: Generation) -> Result<(), Refusal> {
@@ -156,4 +169,21 @@ fn list<P>(peers: &BTreeMap<NodeId, P>) -> String {
 fn header(headers: &HeaderMap, name: &HeaderName) -> String {
     let bytes = headers.get(name).map_or(&[][..], |value| value.as_bytes());
     String::from_utf8_lossy(bytes).escape_debug().take(QUOTED_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_that_began_with_other_nodes_are_told_by_the_setting() {
+        let check = |ours, theirs| of_other_cluster((NodeId(1), ours), (NodeId(4), theirs));
+        let told = check("ops.nodes-1-2-3", "ops.nodes-1-4");
+        assert!(told.contains("`cluster.founders`") && told.contains("the cluster `ops`"), "{told}");
+        assert!(told.contains("that of node 4 with the nodes 1-4"), "{told}");
+        for (ours, theirs) in [("ops.nodes-1", "dev.nodes-1"), ("ops", "ops.nodes-1")] {
+            let told = check(ours, theirs);
+            assert!(told.contains(&format!("to the cluster `{ours}`, but node 4 to `{theirs}`")), "{told}");
+        }
+    }
 }

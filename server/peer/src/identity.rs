@@ -11,8 +11,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore, ServerConfig};
 use tribunal_types::NodeId;
+
+use crate::validity;
 
 /// HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
@@ -125,30 +127,43 @@ impl Identity {
         Ok(Identity { chain, roots, server: Arc::new(server), client: Arc::new(client) })
     }
 
-    /// Checks that peers can recognize `node` by it. An expired certificate passes: that is noticed when it is used.
-    pub(crate) fn check(&self, node: NodeId) -> Result<(), String> {
-        let [leaf, others @ ..] = &*self.chain else { return Err("there is no certificate".into()) };
+    /// Checks that peers can recognize `node` by it. An expired certificate passes: peers refuse it when it is used.
+    ///
+    /// # Errors
+    /// As for [`Identity::check_name`] and [`Identity::check_signature`].
+    pub fn check(&self, node: NodeId) -> Result<(), String> {
+        self.check_name(node)?;
+        self.check_signature(node)
+    }
+
+    /// Checks that the certificate carries the name of `node`.
+    ///
+    /// # Errors
+    /// In words, with the node that it belongs to.
+    pub fn check_name(&self, node: NodeId) -> Result<(), String> {
+        let Some(leaf) = self.chain.first() else { return Err("there is no certificate".into()) };
         if !is_of_node(leaf, node) {
             let name = node_name(node);
             let other = node_of(leaf).map(|other| format!(" but that of node {other}")).unwrap_or_default();
             return Err(format!("the certificate is not that of node {node}{other}: it has no DNS name `{name}`"));
         }
+        Ok(())
+    }
+
+    /// Checks that the authority has signed the certificate of `node`, expired or not.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check_signature(&self, node: NodeId) -> Result<(), String> {
+        let [leaf, others @ ..] = &*self.chain else { return Err("there is no certificate".into()) };
         let parsed = ParsedCertificate::try_from(leaf).map_err(|error| format!("the certificate: {error}"))?;
         let algorithms = default_provider().signature_verification_algorithms.all;
         match verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, others, UnixTime::now(), algorithms) {
             Ok(()) => Ok(()),
-            Err(Error::InvalidCertificate(error)) if is_of_time(&error) => {
-                tracing::warn!("the certificate of node {node}, which this is: {error}; peers will refuse it");
-                Ok(())
-            }
+            Err(Error::InvalidCertificate(error)) if validity::in_words(&error).is_some() => Ok(()),
             Err(error) => Err(format!("the certificate of node {node} is not signed by the authority: {error}")),
         }
     }
-}
-
-fn is_of_time(error: &CertificateError) -> bool {
-    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
-    matches!(error, Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. })
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

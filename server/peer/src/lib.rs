@@ -31,6 +31,7 @@ mod socket;
 mod status;
 mod task_scope;
 mod tls_errors;
+mod validity;
 
 pub use certificates::{Authority, NodeCertificate, check_host};
 pub use identity::{Identity, IdentityFiles, IdentityPem, node_name};
@@ -38,3 +39,4 @@ pub use intake::Received;
 pub use peers::{PeerEvents, Peers};
 pub use settings::{Lane, PeerSettings, SILENT_AFTER};
 pub use status::{LaneStatus, PeerStatus, PeersStatus, Problem, Refused};
+pub use validity::outside_of_period;

@@ -4,6 +4,8 @@ use std::io;
 
 use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
+use crate::validity;
+
 /// Puts an error of a socket into words. "It" is the other side, "we" are this one.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
@@ -26,13 +28,16 @@ fn tls_in_words(error: &Error) -> String {
 
 fn certificate_in_words(error: &CertificateError) -> String {
     use CertificateError as E;
+    let of_time = || validity::in_words(error).unwrap_or_default();
     match error {
         E::UnknownIssuer | E::BadSignature => {
             "its certificate is not signed by our authority; all nodes need certificates of the same one".into()
         }
-        E::Expired | E::ExpiredContext { .. } => format!("its certificate has expired; give it another one ({error})"),
+        E::Expired | E::ExpiredContext { .. } => {
+            format!("its certificate has expired; give it another one (it {})", of_time())
+        }
         E::NotValidYet | E::NotValidYetContext { .. } => {
-            format!("its certificate is not valid yet; compare the clocks of both machines ({error})")
+            format!("its certificate is not valid yet; compare the clocks of both machines (it {})", of_time())
         }
         E::NotValidForName | E::NotValidForNameContext { .. } => {
             format!("its certificate is not that of the node; another node may be at this address ({error})")

@@ -91,7 +91,8 @@ impl LogPoint {
 pub enum SourceError {
     /// The next record has been truncated.
     #[error(
-        "the storage needs records that the log no longer has (it begins at LSN {oldest}); rebuild it from an image"
+        "the storage needs records that the log no longer has (it begins at LSN {oldest}); import its rows \
+         into another store"
     )]
     Truncated {
         /// Oldest record that is still available.

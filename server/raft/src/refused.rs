@@ -49,7 +49,7 @@ pub enum Refused {
     WritesPending,
     /// The message vouches for what is not in the log: a replica has lost what it acknowledged.
     #[error(
-        "entry {index} is past the last one, {last}: one of the two nodes has lost entries that it had acknowledged, as after the restore of a backup; remove that one, and add a new one"
+        "entry {index} is past the last one, {last}: this node has lost entries that it had acknowledged, as after the restore of a backup; remove it with `tribunal cluster remove`, and add a new one"
     )]
     PastLog {
         /// The entry.

@@ -47,7 +47,7 @@ pub fn freshness_field(
         }
         FreshnessField::WaitMs => {
             let max = u32::try_from(WAIT_MS_MAX).unwrap_or(u32::MAX);
-            freshness.wait_ms = found.small(max, at, errors).map_or(0, u64::from);
+            freshness.wait_ms = found.small(0..=max, at, errors).map_or(0, u64::from);
         }
         FreshnessField::Consistency => match found.text(at, errors).as_deref() {
             None => {}

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use tribunal_types::limits::JSON_DEPTH_MAX;
@@ -136,18 +137,19 @@ impl<'de> Scalar<'de> {
         }
     }
 
-    /// Returns the integer if it lies in `0..=max`, or notes that it does not.
-    pub fn small(self, max: u32, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
+    /// Returns the integer if it lies in `bounds`, or notes that it does not.
+    pub fn small(self, bounds: RangeInclusive<u32>, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
+        let (min, max) = (bounds.start(), bounds.end());
         match self {
-            Scalar::Int(value) => match u32::try_from(value) {
-                Ok(value) if value <= max => Some(value),
-                _ => {
-                    errors.add(Code::BadNumber, at, format!("must be between 0 and {max}"));
-                    None
+            Scalar::Int(value) => {
+                let fitting = u32::try_from(value).ok().filter(|value| bounds.contains(value));
+                if fitting.is_none() {
+                    errors.add(Code::BadNumber, at, format!("must be between {min} and {max}"));
                 }
-            },
+                fitting
+            }
             Scalar::Number => {
-                errors.add(Code::BadNumber, at, format!("must be an integer between 0 and {max}"));
+                errors.add(Code::BadNumber, at, format!("must be an integer between {min} and {max}"));
                 None
             }
             other => wrong_type(errors, at, "a number", other.type_name()),
@@ -156,7 +158,8 @@ impl<'de> Scalar<'de> {
 }
 
 fn wrong_type<T>(errors: &mut FieldErrors, at: Path<'_>, expected: &str, found: &str) -> Option<T> {
-    let hint = if found == "null" { "; leave the field out instead" } else { "" };
+    // Only a field can be left out: neither an item of an array nor the document.
+    let hint = if found == "null" && matches!(at, Path::Field(..)) { "; leave the field out instead" } else { "" };
     errors.add(Code::WrongType, at, format!("must be {expected}, is {found}{hint}"));
     None
 }
@@ -168,6 +171,9 @@ fn wrong_type<T>(errors: &mut FieldErrors, at: Path<'_>, expected: &str, found: 
 pub fn scalar<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Scalar<'de>, A::Error> {
     map.next_value_seed(ScalarSeed)
 }
+
+/// The form that [`decimal`] requires, for people.
+pub const CANONICAL: &str = "without sign or leading zeros";
 
 /// Parses a decimal number without sign, leading zero or blank: how 64-bit numbers travel.
 #[must_use]
@@ -295,6 +301,10 @@ pub fn document<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result
     if text.is_empty() {
         let detail = "the body is empty; send a JSON document, at least `{}`".to_owned();
         return Err(SyntaxError { detail, line: 1, column: 0 });
+    }
+    if text.starts_with('\u{feff}') {
+        let detail = "the document begins with a byte order mark (U+FEFF); send it without".to_owned();
+        return Err(SyntaxError { detail, line: 1, column: 1 });
     }
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = seed.deserialize(&mut reader)?;

@@ -12,4 +12,5 @@ pub mod plain_commit;
 pub mod plain_json;
 pub mod query;
 pub mod read_body;
+pub mod target;
 pub mod txn_body;

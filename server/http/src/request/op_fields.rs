@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tribunal_types::Span;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
-use crate::binary::BASE64;
+use crate::binary::{BASE64, NOT_BASE64};
 use crate::request::json::{Fields, ObjectSeed, scalar};
 use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
@@ -139,14 +139,14 @@ pub fn put_key(
 ) -> Option<Span> {
     let span = match (plain, b64) {
         (Text::Absent, Text::Absent) => {
-            errors.add(Code::MissingField, at.field(names.0), format!("required, or {}", names.1));
+            errors.add(Code::MissingField, at.field(names.0), format!("is required; or send {}", names.1));
             return None;
         }
         (Text::Absent, Text::Given(coded)) => {
             let start = into.len();
             if BASE64.decode_vec(coded.as_bytes(), into).is_err() {
                 into.truncate(start);
-                errors.add(Code::BadBase64, at.field(names.1), "is not base64");
+                errors.add(Code::BadBase64, at.field(names.1), NOT_BASE64);
                 return None;
             }
             let length = into.len() - start;

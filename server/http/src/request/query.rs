@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 use tribunal_types::limits::{KEY_BYTES_MAX, WAIT_MS_MAX};
 use tribunal_types::{LogId, StoreId, TxnId};
 
-use crate::request::json::decimal;
+use crate::request::json::{CANONICAL, decimal};
 use crate::request::txn_body::{no_such_store, shown, txn_id};
 use crate::response::field_error::{Code, FieldError, FieldErrors};
 use crate::response::problem::ProblemResponse;
@@ -28,14 +28,17 @@ impl<'a> Query<'a> {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let pointer = format!("?{}", shown(name));
             if !names.contains(&name) {
-                read.errors.add(
-                    Code::UnknownParameter,
-                    pointer,
-                    format!("unknown parameter; known ones are {}", names.join(", ")),
-                );
+                let detail = match names {
+                    [] => "unknown parameter; this route has none, leave it out".to_owned(),
+                    names => format!("unknown parameter; known ones are {}", names.join(", ")),
+                };
+                read.errors.add(Code::UnknownParameter, pointer, detail);
             } else if read.pairs.iter().any(|(known, _)| *known == name) {
                 read.errors.add(Code::BadParameter, pointer, "occurs twice");
             } else {
+                if let Some(detail) = escape_error(value) {
+                    read.errors.add(Code::BadParameter, pointer, detail);
+                }
                 read.pairs.push((name, decoded(value)));
             }
         }
@@ -83,7 +86,7 @@ impl<'a> Query<'a> {
         match decimal(&text).filter(|number| *number <= max) {
             Some(number) => number,
             None => {
-                self.error(Code::BadNumber, name, format!("must be a decimal number up to {max}"));
+                self.error(Code::BadNumber, name, format!("must be a decimal number up to {max}, {CANONICAL}"));
                 default
             }
         }
@@ -103,7 +106,7 @@ impl<'a> Query<'a> {
     pub fn limit(&mut self, default: usize, max: usize) -> usize {
         let number = self.number("limit", default as u64, max as u64);
         if number == 0 {
-            self.error(Code::BadNumber, "limit", format!("must be a decimal number from 1 to {max}"));
+            self.error(Code::BadNumber, "limit", format!("must be a decimal number from 1 to {max}, {CANONICAL}"));
         }
         usize::try_from(number).unwrap_or(max)
     }
@@ -116,8 +119,8 @@ impl<'a> Query<'a> {
     /// Returns a truth value; false if it is not given.
     pub fn flag(&mut self, name: &str) -> bool {
         match self.bytes(name) {
-            None | Some(b"false" | b"0") => false,
-            Some(b"" | b"true" | b"1") => true,
+            None | Some(b"false") => false,
+            Some(b"true") => true,
             Some(_) => {
                 self.error(Code::BadParameter, name, "must be true or false");
                 false
@@ -158,6 +161,18 @@ impl<'a> Query<'a> {
     pub fn finish(self) -> Result<(), ProblemResponse> {
         if self.errors.is_empty() { Ok(()) } else { Err(ProblemResponse::of_errors(&self.errors)) }
     }
+}
+
+/// Returns what is wrong with the percent escapes of a text, if anything is.
+#[must_use]
+pub fn escape_error(text: &str) -> Option<String> {
+    let is_wrong =
+        |rest: &str| !matches!(rest.as_bytes(), [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());
+    let rest = text.split('%').skip(1).find(|rest| is_wrong(rest))?;
+    let shown: String = rest.chars().take(2).collect();
+    Some(format!(
+        "\"%{shown}\" is not a percent escape: `%` is followed by two hexadecimal digits; write `%` itself as `%25`"
+    ))
 }
 
 fn decoded(text: &str) -> Cow<'_, [u8]> {
@@ -243,6 +258,36 @@ mod tests {
         let problem = query.finish().unwrap_err().body;
         let pointers: Vec<_> = problem.errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(pointers, ["?nonsense", "?limit", "?limit", "?fence"]);
+    }
+
+    #[test]
+    fn a_truth_value_is_written_out() {
+        for (given, expected) in [
+            ("", Some(false)),
+            ("fence=true", Some(true)),
+            ("fence=false", Some(false)),
+            ("fence", None),
+            ("fence=", None),
+            ("fence=1", None),
+            ("fence=0", None),
+        ] {
+            let mut query = Query::new(Some(given), &["fence"]);
+            let flag = query.flag("fence");
+            assert_eq!(query.finish().ok().map(|()| flag), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn an_escape_has_two_digits() {
+        for text in ["", "a", "%00", "a%2Fb%fF", "%25", "%25zz"] {
+            assert_eq!(escape_error(text), None, "{text}");
+        }
+        for (text, shown) in
+            [("%", "\"%\""), ("a%2", "\"%2\""), ("%zz", "\"%zz\""), ("%20%%20", "\"%\""), ("%1ü", "\"%1ü\"")]
+        {
+            let detail = escape_error(text).unwrap_or_default();
+            assert!(detail.starts_with(shown), "{text}: {detail}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tribunal_types::limits::{OPS_PER_TXN_MAX, RANGES_PER_TXN_MAX};
 use tribunal_types::{NamespaceId, StoreId, StoreSpec, Version};
 
 use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
-use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, decimal, document, scalar};
+use crate::request::json::{ArraySeed, CANONICAL, Fields, Items, ObjectSeed, decimal, document, scalar};
 use crate::request::op_fields::{OpFields, OpSeed, Text, put_key};
 use crate::request::txn_body::no_such_store;
 use crate::response::field_error::{Code, FieldErrors, Path};
@@ -141,7 +141,8 @@ impl ReadItems<'_, '_> {
             Text::Given(text) => {
                 let version = decimal(&text).and_then(Version::from_bits);
                 if version.is_none() {
-                    let detail = "must be a version from a response: a positive decimal number below 2^63";
+                    let detail =
+                        format!("must be a version from a response: a positive decimal number below 2^63, {CANONICAL}");
                     self.errors.add(Code::BadNumber, at.field("version"), detail);
                 }
                 version

@@ -15,12 +15,12 @@ use tribunal_types::{
     TxnRequest, Version, Write, WriteKind,
 };
 
-use crate::binary::BASE64;
+use crate::binary::{BASE64, NOT_BASE64};
 use crate::request::body_hash::body_hash;
 use crate::request::caller::CallerContext;
 use crate::request::json::{
-    ArraySeed, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit, is_integer,
-    not_interoperable, scalar,
+    ArraySeed, CANONICAL, Entries, EntriesSeed, Fields, Items, ObjectSeed, Scalar, decimal, depth_within_limit,
+    is_integer, not_interoperable, scalar,
 };
 use crate::request::op_fields::{OR, OpFields, OpSeed, Text, VALUE, put_key};
 use crate::request::plain_json::ValueText;
@@ -233,7 +233,7 @@ impl<'c> Draft<'c> {
                 }
             }
             MEMBER_PRIORITY => {
-                let priority = found.and_then(|found| found.small(255, at, &mut self.errors));
+                let priority = found.and_then(|found| found.small(0..=255, at, &mut self.errors));
                 self.txn.priority = priority.and_then(|p| u8::try_from(p).ok()).unwrap_or(PRIORITY_DEFAULT);
             }
             6 => {
@@ -260,7 +260,8 @@ impl<'c> Draft<'c> {
             Text::Given(text) => {
                 let version = decimal(&text).and_then(Version::from_bits);
                 if version.is_none() {
-                    let detail = "must be a version from a response: a positive decimal number below 2^63";
+                    let detail =
+                        format!("must be a version from a response: a positive decimal number below 2^63, {CANONICAL}");
                     self.errors.add(Code::BadNumber, at.field("version"), detail);
                 }
                 version
@@ -317,7 +318,7 @@ impl<'c> Draft<'c> {
                 kind
             }
             Text::Absent => {
-                self.errors.add(Code::MissingField, at.field("op"), "insert, update, put, delete or add");
+                self.errors.add(Code::MissingField, at.field("op"), "is required: insert, update, put, delete or add");
                 None
             }
             Text::Faulty => None,
@@ -394,7 +395,11 @@ impl<'c> Draft<'c> {
                 nothing
             }
             (_, None, Text::Absent) => {
-                self.errors.add(Code::MissingField, at.field("value"), format!("{} needs a value", kind.name()));
+                self.errors.add(
+                    Code::MissingField,
+                    at.field("value"),
+                    format!("is required for {}; or send value_b64", kind.name()),
+                );
                 nothing
             }
             (_, Some(raw), Text::Absent) => self.json_value(kind, raw, at),
@@ -441,7 +446,7 @@ impl<'c> Draft<'c> {
     /// Keeps binary as the JSON object `{"$b64":"..."}`, so that every value in the log is JSON.
     fn binary_value(&mut self, coded: &str, at: Path<'_>) -> Span {
         let Ok(bytes) = BASE64.decode(coded) else {
-            self.errors.add(Code::BadBase64, at.field("value_b64"), "is not base64");
+            self.errors.add(Code::BadBase64, at.field("value_b64"), NOT_BASE64);
             return Span::default();
         };
         let json = format!("{{\"$b64\":\"{}\"}}", BASE64.encode(bytes));
@@ -463,7 +468,7 @@ impl<'c> Draft<'c> {
     fn check(&mut self, at: Path<'_>, seen: u32) {
         let id_bit = 1 << (ITEM_FIELDS.len() - 1);
         if self.id_in_body && seen & id_bit == 0 {
-            self.errors.add(Code::MissingField, at.field("txn_id"), "required: a UUIDv7");
+            self.errors.add(Code::MissingField, at.field("txn_id"), "is required: a UUIDv7");
         }
         if self.ops > OPS_PER_TXN_MAX {
             let detail = format!("{} operations, {OPS_PER_TXN_MAX} is the limit", self.ops);
@@ -528,7 +533,8 @@ impl<'c> Draft<'c> {
         let text = found.text(at, &mut self.errors)?;
         let epoch = decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX);
         if epoch.is_none() {
-            self.errors.add(Code::BadNumber, at, "must be an epoch from a response: a decimal number below 2^43");
+            let detail = format!("must be an epoch from a response: a decimal number below 2^43, {CANONICAL}");
+            self.errors.add(Code::BadNumber, at, detail);
         }
         epoch
     }
@@ -537,7 +543,8 @@ impl<'c> Draft<'c> {
         let text = found.text(at, &mut self.errors)?;
         let ms = decimal(&text).filter(|ms| *ms <= UNIX_MS_MAX);
         if ms.is_none() {
-            self.errors.add(Code::BadNumber, at, "must be Unix milliseconds: a decimal number below 2^48");
+            let detail = format!("must be Unix milliseconds: a decimal number below 2^48, {CANONICAL}");
+            self.errors.add(Code::BadNumber, at, detail);
         }
         ms
     }

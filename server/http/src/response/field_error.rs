@@ -36,7 +36,7 @@ pub enum Code {
     BadTxnId,
     /// A token that this service never gave.
     BadSession,
-    /// A query parameter that cannot be read.
+    /// A parameter of the query or the path that cannot be read.
     BadParameter,
     /// A query parameter that does not exist here.
     UnknownParameter,
@@ -225,9 +225,33 @@ pub struct SyntaxError {
     pub column: usize,
 }
 
+impl SyntaxError {
+    /// Places the error on a line of a larger body, of which the document was line `number`.
+    #[must_use]
+    pub fn on_line(mut self, number: u64) -> Self {
+        if let Some(words) = self.detail.strip_suffix(&place(self.line, self.column)) {
+            self.detail = format!("{words} at line {number} column {}", self.column);
+        }
+        self.line = usize::try_from(number).unwrap_or(usize::MAX);
+        self
+    }
+}
+
+fn place(line: usize, column: usize) -> String {
+    format!(" at line {line} column {column}")
+}
+
 impl From<serde_json::Error> for SyntaxError {
     fn from(error: serde_json::Error) -> Self {
-        SyntaxError { detail: error.to_string(), line: error.line(), column: error.column() }
+        let (mut detail, line, column) = (error.to_string(), error.line(), error.column());
+        if ["unexpected end of hex escape", "lone leading surrogate"].iter().any(|words| detail.starts_with(words)) {
+            detail = format!(
+                "binary keys belong in `key_b64`, binary values in `value_b64`: this string contains half of a surrogate \
+                 pair, which is not a character,{}",
+                place(line, column)
+            );
+        }
+        SyntaxError { detail, line, column }
     }
 }
 
@@ -241,6 +265,24 @@ mod tests {
         let item = writes.item(3);
         assert_eq!(item.field("key").to_string(), "/wri~0tes~1x/3/key");
         assert_eq!(Path::Root.to_string(), "");
+    }
+
+    #[test]
+    fn an_error_in_a_line_names_the_line_of_the_body() {
+        let error = serde_json::from_str::<serde_json::Value>("{\"a\":").unwrap_err();
+        let error = SyntaxError::from(error).on_line(7);
+        assert_eq!((error.line, error.column), (7, 5));
+        assert!(error.detail.ends_with(" at line 7 column 5"), "{}", error.detail);
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_named() {
+        for text in [r#""\ud800""#, r#""\udc00""#, r#""\ud800\u0041""#, r#""\ud800\n""#] {
+            let error = SyntaxError::from(serde_json::from_str::<String>(text).unwrap_err());
+            assert!(error.detail.contains("half of a surrogate pair"), "{text}: {}", error.detail);
+        }
+        let error = SyntaxError::from(serde_json::from_str::<String>(r#""\u00g0""#).unwrap_err());
+        assert!(!error.detail.contains("surrogate"), "{}", error.detail);
     }
 
     #[test]

@@ -74,7 +74,8 @@ impl ProblemResponse {
             [only] if matches!(only.code, Code::UnknownStore | Code::BadTxnId) && only.pointer.starts_with('{') => {
                 only.detail.clone()
             }
-            [only] => format!("{}: {}", only.pointer, only.detail),
+            // A header's name ends with a colon already.
+            [only] => format!("{}: {}", only.pointer.trim_end_matches(':'), only.detail),
             _ => format!("{} errors, see errors", errors.count()),
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);

@@ -1,7 +1,7 @@
 //! `POST /v1/txns/batch-commit`: many commits in one request, answers in their order.
 //!
 //! A bad item gets a problem of its own and the others are decided. Only what concerns the request as a whole (syntax
-//! of a JSON document, its size) refuses all.
+//! of a JSON document, its size) refuses all. The problem of an NDJSON item names its line.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -30,7 +30,7 @@ const ANSWER_BYTES: usize = 256;
 const ITEM_BYTES: usize = 1024;
 
 /// Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
-/// the same form.
+/// the same form. A commit that cannot be read gets a problem of its own, in NDJSON with its line; the others are decided.
 #[utoipa::path(
     post, path = "/v1/txns/batch-commit", operation_id = "batchCommit", tag = "transactions",
     request_body(content(
@@ -46,23 +46,25 @@ const ITEM_BYTES: usize = 1024;
         )),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "Too large", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "Overloaded or not ready; the transaction was not accepted", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "Overloaded or not ready; no transaction was accepted", body = Problem, content_type = "application/problem+json", headers(
+            ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
+        )),
+        (status = 504, description = "Possibly accepted, outcomes unknown; get the status of each by its id", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
     let (kind, bytes) = app.body(&parts, body, &[MediaType::Json, MediaType::NdJson]).await?;
-    let text = utf8(&bytes)?;
     let caller = caller(&parts);
     let is_document = kind == MediaType::Json;
     let parse = if is_document { of_document } else { of_lines };
     let mut catalog = app.service.stores.catalog();
-    let mut batch = parse(text, &catalog, &caller)?;
+    let mut batch = parse(&bytes, &catalog, &caller)?;
     // Another node may just have created it.
     if batch.names_unknown_store() && app.catches_up().await? {
         catalog = app.service.stores.catalog();
-        batch = parse(text, &catalog, &caller)?;
+        batch = parse(&bytes, &catalog, &caller)?;
     }
     let decided = if batch.txns.is_empty() {
         Vec::new()
@@ -102,8 +104,12 @@ impl Batch {
             self.txns.push(parsed.txn);
             self.items.push((id, None));
         } else {
-            self.items.push((id, Some(ProblemResponse::of_errors(&parsed.errors))));
+            self.refuse(id, ProblemResponse::of_errors(&parsed.errors));
         }
+    }
+
+    fn refuse(&mut self, id: TxnId, problem: ProblemResponse) {
+        self.items.push((id, Some(problem)));
     }
 }
 
@@ -156,22 +162,32 @@ fn too_many() -> ProblemResponse {
     )
 }
 
-fn of_lines(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+fn of_lines(bytes: &[u8], catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
     let mut batch = Batch::default();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+    for (number, line) in
+        (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty())
+    {
         if batch.items.len() == TXNS_PER_REQUEST_MAX {
             return Err(too_many());
         }
-        let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: line.len() };
-        match commit_document(line, seed) {
-            Ok(parsed) => batch.add(parsed),
-            Err(mut malformed) => {
-                malformed.line = number + 1;
-                batch.items.push((TxnId::default(), Some(ProblemResponse::of_syntax(&malformed))));
-            }
+        match of_line(line, number, catalog, caller) {
+            Ok(parsed) if parsed.errors.is_empty() => batch.add(parsed),
+            Ok(parsed) => batch.refuse(parsed.txn.id, ProblemResponse::of_errors(&parsed.errors).at_line(number)),
+            Err(problem) => batch.refuse(TxnId::default(), problem.at_line(number)),
         }
     }
     Ok(batch)
+}
+
+fn of_line(
+    line: &[u8],
+    number: u64,
+    catalog: &Catalog,
+    caller: &CallerContext,
+) -> Result<ParsedCommit, ProblemResponse> {
+    let text = utf8(line)?;
+    let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
+    commit_document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed.on_line(number)))
 }
 
 /// Reads the document in the form in which clients write it; `None` if it has another, or something is wrong.
@@ -194,7 +210,8 @@ fn of_plain_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> O
     (json.is_over() && seen != 0).then_some(batch)
 }
 
-fn of_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+fn of_document(bytes: &[u8], catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
+    let text = utf8(bytes)?;
     if let Some(batch) = of_plain_document(text, catalog, caller) {
         return Ok(batch);
     }
@@ -202,7 +219,7 @@ fn of_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Result<
     let seed = ObjectSeed { fields: &mut body, at: Path::Root };
     let seen = document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if seen == Some(0) {
-        body.errors.add(Code::MissingField, "/txns", "the commits");
+        body.errors.add(Code::MissingField, "/txns", "is required: the commits");
     }
     if body.too_many {
         return Err(too_many());

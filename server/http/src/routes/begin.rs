@@ -34,7 +34,9 @@ use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
         (status = 201, description = "The transaction has begun", body = BeginResponse),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "A store lags", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "A store lags", body = Problem, content_type = "application/problem+json", headers(
+            ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
+        )),
         (status = "default", description = "The request failed; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -110,7 +112,11 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
         body.errors.add(Code::TooMany, "/stores", detail);
     }
     if begin.stores.is_empty() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/stores", "a transaction uses at least one store");
+        body.errors.add(
+            Code::MissingField,
+            "/stores",
+            "is required: the namespace has no store; declare one with `PUT /v1/stores/{store}`",
+        );
     }
     if body.errors.is_empty() { Ok(body.asked) } else { Err(ProblemResponse::of_errors(&body.errors)) }
 }
@@ -157,11 +163,7 @@ impl<'de> Fields<'de> for Body<'_> {
             5 => freshness_field(FreshnessField::Consistency, found, at, errors, freshness),
             _ => {
                 let max = u32::try_from(ID_WINDOW_MS).unwrap_or(u32::MAX);
-                let ttl_ms = found.small(max, at, errors).map(u64::from);
-                if ttl_ms == Some(0) {
-                    errors.add(Code::BadNumber, at, format!("must be between 1 and {max}"));
-                }
-                self.asked.ttl_ms = ttl_ms;
+                self.asked.ttl_ms = found.small(1..=max, at, errors).map(u64::from);
             }
         }
         Ok(())

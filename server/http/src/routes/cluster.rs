@@ -178,7 +178,7 @@ fn read(text: &str) -> Result<NodeRequest, ProblemResponse> {
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
     if body.address.is_none() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/address", "a node needs an address: host:port");
+        body.errors.add(Code::MissingField, "/address", "is required: the address of the node, as host:port");
     }
     if !body.errors.is_empty() {
         return Err(ProblemResponse::of_errors(&body.errors));

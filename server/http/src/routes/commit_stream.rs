@@ -52,6 +52,9 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// them apart by `txn_id`. Lines in flight together may be decided in any order; if a commit must follow another one, send it
 /// after the other's verdict. A verdict with `ack: applied` arrives once the commit is applied, and delays no other.
 ///
+/// The client must be able to read the response while it still sends the request. `java.net.http` and `fetch` in browsers
+/// cannot; use `batchCommit` there. Cleartext HTTP/2 is by prior knowledge only.
+///
 /// The window: while 1024 commits, or 1 MiB of them, wait for their verdicts, the server reads no further line, and it reads
 /// none while the client does not read the outcomes. A commit may be as long as in a separate request, and then waits alone.
 ///

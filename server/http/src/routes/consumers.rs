@@ -13,7 +13,7 @@ use tribunal_types::{LogId, Lsn, StoreId};
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
-use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::{no_such_store, shown};
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
@@ -191,7 +191,7 @@ impl OffsetBody {
         let name = self.store.unwrap_or_default();
         let lsn = self.lsn.as_deref().map(decimal);
         if lsn == Some(None) {
-            self.errors.add(Code::BadNumber, "/lsn", "must be a decimal string");
+            self.errors.add(Code::BadNumber, "/lsn", format!("must be a decimal string {CANONICAL}"));
         }
         let log = self.log.as_deref().map(str::parse);
         if matches!(log, Some(Err(_))) {

@@ -114,10 +114,10 @@ fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|error| ProblemResponse::of_syntax(&error))?;
     if body.name.is_none() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/name", "a key needs a name, for people");
+        body.errors.add(Code::MissingField, "/name", "is required: a name for the key");
     }
     if body.roles == Roles::default() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/roles", "a key needs at least one role");
+        body.errors.add(Code::MissingField, "/roles", "is required: at least one role");
     }
     if !body.errors.is_empty() {
         return Err(ProblemResponse::of_errors(&body.errors));
@@ -147,10 +147,7 @@ impl<'de> Fields<'de> for KeyBody {
             return Ok(());
         }
         if index == 3 {
-            let seconds = scalar(map)?.small(KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
-            if seconds == Some(0) {
-                self.errors.add(Code::BadNumber, at, format!("must be between 1 and {KEY_EXPIRES_IN_S_MAX}"));
-            }
+            let seconds = scalar(map)?.small(1..=KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
             self.expires_in_s = seconds;
             return Ok(());
         }

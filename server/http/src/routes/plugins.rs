@@ -16,7 +16,7 @@ use tribunal_types::{Epoch, PluginSlot};
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8, wasm_type};
 use crate::request::caller::client_name;
-use crate::request::json::{Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
+use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
@@ -294,7 +294,11 @@ impl<'de> Fields<'de> for SlotBody {
             },
             _ => match decimal(&text).map(Epoch).filter(|epoch| *epoch <= Epoch::MAX) {
                 Some(epoch) => self.activate.from = Some(epoch),
-                None => self.errors.add(Code::BadNumber, at, format!("must be a decimal number up to {}", Epoch::MAX)),
+                None => self.errors.add(
+                    Code::BadNumber,
+                    at,
+                    format!("must be a decimal number up to {}, {CANONICAL}", Epoch::MAX),
+                ),
             },
         }
         Ok(())

@@ -121,7 +121,9 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The store is not embedded, or the rows exceed 8 MiB", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "The store lags", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The store lags", body = Problem, content_type = "application/problem+json", headers(
+            ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
+        )),
         (status = "default", description = "The rows cannot be read now", body = Problem, content_type = "application/problem+json"),
     )
 )]

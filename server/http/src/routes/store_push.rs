@@ -10,7 +10,7 @@ use tribunal_types::{Lsn, StoreSpec};
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::client_name;
-use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::routes::stores::info;
@@ -53,7 +53,11 @@ pub async fn skip_record(State(app): State<App>, request: Request) -> Result<Res
     let (spec, _) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let Some(lsn) = position(utf8(&bytes)?, "lsn")? else {
-        return Err(ProblemResponse::of_error(Code::MissingField, "/lsn", "names the record that the push stopped at"));
+        return Err(ProblemResponse::of_error(
+            Code::MissingField,
+            "/lsn",
+            "is required: the record at which the push stopped",
+        ));
     };
     let skip = SkipRequest { store: spec.id, lsn, by: client_name(&parts) };
     let catalog = app.service.stores.catalog();
@@ -137,7 +141,7 @@ impl<'de> Fields<'de> for Body {
         if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
             self.lsn = decimal(&text).map(Lsn);
             if self.lsn.is_none() {
-                self.errors.add(Code::BadNumber, at, "must be a decimal number");
+                self.errors.add(Code::BadNumber, at, format!("must be a decimal number {CANONICAL}"));
             }
         }
         Ok(())

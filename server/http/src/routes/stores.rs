@@ -181,7 +181,7 @@ fn declaration(text: &str) -> Result<StoreSpec, ProblemResponse> {
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if body.spec.adaptor.is_none() && !body.spec.adaptor_config.is_empty() && body.errors.is_empty() {
-        body.errors.add(Code::MissingField, "/adaptor", "adaptor_config is nothing without its adaptor");
+        body.errors.add(Code::MissingField, "/adaptor", "is required with adaptor_config");
     }
     if body.errors.is_empty() { Ok(body.spec) } else { Err(ProblemResponse::of_errors(&body.errors)) }
 }

@@ -181,7 +181,7 @@ pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> R
     let text = utf8(&line.bytes).map_err(|problem| refused(TxnId::default(), problem))?;
     let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
     let parsed = commit_document(text, seed)
-        .map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed)))?;
+        .map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed.on_line(line.number))))?;
     if parsed.errors.is_empty() {
         return Ok(parsed);
     }

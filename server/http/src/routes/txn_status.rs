@@ -15,12 +15,15 @@ use crate::routes::commit::TXN_STATUS;
 use tribunal_service::StatusQuery;
 
 /// Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit later.
+///
+/// Neither applies to transactions without writes: their verdicts are not stored, so their ids are `unknown`, and a fence does not
+/// stop them.
 #[utoipa::path(
     get, path = "/v1/txns/{txn_id}", operation_id = "txnStatus", tag = "transactions",
     params(
         ("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7"),
         ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "How long to wait for an outcome"),
-        ("fence" = Option<bool>, Query, nullable = false, description = "Make sure that an id that has not arrived can never commit; it is aborted with reason `fenced`"),
+        ("fence" = Option<bool>, Query, nullable = false, description = "`true`: make sure that an id that has not arrived can never commit a write; it is aborted with reason `fenced`, permanently"),
     ),
     responses(
         (status = 200, description = "The outcome; `unknown` if the transaction has not arrived", body = TxnOutcome, headers(

@@ -10,10 +10,10 @@ use tribunal_types::limits::KEY_BYTES_MAX;
 use tribunal_types::{ImportedVersion, StoreSpec, Version};
 
 use crate::app::{App, refuse, wire_response};
-use crate::binary::BASE64;
+use crate::binary::{BASE64, NOT_BASE64};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
-use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::Catalog;
@@ -57,10 +57,7 @@ fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedV
         let seen = match document(text, ObjectSeed { fields: &mut line, at }) {
             Ok(Some(seen)) => seen,
             Ok(None) => continue,
-            Err(mut malformed) => {
-                malformed.line = number + 1;
-                return Err(ProblemResponse::of_syntax(&malformed));
-            }
+            Err(malformed) => return Err(ProblemResponse::of_syntax(&malformed.on_line(number as u64 + 1))),
         };
         let Line { key, version, integer, .. } = line;
         match seen & 0b11 {
@@ -69,7 +66,7 @@ fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedV
             _ => {}
         }
         if seen & 0b100 == 0 {
-            errors.add(Code::MissingField, at.field("version"), "the row's version");
+            errors.add(Code::MissingField, at.field("version"), "is required: the row's version");
         }
         if let (Some(key), Some(version)) = (key, version) {
             let row = catalog.row(spec.namespace, spec.id, &key);
@@ -114,12 +111,16 @@ impl<'de> Fields<'de> for Line<'_> {
             0 => self.keep(text.into_owned().into_bytes(), at),
             1 => match BASE64.decode(text.as_bytes()) {
                 Ok(key) => self.keep(key, at),
-                Err(_) => self.errors.add(Code::BadBase64, at, "is not base64"),
+                Err(_) => self.errors.add(Code::BadBase64, at, NOT_BASE64),
             },
             _ => {
                 self.version = decimal(&text).and_then(Version::from_bits);
                 if self.version.is_none() {
-                    self.errors.add(Code::BadNumber, at, "must be a positive decimal number below 2^63");
+                    self.errors.add(
+                        Code::BadNumber,
+                        at,
+                        format!("must be a positive decimal number below 2^63, {CANONICAL}"),
+                    );
                 }
             }
         }

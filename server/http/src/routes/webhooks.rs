@@ -10,7 +10,7 @@ use tribunal_types::{Lsn, RecordBatch, StoreSpec};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
-use crate::request::json::{Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
@@ -220,7 +220,7 @@ impl<'de> Fields<'de> for RegistrationBody {
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
         let found = scalar(map)?;
         if index >= 4 {
-            let number = found.small(u32::MAX, at, &mut self.errors);
+            let number = found.small(0..=u32::MAX, at, &mut self.errors);
             let range = [&RECORDS.0, &BYTES.0, &TIMEOUT_MS.0][index - 4];
             if let Some(number) = self.bounded(number, range, at) {
                 *[&mut self.found.records_max, &mut self.found.bytes_max, &mut self.found.timeout_ms][index - 4] =
@@ -247,7 +247,7 @@ impl<'de> Fields<'de> for RegistrationBody {
             }
             _ => match decimal(&text) {
                 Some(lsn) => self.found.after = Some(Lsn(lsn)),
-                None => self.errors.add(Code::BadNumber, at, "must be a decimal string"),
+                None => self.errors.add(Code::BadNumber, at, format!("must be a decimal string {CANONICAL}")),
             },
         }
         Ok(())

@@ -16,7 +16,7 @@ use crate::service::NodeService;
 /// A session token that is further ahead of what this node has decided may be made up: the other nodes tell.
 const SESSION_LEAD_MAX: u64 = 64;
 /// How long a node may take to catch up.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shortest time between two rounds of questions to the others. A request with an unknown key causes one.
 const ROUNDS_INTERVAL: Duration = Duration::from_millis(20);
 

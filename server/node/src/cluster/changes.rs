@@ -53,8 +53,9 @@ impl NodeService {
         Err(ServiceError::ClientMistake {
             code: "runs_alone",
             pointer: String::new(),
-            detail: "this node runs alone: it has no other nodes, and does not become a cluster. \
-                     Make a cluster (`tribunal cluster certificates`, or `tribunal cluster up` on one machine)"
+            detail: "this node runs alone: it has no other nodes. Make it the first node of a cluster (stop it, then \
+                     `tribunal cluster adopt`), or make a new cluster (`tribunal cluster certificates`, or `tribunal \
+                     cluster up` on one machine)"
                 .into(),
         })
     }

@@ -138,10 +138,20 @@ impl FirstStart {
         let mut after = |name| lines.next().and_then(|line| line.strip_prefix(name)).ok_or_else(damaged);
         let (nodes, word) = (after("nodes ")?, after("stage ")?);
         if nodes != began {
+            // One that has not been admitted has promised nothing.
+            let fresh = if word.starts_with(CLAIMS) {
+                format!(
+                    ". If the cluster began with {began}, and node {} has not become a member of it, delete {} instead and start again",
+                    self.node,
+                    self.directory()
+                )
+            } else {
+                String::new()
+            };
             return Err(format!(
-                "`cluster.nodes` has the nodes {began}, but {file} is of a cluster that began with {nodes}: nodes are added and \
-                 removed by `tribunal cluster add` and `remove`, which need no change of this configuration. If it is to list others, \
-                 set `cluster.founders` to [{}]",
+                "`cluster.founders`, which are all of `cluster.nodes` if left out, are the nodes {began}, but {file} is of a cluster \
+                 that began with {nodes}: set `cluster.founders` to [{}]. Nodes are added and removed by `tribunal cluster \
+                 add` and `remove`, which need no change of this configuration{fresh}",
                 nodes.replace(' ', ", ")
             ));
         }
@@ -358,6 +368,12 @@ mod tests {
         assert_eq!(read(dir.path(), 1, false).unwrap().stage(), Stage::Member, "alone");
         let refused = read(dir.path(), 3, false).unwrap_err();
         assert!(refused.contains("the nodes 1 2 3") && refused.contains("began with 1:"), "{refused}");
+        assert!(refused.contains("`cluster.founders` to [1]") && !refused.contains("delete"), "{refused}");
+        let claiming = tempfile::tempdir().unwrap();
+        let admitted = |founders| Membership { node: NodeId(4), ..membership(1, founders) };
+        FirstStart::read(claiming.path(), &admitted(2), false, 7).unwrap();
+        let refused = FirstStart::read(claiming.path(), &admitted(3), false, 7).unwrap_err();
+        assert!(refused.contains("`cluster.founders` to [1, 2]") && refused.contains("delete"), "{refused}");
         for damaged in ["?", "", "tribunal member 1\nnodes 1\nstage claims x\n", "tribunal member 1\nnodes 1\n"] {
             std::fs::write(dir.path().join("member"), damaged).unwrap();
             assert!(read(dir.path(), 1, false).unwrap_err().contains("cannot be read"), "{damaged}");

@@ -96,14 +96,14 @@ pub fn recover_member(
     if has_note(&config.data) {
         incoming::put_in_place(&config.data)?;
     }
-    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| error.to_string())?;
+    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(in_words)?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
     let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
     let groups: Vec<GroupId> = membership.founders.iter().map(|node| Membership::group_of(*node)).collect();
     let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
     let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
-    reader.check_cursors(&image).map_err(|error| error.to_string())?;
+    reader.check_cursors(&image).map_err(in_words)?;
     let heads: Vec<_> = resolver.heads().collect();
     if log.continue_after(resolver.last(), &heads).map_err(|error| error.to_string())? {
         tracing::warn!(
@@ -206,7 +206,7 @@ impl Replay {
                 synced = self.carry_out(output)?.or(synced);
             }
             let Some(number) = synced else { return Ok(()) };
-            self.log.sync().map_err(|error| error.to_string())?;
+            self.log.sync().map_err(in_words)?;
             // A member refuses nothing of its own log.
             self.member.step(Input::Persisted(number), Now::default()).map_err(|refused| refused.to_string())?;
         }
@@ -214,7 +214,7 @@ impl Replay {
 
     /// Returns the number of a sync that is asked for.
     fn carry_out(&mut self, output: Output<Channels>) -> Result<Option<u64>, String> {
-        let failed = |error: LogError| error.to_string();
+        let failed = in_words;
         match output {
             Output::Append { group, id, content } => {
                 self.log.append_group_entry(group, id, &content).map_err(failed)?
@@ -278,6 +278,17 @@ pub fn append_or_compare(
     }
 }
 
+/// Puts an error of a member's log into words. What a salvage or a backup would take back, the other nodes rely on.
+fn in_words(error: LogError) -> String {
+    let LogError::Damaged { path, reason } = error else { return error.to_string() };
+    format!(
+        "the log in {} is damaged: {reason}. A member of a cluster is neither salvaged nor restored from a backup: either could \
+         take back what it has voted and acknowledged. The cluster continues without it while a majority of its nodes runs: \
+         remove this node (`tribunal cluster remove`) and add a new one (`tribunal cluster add`). Keep the directory until then",
+        path.display()
+    )
+}
+
 /// What to do with a node that was removed.
 pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
                            again, have it admitted as a new node, with an empty directory";
@@ -289,4 +300,18 @@ pub fn cannot_go_on(group: GroupId, reason: &str) -> String {
         return format!("the control log cannot be followed: {reason}");
     }
     format!("the log of node {} cannot be followed: {reason}", group.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_damaged_log_is_to_be_replaced() {
+        let told = in_words(LogError::Damaged { path: "data/log".into(), reason: "entry 7 is gone".into() });
+        assert!(told.contains("the log in data/log is damaged: entry 7 is gone"), "{told}");
+        assert!(told.contains("`tribunal cluster remove`") && told.contains("`tribunal cluster add`"), "{told}");
+        assert!(!told.contains("Restore it"), "{told}");
+        assert_eq!(in_words(LogError::Io { reason: "no room".into() }), "no room");
+    }
 }

@@ -1,7 +1,7 @@
 //! What the sequencer tells of the cluster to those who ask: who leads what, and how far this node has decided.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -66,6 +66,8 @@ pub struct View {
     served_at: RwLock<Option<Instant>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
+    /// Since the start, another node has counted on entries that this one does not have: how it told.
+    pub lost_entries: OnceLock<String>,
 }
 
 impl View {
@@ -223,7 +225,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
             release: releases.of(*node).cloned(),
             problem: match odd.get(node) {
-                _ if *node == membership.node => lacks.clone().or(clock.clone()),
+                _ if *node == membership.node => view.lost_entries.get().cloned().or(lacks.clone()).or(clock.clone()),
                 Some(odd) => Some(has_diverged(*node, odd)),
                 None if peer.is_none() => {
                     Some(format!("node {} has no address of node {node}: add it to `cluster.nodes`", membership.node))

@@ -9,7 +9,7 @@ use tribunal_client::{Client, ClientOptions, Error};
 use tribunal_member::NODE_MAX;
 
 use crate::commands::plugin_flags::PluginCommand;
-use crate::config::{EpochLength, PolicyHost};
+use crate::config::{ADDRESS_RULE, EpochLength, PolicyHost};
 use crate::plugins::signatures::SignerConfig;
 
 /// Concurrency control as a service: engines post read and write sets and get a durable verdict.
@@ -76,11 +76,15 @@ pub enum Command {
     },
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| ADDRESS_RULE.to_owned())
+}
+
 /// Flags of `tribunal dev`.
 #[derive(Debug, Args)]
 pub struct Dev {
     /// Loopback address and port; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:7420")]
+    #[arg(long, default_value = "127.0.0.1:7420", value_parser = address)]
     pub listen: SocketAddr,
     /// Directory of the log and of embedded stores.
     #[arg(long, default_value = "tribunal-data", value_name = "DIR")]
@@ -119,8 +123,8 @@ pub enum ClusterCommand {
     Adopt(ClusterAdopt),
     /// Query all nodes of a cluster, and compare what they have decided.
     ///
-    /// Exits with 0 if all nodes answer, none has a problem and all have decided the same, with 2 if not, and with 1 if no
-    /// node can be queried.
+    /// Exits with 0 if all nodes answer, none has a problem and all have decided the same, with 1 if no node answers the
+    /// question, and with 2 otherwise.
     Status(ClusterStatus),
     /// Add a node to a running cluster: assign its number, and write its certificate and configuration.
     ///
@@ -505,6 +509,8 @@ pub enum LogCommand {
         consumer: Option<String>,
     },
     /// Rebuild a damaged log from the records that can be verified, and report what is lost.
+    ///
+    /// Reports the damage without --accept-loss. If nothing is damaged, nothing is changed.
     Salvage {
         /// The node's data directory; the node must not be running.
         #[arg(long, value_name = "DIR")]
@@ -512,6 +518,9 @@ pub enum LogCommand {
         /// Discard what cannot be verified, including acknowledged commits.
         #[arg(long)]
         accept_loss: bool,
+        /// Rebuild the log although no damage is found in it: when the node reports damage all the same.
+        #[arg(long, requires = "accept_loss")]
+        rebuild: bool,
     },
 }
 
@@ -527,6 +536,10 @@ pub struct Declare {
     /// if left out, the store is only a log.
     #[arg(long)]
     pub adaptor: Option<String>,
+    /// Take the adaptor away from a store that has one: its records are no longer pushed, and an embedded store cannot be read
+    /// any more.
+    #[arg(long, conflicts_with = "adaptor")]
+    pub log_only: bool,
     /// The adaptor's configuration in JSON, such as `{"endpoint": "127.0.0.1:6379"}` for `redis`. No credentials.
     #[arg(long, value_name = "JSON", requires = "adaptor")]
     pub config: Option<String>,
@@ -634,6 +647,8 @@ pub enum ConsumerCommand {
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Print the effective configuration as commented TOML: defaults, the file, then `TRIBUNAL__*` variables.
+    ///
+    /// Relative paths are relative to the working directory of the process, not to the file.
     Print {
         /// TOML file.
         #[arg(long, value_name = "FILE")]

@@ -16,12 +16,36 @@ use crate::commands::store::{block_on, refusal};
 /// A node that was asked.
 struct Asked {
     url: String,
-    answer: Result<ClusterInfo, String>,
+    answer: Result<ClusterInfo, NoInfo>,
     /// Its digest as of the epoch that all have decided.
     digest: Option<String>,
 }
 
-/// Prints the state of a cluster. The exit code is 0 if all nodes are well, and 2 if not.
+/// Why a node does not tell about the cluster.
+enum NoInfo {
+    /// It answers, and refuses the question.
+    Refused(String),
+    /// It does not answer.
+    Silent(String),
+}
+
+impl NoInfo {
+    fn of(error: Error) -> NoInfo {
+        match error {
+            Error::ClientMistake(problem) => NoInfo::Refused(refusal(&problem)),
+            error => NoInfo::Silent(error.to_string()),
+        }
+    }
+
+    fn problem(&self, url: &str) -> String {
+        match self {
+            NoInfo::Refused(reason) => format!("{url} refuses the question: {reason}"),
+            NoInfo::Silent(reason) => format!("{url} does not answer: {reason}"),
+        }
+    }
+}
+
+/// Prints the state of a cluster. The exit code is 0 if all nodes are well, 1 if none answers the question, and 2 otherwise.
 ///
 /// # Errors
 /// If nothing can be asked.
@@ -34,38 +58,42 @@ pub fn run(flags: &ClusterStatus) -> Result<ExitCode, String> {
     } else {
         report.print();
     }
-    Ok(if report.well { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(report.exit_code())
 }
 
-/// Asks all nodes at the same time, and then for their digests as of an epoch that all of them have decided.
+/// Asks all nodes at the same time, and then those that answer for their digests as of an epoch that all of these have decided.
 async fn ask_all(clients: &[(String, Client)], timeout: Duration) -> Vec<Asked> {
-    let answers = join_all(clients, timeout, |client| async move { client.cluster().await }).await;
+    let all = clients.iter().map(|(_, client)| client.clone());
+    let answers = join_all(all, timeout, |client| async move { client.cluster().await }).await;
     let epochs = answers.iter().flatten().filter_map(|info| info.epoch.parse().ok());
     let common = Epoch(epochs.min().unwrap_or_default());
-    let at_common = join_all(clients, timeout, |client| async move { client.cluster_at(common).await }).await;
-    let digests = at_common.into_iter().map(|info| info.ok().and_then(|info| info.digest_at));
-    let nodes = clients.iter().zip(answers).zip(digests);
-    nodes.map(|(((url, _), answer), digest)| Asked { url: url.clone(), answer, digest }).collect()
+    let answering = clients.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+    let answering = answering.map(|((_, client), _)| client.clone());
+    let mut at_common =
+        join_all(answering, timeout, |client| async move { client.cluster_at(common).await }).await.into_iter();
+    let nodes = clients.iter().zip(answers).map(|((url, _), answer)| {
+        let at_common = answer.is_ok().then(|| at_common.next()).flatten();
+        let digest = at_common.and_then(Result::ok).and_then(|info| info.digest_at);
+        Asked { url: url.clone(), answer, digest }
+    });
+    nodes.collect()
 }
 
 async fn join_all<F>(
-    clients: &[(String, Client)],
+    clients: impl Iterator<Item = Client>,
     timeout: Duration,
     ask: impl Fn(Client) -> F,
-) -> Vec<Result<ClusterInfo, String>>
+) -> Vec<Result<ClusterInfo, NoInfo>>
 where
     F: Future<Output = Result<ClusterInfo, Error>> + Send + 'static,
 {
-    let asked: Vec<_> =
-        clients.iter().map(|(_, client)| tokio::spawn(tokio::time::timeout(timeout, ask(client.clone())))).collect();
+    let asked: Vec<_> = clients.map(|client| tokio::spawn(tokio::time::timeout(timeout, ask(client)))).collect();
     let mut answers = Vec::with_capacity(asked.len());
     for answer in asked {
         answers.push(match answer.await {
-            Ok(Ok(Ok(info))) => Ok(info),
-            Ok(Ok(Err(Error::ClientMistake(problem)))) => Err(refusal(&problem)),
-            Ok(Ok(Err(error))) => Err(error.to_string()),
-            Ok(Err(_)) => Err(format!("no answer within {} ms", timeout.as_millis())),
-            Err(failed) => Err(failed.to_string()),
+            Ok(Ok(answer)) => answer.map_err(NoInfo::of),
+            Ok(Err(_)) => Err(NoInfo::Silent(format!("no answer within {} ms", timeout.as_millis()))),
+            Err(failed) => Err(NoInfo::Silent(failed.to_string())),
         });
     }
     answers
@@ -80,7 +108,7 @@ struct Report {
     cluster: Option<String>,
     /// The last epoch that all nodes that answer have decided.
     epoch: String,
-    /// `equal`, `differ`, or `unknown` if a digest is missing.
+    /// `equal`, `differ`, or `unknown` if a digest is missing, or there is only one of several nodes.
     digests: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     control_leader: Option<u16>,
@@ -120,7 +148,7 @@ struct NodeRelease {
     engine: Option<String>,
 }
 
-/// Returns what the nodes run, if they differ.
+/// Returns what the nodes run, if they differ. One that has not started yet runs nothing.
 fn releases(nodes: &[ClusterNode]) -> Vec<NodeRelease> {
     let release = |node: &ClusterNode| NodeRelease {
         node: node.node,
@@ -129,8 +157,20 @@ fn releases(nodes: &[ClusterNode]) -> Vec<NodeRelease> {
         engine: node.engine.clone(),
     };
     let all: Vec<_> = nodes.iter().map(release).collect();
-    let is_same = all.windows(2).all(|two| NodeRelease { node: two[1].node, ..two[0].clone() } == two[1]);
+    let known: Vec<_> = all.iter().filter(|release| release.version.is_some()).collect();
+    let is_same = known.windows(2).all(|two| NodeRelease { node: two[1].node, ..two[0].clone() } == *two[1]);
     if is_same { Vec::new() } else { all }
+}
+
+/// Compares the digests of the nodes that answer, of this many. One of several is not compared with anything.
+fn compared(asked: &[Asked], nodes: usize) -> &'static str {
+    let digests: Vec<_> = asked.iter().filter(|one| one.answer.is_ok()).map(|one| one.digest.as_ref()).collect();
+    match digests.split_first() {
+        Some((Some(_), [])) if nodes > 1 => "unknown",
+        Some((Some(first), others)) if others.iter().all(|other| *other == Some(*first)) => "equal",
+        _ if digests.iter().flatten().any(|one| Some(one) != digests.iter().flatten().next()) => "differ",
+        _ => "unknown",
+    }
 }
 
 /// What is told of a node.
@@ -200,7 +240,7 @@ impl Report {
                     version: Some(info.version.clone()),
                 },
                 Err(reason) => {
-                    problems.push(format!("{url} does not answer: {reason}"));
+                    problems.push(reason.problem(url));
                     Row { url: Some(url.clone()), ..Row::default() }
                 }
             })
@@ -234,12 +274,7 @@ impl Report {
             leads: leads(other.node),
             ..Row::default()
         }));
-        let digests: Vec<_> = asked.iter().filter(|one| one.answer.is_ok()).map(|one| one.digest.as_ref()).collect();
-        let digests = match digests.split_first() {
-            Some((Some(first), others)) if others.iter().all(|other| *other == Some(*first)) => "equal",
-            _ if digests.iter().flatten().any(|one| Some(one) != digests.iter().flatten().next()) => "differ",
-            _ => "unknown",
-        };
+        let digests = compared(asked, nodes.len());
         if digests == "differ" {
             problems.push("nodes have decided differently: stop the cluster, and report this with all logs".into());
         }
@@ -259,6 +294,11 @@ impl Report {
         }
     }
 
+    fn exit_code(&self) -> ExitCode {
+        let is_answered = self.nodes.iter().any(|node| node.answers);
+        ExitCode::from(if self.well { 0 } else { 1 + u8::from(is_answered) })
+    }
+
     fn print(&self) {
         match &self.cluster {
             Some(name) => out!("cluster {name}"),
@@ -269,6 +309,9 @@ impl Report {
             "equal" => "equal",
             "differ" => "DIFFER",
             _ if self.nodes.iter().all(|node| !node.answers) => "unknown: no node answers",
+            _ if self.nodes.iter().filter(|node| node.answers).count() == 1 => {
+                "unknown: only one node answers, which is compared with no other"
+            }
             _ => "unknown: a node lags too far to be compared",
         };
         out!("digests after epoch {}: {digests}\n", self.epoch);
@@ -401,9 +444,21 @@ mod tests {
             ..ClusterNode::default()
         };
         assert!(releases(&[node(1, Some("0.1.0")), node(2, Some("0.1.0"))]).is_empty());
+        assert!(releases(&[node(1, Some("0.1.0")), node(2, None)]).is_empty(), "it has not started yet");
         let told = releases(&[node(1, Some("0.1.0")), node(2, Some("0.2.0")), node(3, None)]);
         let versions: Vec<_> = told.iter().map(|release| (release.node, release.version.as_deref())).collect();
         assert_eq!(versions, [(1, Some("0.1.0")), (2, Some("0.2.0")), (3, None)]);
+    }
+
+    #[test]
+    fn the_exit_code_tells_apart_that_no_node_answers() {
+        let code = |asked: &[Asked]| Report::of(asked).exit_code();
+        let silent =
+            || Asked { url: "http://gone".into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
+        let all = [1, 2, 3].map(|node| answer(node, 7, Some("d")));
+        assert_eq!(code(&all), ExitCode::SUCCESS);
+        assert_eq!(code(&[silent()]), ExitCode::from(1));
+        assert_eq!(code(&[answer(1, 7, Some("d")), silent()]), ExitCode::from(2));
     }
 
     #[test]
@@ -413,12 +468,15 @@ mod tests {
             assert!(!report.well);
             format!("{} {}", report.digests, report.problems.join("\n"))
         };
-        let lost = Asked { url: "http://gone".into(), answer: Err("refused".into()), digest: None };
+        let lost = Asked { url: "http://gone".into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
         let all = |third: Asked| [answer(1, 7, Some("d")), answer(2, 7, Some("d")), third];
         assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
+        let denied = Asked { url: "http://three".into(), answer: Err(NoInfo::Refused("no key".into())), digest: None };
+        assert_eq!(fault(&all(denied)), "equal http://three refuses the question: no key");
         assert!(fault(&all(answer(3, 7, Some("e")))).starts_with("differ nodes have decided differently"));
         assert!(fault(&all(answer(2, 7, Some("d")))).contains("node 2 was asked twice"));
-        assert!(fault(&[answer(1, 7, Some("d"))]).contains("not asked: node 2, 3; list the URLs"));
+        let single = fault(&[answer(1, 7, Some("d"))]);
+        assert!(single.starts_with("unknown ") && single.contains("not asked: node 2, 3; list the URLs"), "{single}");
         let mut other = answer(3, 7, Some("d"));
         other.answer = other.answer.map(|info| ClusterInfo { name: None, ..info });
         assert!(fault(&all(other)).contains("different clusters: orders and none"));

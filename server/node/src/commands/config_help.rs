@@ -134,7 +134,8 @@ const ABSENT: &[(&str, &str)] = &[
 pub fn commented(config: &Config) -> Result<String, String> {
     let plain = toml::to_string(config).map_err(|error| error.to_string())?;
     let mut text = String::from(
-        "# Configuration of Tribunal, for `tribunal serve --config FILE`. A missing key has its default.\n",
+        "# Configuration of Tribunal, for `tribunal serve --config FILE`. A missing key has its default. Relative paths are\n\
+         # relative to the working directory of the process.\n",
     );
     let mut table = String::new();
     for line in plain.lines() {
@@ -168,6 +169,16 @@ pub fn commented(config: &Config) -> Result<String, String> {
         }
     }
     Ok(text)
+}
+
+/// Returns the paths of the settings that a variable of the environment can set: no tables, nor what is in a list of them.
+pub fn settings_of_variables() -> impl Iterator<Item = &'static str> {
+    let paths = || EXPLAINED.iter().map(|(path, _)| *path);
+    let is_below = |path: &str, table: &str| path.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'));
+    let lists = ["uploads.signers", "push.credentials", "cluster.nodes"];
+    paths().filter(move |path| {
+        !paths().any(|other| is_below(other, path)) && !lists.iter().any(|list| is_below(path, list))
+    })
 }
 
 /// Finds what a path means. Tenants have names of their own: what is below one is explained as below `push`.

@@ -119,9 +119,11 @@ fn as_json(store: &str, record: &LogRecord) -> Value {
 
 /// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
 ///
+/// Changes nothing if no damage is found, unless the log is to be rebuilt all the same.
+///
 /// # Errors
 /// If the loss was not accepted, the node runs, or nothing can be read.
-pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
+pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), String> {
     let dir = log_dir(data);
     if !dir.is_dir() {
         return Err(format!("there is no log in {}; `--data` names a node's data directory", data.display()));
@@ -142,14 +144,28 @@ pub fn salvage(data: &Path, accept_loss: bool) -> Result<(), String> {
             data.display()
         ));
     }
+    // What must not be salvaged is refused before anything else is asked for.
+    tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;
+    let damage = match tribunal_log::find_damage(&dir) {
+        Ok(Some(damage)) => damage,
+        Ok(None) if rebuild => "rebuilt without any".to_owned(),
+        Ok(None) => {
+            let dir = dir.display();
+            output::write(format_args!(
+                "nothing is damaged in {dir}, and nothing was changed: start the node. If it reports damage all the same, repeat \
+                 the command with --accept-loss --rebuild\n"
+            ));
+            return Ok(());
+        }
+        Err(error) => error.to_string(),
+    };
     if !accept_loss {
-        // What must not be salvaged is refused before anything else is asked for.
-        tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;
-        return Err(
-            "a salvage keeps what it can prove and gives up the rest, acknowledged commits included if they are \
-                    unreadable; the damaged files stay beside the new log. Repeat the command with --accept-loss"
-                .into(),
-        );
+        return Err(format!(
+            "the log in {} is damaged: {damage}. A salvage keeps what it can prove and gives up the rest, acknowledged \
+             commits included if they are unreadable; the damaged files stay beside the new log. Repeat the command with \
+             --accept-loss",
+            dir.display()
+        ));
     }
     let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;
     output::write(format_args!("{}", as_report(&report)));

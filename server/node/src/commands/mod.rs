@@ -8,7 +8,7 @@ mod cluster_recover;
 mod cluster_status;
 mod cluster_up;
 mod config;
-mod config_help;
+pub mod config_help;
 mod consumer;
 mod demo_bank;
 mod demo_tpcc;
@@ -65,7 +65,7 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Consumer(ConsumerCommand::Ls { target }) => consumer::ls(&target),
         Command::Consumer(ConsumerCommand::Rm { target, name }) => consumer::rm(&target, &name),
         Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
-        Command::Log(LogCommand::Salvage { data, accept_loss }) => log::salvage(&data, accept_loss),
+        Command::Log(LogCommand::Salvage { data, accept_loss, rebuild }) => log::salvage(&data, accept_loss, rebuild),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
         Command::Store(StoreCommand::Declare(flags)) => store::declare(&flags),
         Command::Store(StoreCommand::Show { target, store }) => store::info(&target, &store),

@@ -14,6 +14,7 @@ use crate::commands::cli::Dev;
 use crate::commands::log_lines::LogLines;
 use crate::config::{Config, Rule};
 use crate::configured::Configured;
+use crate::ignored_settings::ignored_variables;
 use crate::node::{Node, NodeError};
 use crate::signals::Signals;
 
@@ -62,6 +63,8 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let lines = LogLines::new(config.cluster.as_ref().map(|cluster| cluster.node));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     logs.event_format(lines).init();
+    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    ignored_variables(variables).iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.
     crate::memory::use_small_pages();
     // Before the first file: a log may have many.

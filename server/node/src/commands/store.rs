@@ -30,11 +30,14 @@ pub fn refusal(problem: &Problem) -> String {
     text
 }
 
-/// Declares a store, or changes one: what the flags leave out has its default.
+/// Declares a store, or changes one: what the flags leave out has its default. An adaptor is not taken away by leaving it out.
 ///
 /// # Errors
 /// If `--config` is not JSON, or the service refuses it.
 pub fn declare(flags: &Declare) -> Result<(), String> {
+    if flags.adaptor.is_none() && !flags.log_only {
+        keep_adaptor(flags)?;
+    }
     let config = flags.config.as_ref().map(|text| RawValue::from_string(text.clone()));
     let declaration = StoreDeclaration {
         existence: flags.declared_existence.then_some(StoreExistence::Declared),
@@ -45,6 +48,24 @@ pub fn declare(flags: &Declare) -> Result<(), String> {
     };
     let target = &flags.target;
     show(target, &block_on(async { target.client()?.declare_store(&flags.store, &declaration).await })?)
+}
+
+/// Refuses to take the adaptor away from a store that has one.
+fn keep_adaptor(flags: &Declare) -> Result<(), String> {
+    let found = block_on(async {
+        match flags.target.client()?.store(&flags.store).await {
+            Err(Error::ClientMistake(problem)) if problem.status == 404 => Ok(None),
+            found => found.map(Some),
+        }
+    })?;
+    match found.and_then(|store| store.adaptor) {
+        Some(adaptor) => Err(format!(
+            "store `{}` has the adaptor `{adaptor}`: pass `--adaptor {adaptor}` (with its --config) to keep it, or --log-only to take \
+             it away",
+            flags.store
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Prints the declaration and the state of one store.

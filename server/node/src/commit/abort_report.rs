@@ -13,8 +13,8 @@ use crate::telemetry::metrics::AbortLabel;
 /// A transaction, as far as a report of its abort needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedTxn {
-    id: TxnId,
-    namespace: NamespaceId,
+    pub id: TxnId,
+    pub namespace: NamespaceId,
     /// `None` if its client gave it up before it was committed.
     level: Option<Isolation>,
 }

@@ -96,7 +96,14 @@ impl PluginStore {
     pub fn open(data: &Path) -> Result<PluginStore, String> {
         let folder = data.join("plugins");
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        fs::create_dir_all(&folder).map_err(failed)?;
+        // The first directory that a start creates.
+        fs::create_dir_all(&folder).map_err(|error| {
+            format!(
+                "cannot create {}: {error}. `data` in the configuration (or --data) must name a directory that this process \
+                 can create and write",
+                folder.display()
+            )
+        })?;
         let mut known = BTreeMap::new();
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let path = entry.map_err(failed)?.path();

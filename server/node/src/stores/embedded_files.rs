@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tribunal_push::{EmbeddedError, EmbeddedStore, EpochSource};
-use tribunal_types::{Lsn, StoreSpec};
+use tribunal_types::{LogId, Lsn, StoreSpec, Watermark};
 
 /// Opens the store in `dir`, rebuilding it from `log` if need be.
 ///
@@ -24,7 +24,10 @@ pub fn open(
     let open = || EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log));
     let wrong = match open() {
         Ok(store) => match difference(&store, spec, &**log)? {
-            None => return Ok(store),
+            None => {
+                name_log(&store, log.id())?;
+                return Ok(store);
+            }
             Some(difference) => difference,
         },
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
@@ -41,6 +44,16 @@ pub fn open(
     tracing::warn!(store = spec.name, reason = wrong, "rebuilding the embedded store from its log");
     EmbeddedStore::erase(dir).map_err(|error| error.to_string())?;
     open().map_err(|error| error.to_string())
+}
+
+/// Has the store name the log as it is named now, for example since it was salvaged. The log has just proved that it contains what the
+/// store has applied; once it is truncated, or on another node, only the name can tell.
+fn name_log(store: &EmbeddedStore, log: LogId) -> Result<(), String> {
+    let watermark = store.watermark();
+    if watermark.lsn == Lsn(0) || watermark.log == log {
+        return Ok(());
+    }
+    store.set_watermark(Watermark { log, ..watermark }).map_err(|error| error.to_string())
 }
 
 /// Tells in words how the store differs from the log, if it does.

@@ -492,6 +492,14 @@ impl Pushes {
         self.embedded.lock().get(&store).cloned()
     }
 
+    /// Returns why an embedded store cannot be read here, if something is wrong with it.
+    pub fn closed_because(&self, store: StoreId) -> Option<String> {
+        match self.entries.lock().get(&store) {
+            Some(Entry { store, state: State::Broken(reason), .. }) if store.spec.is_embedded() => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns the state of a store's push.
     pub fn status(&self, store: StoreId) -> StorePush {
         let entries = self.entries.lock();

@@ -105,17 +105,20 @@ impl RowReader {
     /// Checks that a store can be read here.
     ///
     /// # Errors
-    /// If it is not embedded, or not open yet.
+    /// If it is not embedded, not open yet, or differs from its log.
     pub fn check(&self, store: StoreId) -> Result<(), ServiceError> {
         self.open(store).map(drop)
     }
 
     fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
-        let open = self.pushes.embedded(store).ok_or_else(|| ServiceError::ClientMistake {
-            code: "store_not_embedded",
-            pointer: String::new(),
-            detail: "only stores with the `kv` adaptor can be read here; read other stores from their own storage"
-                .into(),
+        let open = self.pushes.embedded(store).ok_or_else(|| match self.pushes.closed_because(store) {
+            Some(reason) => ServiceError::Unavailable { detail: format!("this node cannot read the store: {reason}") },
+            None => ServiceError::ClientMistake {
+                code: "store_not_embedded",
+                pointer: String::new(),
+                detail: "only stores with the `kv` adaptor can be read here; read other stores from their own storage"
+                    .into(),
+            },
         })?;
         match self.records.progress.store(store) {
             Some(progress) if !progress.reported => {

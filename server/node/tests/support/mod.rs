@@ -2,6 +2,7 @@
 #![expect(dead_code, reason = "every test target uses another part of this support")]
 
 pub mod cluster;
+pub mod damage;
 pub mod faulty_proxy;
 pub mod history;
 pub mod keyed;

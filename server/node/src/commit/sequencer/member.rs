@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use tokio::sync::oneshot;
-use tribunal_member::{Frame, Input, Output, Stage};
+use tribunal_member::{Frame, Input, Output, Refused, Stage};
 use tribunal_replica::Event;
 use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
@@ -63,7 +63,15 @@ impl Sequencer {
         let Some(member) = self.decider.member() else { return };
         let from = if let Input::Frame { from, .. } = &input { Some(*from) } else { None };
         match (member.step(input, now), from) {
-            (Err(refused), Some(from)) if !refused.is_momentary() => self.shared.view.refused.note(from, &refused),
+            (Err(refused), Some(from)) if !refused.is_momentary() => {
+                if let Refused::PastLog { .. } = refused {
+                    self.shared
+                        .view
+                        .lost_entries
+                        .get_or_init(|| format!("{refused} (found by a message of node {from})"));
+                }
+                self.shared.view.refused.note(from, &refused);
+            }
             (Err(refused), from) => tracing::debug!(from = from.map(|from| from.0), %refused, "an input was refused"),
             (Ok(()), _) => {}
         }
@@ -200,7 +208,10 @@ impl Sequencer {
         self.waited_ticks += 1;
         let missing = first_start.missing();
         if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD && !missing.is_empty() {
-            tracing::info!(missing, "waiting for all nodes of the cluster, which has not started yet");
+            tracing::info!(
+                missing,
+                "waiting for all nodes with which the cluster began; a warning tells if one of them refuses this one"
+            );
         }
         true
     }

@@ -32,8 +32,9 @@ class BeginRequest:
         session (str | Unset): Session token of an earlier response: wait until what it covers is visible.
         stores (list[str] | Unset): Stores that the transaction will use; all stores of the namespace if absent or
             empty. Example: ['kv'].
-        ttl_ms (int | Unset): Expected duration of the transaction, milliseconds. The id expires after it, or with the
-            window of ids if that is earlier.
+        ttl_ms (int | Unset): Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only
+            sets `expires_at`, and nothing
+            ends the transaction earlier than the window of ids does.
         wait_ms (int | Unset): Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges`
             and a store that keeps versions
             (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails

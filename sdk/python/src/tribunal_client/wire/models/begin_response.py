@@ -24,7 +24,10 @@ class BeginResponse:
     Attributes:
         epoch (str): The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
             Example: 8842.
-        expires_at (str): When the id expires: RFC 3339, UTC. Example: 2026-01-02T03:04:05.678Z.
+        expires_at (str): The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided.
+            What is enforced is the
+            window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
+            writes is refused with `txn_id_expired`. Example: 2026-01-02T03:04:05.678Z.
         session (str): Session token that covers these snapshots. Example: c2Vzc2lvbg.
         snapshots (BeginResponseSnapshots): Snapshot of each store: read at it, and pass it to the commit. Example:
             {'kv': '8841'}.

@@ -50,6 +50,11 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_503
 
+    if response.status_code == 504:
+        response_504 = Problem.from_dict(response.json())
+
+        return response_504
+
     response_default = Problem.from_dict(response.json())
 
     return response_default
@@ -73,7 +78,8 @@ def sync_detailed(
 ) -> Response[BatchCommitResponse | Problem]:
     """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
     with a response of
-    the same form.
+    the same form. A commit that cannot be read gets a problem of its own, in NDJSON with its line; the
+    others are decided.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -104,7 +110,8 @@ def sync(
 ) -> BatchCommitResponse | Problem | None:
     """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
     with a response of
-    the same form.
+    the same form. A commit that cannot be read gets a problem of its own, in NDJSON with its line; the
+    others are decided.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -130,7 +137,8 @@ async def asyncio_detailed(
 ) -> Response[BatchCommitResponse | Problem]:
     """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
     with a response of
-    the same form.
+    the same form. A commit that cannot be read gets a problem of its own, in NDJSON with its line; the
+    others are decided.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.
@@ -159,7 +167,8 @@ async def asyncio(
 ) -> BatchCommitResponse | Problem | None:
     """Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON,
     with a response of
-    the same form.
+    the same form. A commit that cannot be read gets a problem of its own, in NDJSON with its line; the
+    others are decided.
 
     Args:
         body (BatchCommitRequest): Many commits in one request.

@@ -35,6 +35,16 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_422
 
+    if response.status_code == 503:
+        response_503 = Problem.from_dict(response.json())
+
+        return response_503
+
+    if response.status_code == 504:
+        response_504 = Problem.from_dict(response.json())
+
+        return response_504
+
     response_default = Problem.from_dict(response.json())
 
     return response_default
@@ -56,7 +66,9 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
+    no commit with
+    writes is executed under this id.
 
     Args:
         txn_id (str):
@@ -85,7 +97,9 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
+    no commit with
+    writes is executed under this id.
 
     Args:
         txn_id (str):
@@ -109,7 +123,9 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
+    no commit with
+    writes is executed under this id.
 
     Args:
         txn_id (str):
@@ -136,7 +152,9 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
+    no commit with
+    writes is executed under this id.
 
     Args:
         txn_id (str):

@@ -73,6 +73,10 @@ def sync_detailed(
     """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
     later.
 
+     Neither applies to transactions without writes: their verdicts are not stored, so their ids are
+    `unknown`, and a fence does not
+    stop them.
+
     Args:
         txn_id (str):
         wait_ms (int | Unset):
@@ -109,6 +113,10 @@ def sync(
     """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
     later.
 
+     Neither applies to transactions without writes: their verdicts are not stored, so their ids are
+    `unknown`, and a fence does not
+    stop them.
+
     Args:
         txn_id (str):
         wait_ms (int | Unset):
@@ -139,6 +147,10 @@ async def asyncio_detailed(
 ) -> Response[Problem | TxnOutcome]:
     """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
     later.
+
+     Neither applies to transactions without writes: their verdicts are not stored, so their ids are
+    `unknown`, and a fence does not
+    stop them.
 
     Args:
         txn_id (str):
@@ -173,6 +185,10 @@ async def asyncio(
 ) -> Problem | TxnOutcome | None:
     """Returns the outcome of a transaction. With `fence`, an id that has not arrived can never commit
     later.
+
+     Neither applies to transactions without writes: their verdicts are not stored, so their ids are
+    `unknown`, and a fence does not
+    stop them.
 
     Args:
         txn_id (str):
