@@ -33,6 +33,10 @@ impl<L: GroupLog> Group<L> {
             }
             MessageType::MsgAppendResponse => {
                 self.check_member(from)?;
+                // A leader sends entries before they are durable here: one that is killed then has promised nothing.
+                if raft.state != StateRole::Leader {
+                    return Err(Refused::NotLeader(NodeId(raft.id as u16)));
+                }
                 if message.term == raft.term && message.index > last {
                     return Err(Refused::PastLog { index: message.index, last });
                 }

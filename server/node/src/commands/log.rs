@@ -157,7 +157,8 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
             ));
             return Ok(());
         }
-        Err(error) => error.to_string(),
+        Err(error @ tribunal_log::LogError::Locked { .. }) => return Err(error.to_string()),
+        Err(error) => format!("it cannot be checked: {error}"),
     };
     if !accept_loss {
         return Err(format!(

@@ -25,7 +25,13 @@ pub fn open(
     let wrong = match open() {
         Ok(store) => match difference(&store, spec, &**log)? {
             None => {
-                name_log(&store, log.id())?;
+                if let Err(error) = name_log(&store, log.id()) {
+                    tracing::warn!(
+                        store = spec.name,
+                        error,
+                        "the embedded store keeps the log's former name until its next record"
+                    );
+                }
                 return Ok(store);
             }
             Some(difference) => difference,
