@@ -176,15 +176,15 @@ impl NodeService {
         }
     }
 
-    /// Turns the sequencer's answer to a commit into words. A node that takes in nothing new may have taken in this transaction
-    /// before: then that is the answer.
+    /// Turns the sequencer's answer to a commit into words. A node that accepts nothing new may have accepted this transaction
+    /// before, and then must not claim otherwise.
     async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
         if !matches!(answer, Answer::NotTaken) {
             return self.words(answer, asked).await;
         }
         match self.known(txn.namespace, txn.id).await? {
             KnownNow::InFlight => Err(ServiceError::InFlight),
-            // Whether the bodies are the same, nobody compares now.
+            // The bodies are not compared here, so the stored verdict may be that of another body.
             KnownNow::At(_) => Err(outcome_unknown()),
             KnownNow::Expired | KnownNow::Unknown => Err(self.not_taken()),
         }

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_damaged_log_is_to_be_replaced() {
+    fn a_member_with_a_damaged_log_is_to_be_replaced() {
         let told = in_words(LogError::Damaged { path: "data/log".into(), reason: "entry 7 is gone".into() });
         assert!(told.contains("the log in data/log is damaged: entry 7 is gone"), "{told}");
         assert!(told.contains("`tribunal cluster remove`") && told.contains("`tribunal cluster add`"), "{told}");

@@ -66,7 +66,7 @@ pub struct View {
     served_at: RwLock<Option<Instant>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
-    /// Since the start, another node has counted on entries that this one does not have: how it told.
+    /// Why this node must have lost entries that it had acknowledged. Kept until the process ends.
     pub lost_entries: OnceLock<String>,
 }
 
