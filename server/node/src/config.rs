@@ -89,6 +89,17 @@ pub enum PolicyHost {
     Native,
 }
 
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people: the default.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
 /// The whole configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,6 +114,8 @@ pub struct Config {
     pub shards: u16,
     /// How rules and validators run.
     pub plugins: PolicyHost,
+    /// The form of the lines that the node writes to its standard error.
+    pub log_format: LogFormat,
     /// What is taken and kept of plugins from outside.
     pub uploads: Uploads,
     /// The conflict rule.
@@ -292,6 +305,7 @@ impl Default for Config {
             epoch: EpochLength::Adaptive,
             shards: std::thread::available_parallelism().map_or(1, |n| u16::try_from(n.get()).unwrap_or(64)).min(64),
             plugins: PolicyHost::Wasm,
+            log_format: LogFormat::Text,
             uploads: Uploads { keep_compiled: true, signers: Vec::new() },
             rule: Rule { name: "first-writer-wins".into(), turns: 1 },
             log: Log { retention_hours: 24, retention_bytes: 8 << 30, image_every_bytes: 4 << 30 },

@@ -13,6 +13,7 @@ use crate::config::{Cluster, Config};
 use crate::plugins::signatures::Signers;
 use crate::stores::tenant_egress::ConfiguredEgress;
 use crate::telemetry;
+use crate::telemetry::certificates::{Expiry, expiries};
 
 /// What the configuration names, read and checked.
 pub struct Configured {
@@ -26,6 +27,8 @@ pub struct Configured {
     pub egress: ConfiguredEgress,
     /// The cluster that the node belongs to, and how it proves who it is.
     pub cluster: Option<(Membership, Identity)>,
+    /// When the certificates expire.
+    pub expiries: Vec<Expiry>,
 }
 
 impl Configured {
@@ -59,7 +62,9 @@ impl Configured {
         let egress = ConfiguredEgress::read(&config.push, &mut faults);
         let cluster = config.cluster.as_ref().and_then(|cluster| read_cluster(cluster, &mut faults));
         faults.extend(telemetry::faults());
-        if faults.is_empty() { Ok(Configured { tls, jwt, signers, egress, cluster }) } else { Err(faults.join("\n")) }
+        let expiries = expiries(config);
+        let configured = Configured { tls, jwt, signers, egress, cluster, expiries };
+        if faults.is_empty() { Ok(configured) } else { Err(faults.join("\n")) }
     }
 }
 

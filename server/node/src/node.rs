@@ -178,7 +178,7 @@ impl Node {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
-        let Configured { tls, jwt, signers, egress, cluster } = configured;
+        let Configured { tls, jwt, signers, egress, cluster, expiries } = configured;
         let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
         let ready = match &cluster {
             None => Ready::alone(config, Arc::clone(&loader)),
@@ -187,6 +187,7 @@ impl Node {
         let ready = ready.map_err(NodeError::Start)?;
         let is_member = cluster.is_some();
         let (mut node, found) = Node::assemble(config, runtime, address, ready, loader, (jwt, egress), cluster)?;
+        node.service.shared.metrics.certificates.watch(expiries);
         let mut listener = Some((listener, tls));
         if is_member {
             // A member may wait for others for long: meanwhile it tells so.

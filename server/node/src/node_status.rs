@@ -56,6 +56,8 @@ impl NodeApi for NodeService {
         if let Some(free) = self.disk.free_bytes() {
             self.shared.metrics.data_free_bytes.set(free);
         }
+        self.shared.metrics.ready.set(u64::from(self.readiness(false).ready));
+        self.shared.metrics.certificates.refresh();
         if let Some(Joined { membership, peers, .. }) = &self.joined {
             let (view, last) = (&self.shared.view, self.shared.progress.last());
             self.shared.metrics.cluster.set(membership, view, &peers.status(), last);

@@ -136,6 +136,10 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     });
     let one = cluster.node(1);
     for (line, at_least) in [
+        ("tribunal_ready", 1.0),
+        // Those of the tests are valid for years.
+        ("tribunal_certificate_expires_in_seconds{certificate=\"peers\"}", 1e6),
+        ("tribunal_certificate_expires_in_seconds{certificate=\"authority\"}", 1e6),
         ("tribunal_cluster_node", 1.0),
         ("tribunal_cluster_takes_commits", 1.0),
         ("tribunal_cluster_logs_led", 1.0),
@@ -173,6 +177,7 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     assert!(!log.is_empty() && log.lines().all(|line| line.starts_with("node 2 ")), "{log}");
     let left = cluster.node(1);
     eventually("the node to notice", || (left.get("/readyz").status == 503).then_some(()));
+    assert_eq!(figure(left, "tribunal_ready"), 0.0);
     eventually("the connections to be noticed", || {
         (figure(left, "tribunal_peer_connected{peer=\"2\"}") == 0.0).then_some(())
     });

@@ -204,6 +204,44 @@ fn the_demo_has_a_time_series() {
 }
 
 #[test]
+fn log_lines_are_json_objects_if_the_configuration_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = tribunal(&["dev", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(dir.path().join("data")).env("TRIBUNAL__LOG_FORMAT", "json");
+    let node = Node::spawn(command).unwrap_or_else(|error| panic!("{error}"));
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success(), "{log}");
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let stopping = lines.iter().find(|line| line["fields"]["message"] == "stopping").expect("it stops");
+    assert_eq!(
+        (&stopping["level"], &stopping["target"]),
+        (&Value::from("INFO"), &Value::from("tribunal::node")),
+        "{log}"
+    );
+    assert!(stopping["timestamp"].is_string() && stopping.get("node").is_none(), "{stopping}");
+
+    // A member of a cluster has its number in each line.
+    let mut cluster = support::cluster::Cluster::prepare(1);
+    let mut command = cluster.command(1);
+    command.env("TRIBUNAL__LOG_FORMAT", "json");
+    cluster.insert(1, Node::spawn(command).unwrap_or_else(|error| panic!("{error}")));
+    let node = cluster.take(1);
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success() && !log.is_empty(), "{log}");
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).expect(line);
+        assert_eq!(line["node"], 1, "{line}");
+    }
+
+    let mut refused = tribunal(&["dev", "--listen", "127.0.0.1:0"]);
+    let error = text(&refused.env("TRIBUNAL__LOG_FORMAT", "xml").output().expect("it runs").stderr);
+    assert!(error.contains("log_format") || error.contains("LOG_FORMAT"), "{error}");
+    assert!(error.contains("`text`") && error.contains("`json`"), "{error}");
+}
+
+#[test]
 fn a_wrong_log_filter_is_refused_with_an_example() {
     let output =
         tribunal(&["dev", "--listen", "127.0.0.1:0"]).env("TRIBUNAL_LOG", "tribunal=loud").output().expect("it runs");

@@ -32,8 +32,12 @@ impl Authority {
 
     /// Starts a node with a certificate for `localhost`.
     fn node(&self, dir: &Path) -> Node {
+        self.node_with(dir, CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters"))
+    }
+
+    /// Starts a node with a certificate of these parameters.
+    fn node_with(&self, dir: &Path, params: CertificateParams) -> Node {
         let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         let (cert_file, key_file) = (dir.join("cert.pem"), dir.join("key.pem"));
         std::fs::write(&cert_file, certificate.pem()).expect("written");
@@ -106,6 +110,35 @@ fn commands_use_https_with_trusted_servers_and_explain_untrusted_ones() {
             assert!(!well && said.contains(says), "{words:?} {variables:?}: {said}");
         }
     }
+    assert!(node.stop().success());
+}
+
+#[test]
+fn metrics_tell_how_long_the_certificate_remains_valid() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new(dir.path(), "own");
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    params.not_after = rcgen::date_time_ymd(2200, 1, 1);
+    let node = own.node_with(dir.path(), params);
+    let options = ClientOptions {
+        api_key: Some(operator(dir.path())),
+        ca_file: Some(own.file.clone()),
+        ..ClientOptions::default()
+    };
+    let metrics = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = Client::with_options(&named(&node), options).expect("a client");
+        let timeout = std::time::Duration::from_secs(30);
+        let call = tribunal_client::Call { method: "GET", path: "/metrics", query: &[], body: None, timeout };
+        let (status, text) = client.call(call).await.expect("metrics");
+        assert_eq!(status, 200);
+        String::from_utf8(text).expect("text")
+    });
+    let line = "tribunal_certificate_expires_in_seconds{certificate=\"api\"} ";
+    let seconds = metrics.lines().find_map(|known| known.strip_prefix(line)?.parse::<u64>().ok()).expect("a number");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let end = 7_258_118_400;
+    assert!((end - 120..=end).contains(&(now + seconds)), "{seconds}");
+    assert!(metrics.lines().any(|known| known == "tribunal_ready 1"), "{metrics}");
     assert!(node.stop().success());
 }
 

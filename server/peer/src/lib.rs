@@ -39,4 +39,4 @@ pub use intake::Received;
 pub use peers::{PeerEvents, Peers};
 pub use settings::{Lane, PeerSettings, SILENT_AFTER};
 pub use status::{LaneStatus, PeerStatus, PeersStatus, Problem, Refused};
-pub use validity::outside_of_period;
+pub use validity::{expires_at, outside_of_period};

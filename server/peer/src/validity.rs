@@ -20,11 +20,27 @@ pub fn outside_of_period(pem: &[u8]) -> Option<String> {
 
 fn outside_of_period_at(pem: &[u8], now: UnixTime) -> Option<String> {
     let leaf = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
-    let parsed = ParsedCertificate::try_from(&leaf).ok()?;
+    in_words(&error_at(&leaf, now)?)
+}
+
+/// Returns the last second at which each certificate of a PEM text is valid, as time since 1970. Text that is no certificate
+/// is left out.
+pub fn expires_at(pem: &[u8]) -> impl Iterator<Item = Duration> {
+    // Later than any certificate is valid: the error contains the end of the period.
+    let far = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    CertificateDer::pem_slice_iter(pem).filter_map(move |certificate| match error_at(&certificate.ok()?, far)? {
+        CertificateError::ExpiredContext { not_after, .. } => Some(Duration::from_secs(not_after.as_secs())),
+        _ => None,
+    })
+}
+
+/// Returns why a certificate is refused at a time. Its period is checked first.
+fn error_at(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<CertificateError> {
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let algorithms = default_provider().signature_verification_algorithms.all;
     // The period is looked at before an authority is searched for, and there is none here.
     match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], now, algorithms) {
-        Err(Error::InvalidCertificate(error)) => in_words(&error),
+        Err(Error::InvalidCertificate(error)) => Some(error),
         _ => None,
     }
 }
@@ -76,6 +92,18 @@ mod tests {
         let early = at(-5).expect("it has not begun");
         assert!(early.starts_with("becomes valid in ") && early.ends_with(" days"), "{early}");
         assert_eq!(outside_of_period(b"no certificate"), None);
+    }
+
+    #[test]
+    fn each_certificate_of_a_file_has_its_end() {
+        let authority = Authority::create("a").expect("made");
+        let made = authority.node_certificate(NodeId(1), &[]).expect("made").certificate_pem;
+        let ends: Vec<_> = expires_at((made + authority.certificate_pem()).as_bytes()).collect();
+        let now = Duration::from_secs(UnixTime::now().as_secs());
+        let in_days = |days: u64| now + Duration::from_secs(days * 24 * 60 * 60);
+        assert_eq!(ends.len(), 2, "an authority has one as well");
+        assert!(ends.iter().all(|end| (in_days(3_000)..in_days(3_700)).contains(end)), "{ends:?}");
+        assert_eq!(expires_at(b"no certificate").count(), 0);
     }
 
     #[test]

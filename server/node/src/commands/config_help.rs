@@ -19,6 +19,10 @@ const EXPLAINED: &[(&str, &str)] = &[
         "plugins",
         "How conflict rules and validators run: \"wasm\" (sandboxed), or \"native\" to measure the cost of the sandbox.",
     ),
+    (
+        "log_format",
+        "Form of the lines that the node logs to its standard error: \"text\" or \"json\" (one object a line).",
+    ),
     ("uploads", "Plugins that are uploaded."),
     ("uploads.keep_compiled", "Cache compiled plugins in the data directory. Set to false if others can write there."),
     (

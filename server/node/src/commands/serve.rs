@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::JsonFields;
 
 use crate::cluster::links;
 use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
-use crate::commands::log_lines::LogLines;
-use crate::config::{Config, Rule};
+use crate::commands::log_lines::{JsonLines, TextLines};
+use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_variables;
 use crate::node::{Node, NodeError};
@@ -59,10 +60,16 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         Ok(text) if !text.trim().is_empty() => log_filter(&text)?,
         Ok(_) | Err(_) => EnvFilter::new("info"),
     };
-    let colours = std::io::stderr().is_terminal();
-    let lines = LogLines::new(config.cluster.as_ref().map(|cluster| cluster.node));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    logs.event_format(lines).init();
+    let node = config.cluster.as_ref().map(|cluster| cluster.node);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => {
+            logs.with_ansi(std::io::stderr().is_terminal()).event_format(TextLines::new(node)).init();
+        }
+        LogFormat::Json => {
+            logs.with_ansi(false).fmt_fields(JsonFields::new()).event_format(JsonLines::new(node)).init();
+        }
+    }
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     ignored_variables(variables).iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.

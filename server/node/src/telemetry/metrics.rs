@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::commit::epoch_clock::ClockState;
 use crate::plugins::compiled_files::Loads;
 use crate::telemetry::SpanCounts;
+use crate::telemetry::certificates::CertificateMetrics;
 use crate::telemetry::cluster_metrics::ClusterMetrics;
 use crate::telemetry::histogram::QuantileHistogram;
 use crate::telemetry::own_txns::OwnTxns;
@@ -251,6 +252,10 @@ pub struct Metrics {
     pub store_push_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
     /// Free bytes of the data directory's disk.
     pub data_free_bytes: Level,
+    /// Whether the node is ready.
+    pub ready: Level,
+    /// How long certificates remain valid.
+    pub certificates: CertificateMetrics,
     /// Whether the log is truncated without waiting for a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
     /// What became of spans.
@@ -309,6 +314,8 @@ impl Metrics {
             store_push_state: Family::default(),
             store_push_lag_seconds: Family::default(),
             data_free_bytes: Level::default(),
+            ready: Level::default(),
+            certificates: CertificateMetrics::default(),
             store_detached: Family::default(),
             spans: Family::default(),
             cluster: ClusterMetrics::default(),
@@ -371,6 +378,9 @@ impl Metrics {
         registry.register("store_push_lag_seconds", help, lag);
         let free = metrics.data_free_bytes.clone();
         registry.register("data_free_bytes", "Free space of the data directory's disk", free);
+        let ready = metrics.ready.clone();
+        registry.register("ready", "1 if the node should receive transactions, as /readyz returns", ready);
+        metrics.certificates.register(&mut registry);
         let detached = metrics.store_detached.clone();
         registry.register("store_detached", "1 if the log no longer waits for a store's storage", detached);
         registry.register("store_acked_lsn", "Newest acknowledged record of a store", metrics.store_acked.clone());

@@ -5,6 +5,7 @@
 //! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
 //! untraced commit pays for one decision.
 
+pub mod certificates;
 pub mod cluster_metrics;
 pub mod histogram;
 mod meters;
