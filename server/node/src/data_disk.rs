@@ -1,13 +1,21 @@
 //! Free space of the disk that the data directory is on. Must never block a request: the file system is asked at most once a
-//! second.
+//! second. Each time that it becomes low is logged once.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 /// Free bytes below which the node is not ready: a log segment, an image and the stores' flushes need room.
 const FREE_BYTES_MIN: u64 = 128 << 20;
+/// Free bytes below which a large disk is low.
+const LOW_BYTES: u64 = 1 << 30;
+/// A disk is low if less than one part of so many is free, if that is less than [`LOW_BYTES`].
+const LOW_PART: u64 = 10;
+/// Every disk is low with fewer free bytes than this: a node that soon stops being ready has said so before.
+const LOW_BYTES_MIN: u64 = 2 * FREE_BYTES_MIN;
 /// How long a reading is used.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -15,14 +23,44 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct DataDisk {
     data: PathBuf,
-    asked: Mutex<Option<(Instant, Option<u64>)>>,
+    seen: Mutex<Seen>,
+}
+
+/// What the file system returned last.
+#[derive(Debug, Default)]
+struct Seen {
+    asked: Option<(Instant, Option<u64>)>,
+    is_low: bool,
+}
+
+/// Bytes of a disk.
+#[derive(Clone, Copy, Debug)]
+struct Space {
+    free: u64,
+    total: u64,
 }
 
 impl DataDisk {
     /// Watches the disk of a directory.
     #[must_use]
     pub fn new(data: &Path) -> DataDisk {
-        DataDisk { data: data.to_owned(), asked: Mutex::default() }
+        DataDisk { data: data.to_owned(), seen: Mutex::default() }
+    }
+
+    /// As [`DataDisk::new`], and asks the file system regularly, also while nobody else does.
+    #[must_use]
+    pub fn watched(data: &Path, runtime: &Handle) -> Arc<DataDisk> {
+        let disk = Arc::new(DataDisk::new(data));
+        let watched = Arc::clone(&disk);
+        runtime.spawn(async move {
+            loop {
+                let disk = Arc::clone(&watched);
+                // A disk that hangs holds up nothing but this.
+                let _ = tokio::task::spawn_blocking(move || disk.free_bytes()).await;
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        });
+        disk
     }
 
     /// Returns the reason if there is too little free space to go on.
@@ -34,16 +72,48 @@ impl DataDisk {
     /// Returns the free bytes; `None` if the file system does not tell.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
-        let mut asked = self.asked.lock();
-        if let Some((at, free)) = *asked
+        let mut seen = self.seen.lock();
+        if let Some((at, free)) = seen.asked
             && at.elapsed() < ASK_EVERY
         {
             return free;
         }
-        let free = rustix::fs::statvfs(&self.data).ok().map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-        *asked = Some((Instant::now(), free));
-        free
+        let space = rustix::fs::statvfs(&self.data).ok().map(|stat| Space {
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+            total: stat.f_blocks.saturating_mul(stat.f_frsize),
+        });
+        seen.asked = Some((Instant::now(), space.map(|space| space.free)));
+        if let Some(space) = space
+            && let Some(is_low) = change(seen.is_low, space)
+        {
+            seen.is_low = is_low;
+            self.log_change(is_low, space);
+        }
+        space.map(|space| space.free)
     }
+
+    fn log_change(&self, is_low: bool, space: Space) {
+        let (data, free_mib) = (self.data.display(), space.free >> 20);
+        if is_low {
+            tracing::warn!(
+                %data,
+                free_mib,
+                "the disk of the data directory is running full: free some space, or lower `log.retention_hours` or \
+                 `log.retention_bytes`. Below {} MiB the node is not ready, and a write that fails stops it",
+                FREE_BYTES_MIN >> 20
+            );
+        } else {
+            tracing::info!(%data, free_mib, "the disk of the data directory has enough free space again");
+        }
+    }
+}
+
+/// Returns whether the disk is low from now on, if that changes. It is low until clearly more is free, so that a disk at the
+/// bound is logged once.
+fn change(was_low: bool, space: Space) -> Option<bool> {
+    let bound = LOW_BYTES.min(space.total / LOW_PART).max(LOW_BYTES_MIN);
+    let is_low = space.free < if was_low { bound + bound / 4 } else { bound };
+    (is_low != was_low).then_some(is_low)
 }
 
 fn reason(free: u64) -> Option<String> {
@@ -60,6 +130,25 @@ fn reason(free: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_runs_full_is_logged_once_until_it_has_recovered() {
+        let run = |total_mib: u64, free_mib: &[u64]| {
+            let mut is_low = false;
+            let mut changes = Vec::new();
+            for free in free_mib {
+                if let Some(now) = change(is_low, Space { free: free << 20, total: total_mib << 20 }) {
+                    is_low = now;
+                    changes.push((*free, now));
+                }
+            }
+            changes
+        };
+        let large = run(1 << 20, &[2000, 1024, 1023, 900, 1100, 1023, 1279, 1280, 1024, 10]);
+        assert_eq!(large, [(1023, true), (1280, false), (10, true)]);
+        assert_eq!(run(5000, &[501, 499, 600, 625]), [(499, true), (625, false)], "a tenth of a small disk");
+        assert_eq!(run(1000, &[256, 255, 400]), [(255, true), (400, false)], "twice what a ready node needs");
+    }
 
     #[test]
     fn only_an_almost_full_disk_is_a_reason() {

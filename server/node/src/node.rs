@@ -434,7 +434,7 @@ impl Node {
             window,
             clock,
             images: crate::readers::image_permits::ImagePermits::default(),
-            disk: DataDisk::new(&config.data),
+            disk: DataDisk::watched(&config.data, runtime.handle()),
             row_quota: RowQuota {
                 default_max: config.auth.tenant_rows_max,
                 by_namespace: config.auth.rows_max.clone(),

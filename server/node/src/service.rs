@@ -103,7 +103,7 @@ pub struct NodeService {
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
-    pub disk: DataDisk,
+    pub disk: Arc<DataDisk>,
     /// Who is let in.
     pub access: Arc<Access>,
     /// How many rows tenants may have.

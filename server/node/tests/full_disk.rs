@@ -82,12 +82,38 @@ fn a_node_is_not_ready_while_its_disk_is_almost_full() {
     };
     let node = Node::start(&disk.0.path().join("data"));
     support::eventually("it is ready", || (node.get("/readyz").status == 200).then_some(()));
-    disk.resize(120);
-    let full = support::eventually("it is not ready", || Some(node.get("/readyz")).filter(|ready| ready.status == 503));
-    assert!(full.body["reasons"].to_string().contains("free some space"), "{}", full.body);
-    disk.resize(512);
-    support::eventually("it is ready again", || (node.get("/readyz").status == 200).then_some(()));
-    drop(node);
+    for _ in 0..2 {
+        disk.resize(120);
+        let full =
+            support::eventually("it is not ready", || Some(node.get("/readyz")).filter(|ready| ready.status == 503));
+        assert!(full.body["reasons"].to_string().contains("free some space"), "{}", full.body);
+        disk.resize(512);
+        support::eventually("it is ready again", || (node.get("/readyz").status == 200).then_some(()));
+    }
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success(), "{log}");
+    let count = |text: &str| log.lines().filter(|line| line.contains(text)).count();
+    assert_eq!((count("running full"), count("enough free space again")), (2, 2), "{log}");
+}
+
+#[test]
+fn a_disk_that_runs_full_is_logged_although_nobody_asks() {
+    let Some(disk) = SmallDisk::mount(512) else {
+        println!("SKIPPED: mounting a small tmpfs needs root");
+        return;
+    };
+    let log = disk.0.path().join("log");
+    let mut command = Command::new("bash");
+    let run = "exec \"$0\" dev --listen 127.0.0.1:0 --data \"$1/data\" 2>\"$1/log\"";
+    command.args(["-c", run, env!("CARGO_BIN_EXE_tribunal")]).arg(disk.0.path());
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
+    // It is ready: that takes less than what is low.
+    disk.resize(200);
+    let logged = || std::fs::read_to_string(&log).unwrap_or_default().contains("running full").then_some(());
+    support::eventually("a line in its log", logged);
+    assert_eq!(node.get("/readyz").status, 200);
+    assert!(node.stop().success());
 }
 
 #[test]
