@@ -33,7 +33,7 @@ pub struct StoreDeclaration {
     #[schema(nullable = false)]
     pub transactional: Option<bool>,
     /// LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent for a log-only store, whose
-    /// engine keeps the rows itself and reads the log.
+    /// engine keeps the rows itself and reads the log. It is not taken away from a store by leaving it out: see `log_only`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "redis")]
     pub adaptor: Option<String>,
@@ -41,6 +41,11 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object)]
     pub adaptor_config: Option<Box<RawValue>>,
+    /// The store has no adaptor. Required to take the adaptor away from a store that has one; a new store without an adaptor is
+    /// log-only anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub log_only: Option<bool>,
 }
 
 /// A store and its progress.

@@ -56,7 +56,8 @@ pub async fn run(options: &Options, tribunal: &str, database: &Database) -> Resu
     };
     if !options.keep {
         // Only its log from now on: nothing is pushed to tables that are gone.
-        let log_only = StoreDeclaration { existence: Some(StoreExistence::Tracked), ..StoreDeclaration::default() };
+        let existence = Some(StoreExistence::Tracked);
+        let log_only = StoreDeclaration { existence, log_only: Some(true), ..StoreDeclaration::default() };
         let _ = client.declare_store(&name, &log_only).await;
         admin.batch_execute(&format!("DROP SCHEMA {name} CASCADE")).await.map_err(said)?;
     }

@@ -224,9 +224,22 @@ async fn stores_are_declared_shown_and_listed() {
         ("/v1/stores/a", r#"{"existence":"maybe"}"#, 400, "unknown_value"),
         ("/v1/stores/a", r#"{"multi_version":"yes"}"#, 400, "wrong_type"),
         ("/v1/stores/a", r#"{"id":7}"#, 400, "unknown_field"),
+        ("/v1/stores/a", r#"{"adaptor":"redis","log_only":true}"#, 400, "exclusive_fields"),
+        ("/v1/stores/a", r#"{"log_only":"yes"}"#, 400, "wrong_type"),
+        ("/v1/stores/cache-1", "{}", 422, "adaptor_omitted"),
+        ("/v1/stores/cache-1", r#"{"existence":"declared","log_only":false}"#, 422, "adaptor_omitted"),
     ] {
         let reply = client.call("PUT", path, &json_type, body.as_bytes()).await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path} {body}");
+    }
+    assert_eq!(client.get("/v1/stores/cache-1").await.json(), expected, "a refusal changes nothing");
+    let omitted = client.call("PUT", "/v1/stores/cache-1", &json_type, b"{}").await.json();
+    let detail = omitted["detail"].as_str().unwrap();
+    assert!(detail.contains(r#"`"adaptor": "redis"`"#) && detail.contains(r#"`"log_only": true`"#), "{omitted}");
+    for (store, body, status) in [("cache-1", r#"{"log_only":true}"#, 200), ("cache-1", "{}", 200), ("new", "{}", 201)]
+    {
+        let reply = client.call("PUT", &format!("/v1/stores/{store}"), &json_type, body.as_bytes()).await;
+        assert_eq!((reply.status, reply.json().get("adaptor")), (status, None), "{store} {body}");
     }
     assert_eq!(client.get("/v1/stores/nope").await.status, 404);
     server.stop().await.unwrap();

@@ -321,6 +321,18 @@ fn stores_are_declared_and_shown() {
     assert_eq!((&json["store"], &json["adaptor"]), (&Value::from("carts"), &Value::from("kv")));
     assert!(text(&store(&["ls"]).stdout).contains("carts"));
 
+    // An adaptor is taken away on request only, by the command line and by the API.
+    let error = text(&store(&["declare", "carts"]).stderr);
+    assert!(error.contains("`--adaptor kv`") && error.contains("--log-only"), "{error}");
+    let row = serde_json::json!({"writes": [{"op": "put", "store": "carts", "key": "a", "value": 1}]});
+    assert_eq!(node.commit(&row).status, 200);
+    let omitted = node.put("/v1/stores/carts", &serde_json::json!({"multi_version": false}));
+    assert_eq!((omitted.status, &omitted.body["code"]), (422, &Value::from("adaptor_omitted")), "{}", omitted.body);
+    assert_eq!(node.get("/v1/stores/carts/rows/a").body["value"], 1);
+    assert!(store(&["declare", "carts", "--log-only"]).status.success());
+    assert!(shown("carts").contains("adaptor          -"));
+    assert_eq!(node.put("/v1/stores/carts", &serde_json::json!({"adaptor": "kv"})).status, 200);
+
     let error = text(&store(&["declare", "x", "--adaptor", "redis", "--config", "endpoint"]).stderr);
     assert!(error.contains("--config is not JSON"), "{error}");
     let error = text(&store(&["declare", "x", "--adaptor", "nowhere"]).stderr);

@@ -28,13 +28,13 @@ const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
 
 /// What to do instead of deleting a store.
 pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positions and its row versions are part of the \
-                             replicated state. Delete its rows; to end its push, declare it without an adaptor";
+                             replicated state. Delete its rows; to end its push, declare it with \"log_only\": true";
 
 /// Declares a store, or changes one of the same name.
 ///
 /// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
-/// rows of a store that is no longer needed. A declaration without an adaptor ends the push to its storage and no longer retains
-/// the log for it.
+/// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
+/// ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",
     params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
@@ -43,7 +43,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
         (status = 200, description = "The store, changed", body = StoreInfo),
         (status = 201, description = "The store, created", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Unknown adaptor, or the change is not possible", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -51,7 +51,10 @@ pub async fn put_store(State(app): State<App>, request: Request) -> Result<Respo
     let (parts, body) = request.into_parts();
     let name = new_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let mut spec = declaration(utf8(&bytes)?)?;
+    let (mut spec, log_only) = declaration(utf8(&bytes)?)?;
+    if spec.adaptor.is_none() && !log_only {
+        keeps_no_adaptor(&app, &parts).await?;
+    }
     spec.name = name;
     spec.namespace = tenant(&parts);
     let catalog = app.service.stores.catalog();
@@ -176,24 +179,50 @@ fn new_name(parts: &Parts) -> Result<String, FieldError> {
     Err(FieldError::in_path(Code::BadName, "store", detail))
 }
 
-fn declaration(text: &str) -> Result<StoreSpec, ProblemResponse> {
-    let mut body = Body { spec: StoreSpec::default(), errors: FieldErrors::default() };
+/// Refuses to take the adaptor away from a store by leaving it out of a declaration.
+async fn keeps_no_adaptor(app: &App, parts: &Parts) -> Result<(), ProblemResponse> {
+    let (known, catalog) = match app.known_store(parts).await {
+        Ok(known) => known,
+        Err(problem) if problem.names_unknown_store() => return Ok(()),
+        Err(problem) => return Err(problem),
+    };
+    let Some(adaptor) = &known.adaptor else { return Ok(()) };
+    let detail = format!(
+        "store '{}' has the adaptor `{adaptor}`: declare it with `\"adaptor\": \"{adaptor}\"` and its adaptor_config to keep it, \
+         or with `\"log_only\": true` to take it away",
+        known.name
+    );
+    let omitted = ServiceError::ClientMistake { code: "adaptor_omitted", pointer: "/adaptor".into(), detail };
+    Err(ProblemResponse::of_service(omitted, &catalog))
+}
+
+/// Reads a declaration, and whether the store is to have no adaptor.
+fn declaration(text: &str) -> Result<(StoreSpec, bool), ProblemResponse> {
+    let mut body = Body { spec: StoreSpec::default(), log_only: false, errors: FieldErrors::default() };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if body.spec.adaptor.is_none() && !body.spec.adaptor_config.is_empty() && body.errors.is_empty() {
         body.errors.add(Code::MissingField, "/adaptor", "is required with adaptor_config");
     }
-    if body.errors.is_empty() { Ok(body.spec) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+    if body.spec.adaptor.is_some() && body.log_only && body.errors.is_empty() {
+        body.errors.add(
+            Code::ExclusiveFields,
+            "/log_only",
+            "a log-only store has no adaptor: leave out one of the two",
+        );
+    }
+    if body.errors.is_empty() { Ok((body.spec, body.log_only)) } else { Err(ProblemResponse::of_errors(&body.errors)) }
 }
 
 struct Body {
     spec: StoreSpec,
+    log_only: bool,
     errors: FieldErrors,
 }
 
 impl<'de> Fields<'de> for Body {
     fn names(&self) -> &'static [&'static str] {
-        &["existence", "multi_version", "transactional", "adaptor", "adaptor_config"]
+        &["existence", "multi_version", "transactional", "adaptor", "adaptor_config", "log_only"]
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
@@ -223,6 +252,7 @@ impl<'de> Fields<'de> for Body {
             },
             1 => self.spec.multi_version = found.boolean(at, errors).unwrap_or(false),
             2 => self.spec.transactional = found.boolean(at, errors).unwrap_or(false),
+            5 => self.log_only = found.boolean(at, errors).unwrap_or(false),
             _ => {
                 self.spec.adaptor = found.text(at, errors).map(std::borrow::Cow::into_owned);
                 if self.spec.adaptor.as_ref().is_some_and(|name| name.is_empty() || name.len() > NAME_BYTES_MAX) {

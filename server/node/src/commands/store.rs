@@ -44,6 +44,7 @@ pub fn declare(flags: &Declare) -> Result<(), String> {
         multi_version: flags.multi_version.then_some(true),
         transactional: flags.transactional.then_some(true),
         adaptor: flags.adaptor.clone(),
+        log_only: flags.log_only.then_some(true),
         adaptor_config: config.transpose().map_err(|error| format!("--config is not JSON: {error}"))?,
     };
     let target = &flags.target;
