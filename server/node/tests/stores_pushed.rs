@@ -148,6 +148,56 @@ fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
 }
 
 #[test]
+fn a_push_whose_records_are_gone_is_attached_where_its_storage_was_loaded() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // The log keeps little, and no store is detached because it holds back more.
+    let node = serve(dir.path(), 1 << 20, 1 << 30);
+    assert_eq!(declare_redis(&node, &redis), 201);
+    let attach = |body: Value| {
+        let answer = node.post("/v1/stores/r/push/attach", &body);
+        (answer.status, answer.body["code"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(put_applied(&node, "r", "first", json!(1))["applied"], true);
+    assert_eq!(attach(json!({})), (422, "not_detached".to_owned()), "its push runs");
+    let mut n = 0;
+    eventually("the log to be truncated", || {
+        n += 1;
+        put_applied(&node, "r", &format!("k{n}"), noise(n, 300_000));
+        let page = node.get("/v1/log?store=r&after=0&limit=1");
+        (page.status == 410).then_some(())
+    });
+
+    // Somebody replaces the storage by an empty one.
+    redis.call(&["FLUSHALL"]);
+    put(&node, "r", "after", json!(1));
+    let error = eventually("the push to stop", || {
+        let push = store(&node, "r")["push"].clone();
+        (push["state"] == "stopped").then(|| push["last_error"].as_str().unwrap_or_default().to_owned())
+    });
+    assert!(error.contains("no longer has") && error.contains("loaded_lsn"), "{error}");
+    assert_eq!(attach(json!({})), (422, "storage_behind_log".to_owned()));
+    let head = number(&store(&node, "r")["head_lsn"]);
+    assert_eq!(attach(json!({"loaded_lsn": (head + 1).to_string()})), (422, "loaded_lsn_impossible".to_owned()));
+    assert_eq!(store(&node, "r")["push"]["state"], "stopped", "a refusal changes nothing");
+    // Its rows are those of the last record but one: the last one is pushed.
+    let loaded = (head - 1).to_string();
+    let words = ["store", "attach", "r", "--loaded-lsn", &loaded, "--url", &node.url];
+    let done = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(words).output().expect("the binary runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(put_applied(&node, "r", "last", json!(2))["applied"], true, "{}", store(&node, "r"));
+    for (key, value) in [("after", " 1"), ("last", " 2")] {
+        assert!(redis.call(&["GET", &format!("r/{key}")]).ends_with(value), "{key}");
+    }
+    assert_eq!(redis.call(&["GET", "r/first"]), "nil", "records up to the position are not pushed");
+    assert_eq!(watermark(&redis), (head + 1).to_string());
+
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 20, 1 << 30);
+    assert_eq!(put_applied(&node, "r", "still", json!(1))["applied"], true, "{}", store(&node, "r"));
+}
+
+#[test]
 fn a_storage_that_comes_back_in_time_loses_nothing() {
     let Some(mut redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -91,8 +91,9 @@ impl LogPoint {
 pub enum SourceError {
     /// The next record has been truncated.
     #[error(
-        "the storage needs records that the log no longer has (it begins at LSN {oldest}); import its rows \
-         into another store"
+        "the storage needs records that the log no longer has (it begins at LSN {oldest}); load it from elsewhere with \
+         everything up to some LSN n >= {}, then attach the store with loaded_lsn n",
+        oldest.0.saturating_sub(1)
     )]
     Truncated {
         /// Oldest record that is still available.

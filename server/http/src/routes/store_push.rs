@@ -87,8 +87,9 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
     Ok(wire_response(StatusCode::OK, &SkipList { skips: skips.collect() }))
 }
 
-/// Resumes the push to a detached store. Its storage must respond, and contain enough for the log to continue from there, by
-/// its own watermark or because it was loaded from elsewhere.
+/// Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
+/// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
+/// watermark or because it was loaded from elsewhere.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/attach", operation_id = "attachPush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -97,9 +98,9 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
         (status = 200, description = "The store, attached", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The store is not detached, or the log does not continue from the position of its storage", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is neither detached nor has its push stopped, or the log does not continue from the position of its storage", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The storage does not answer", body = Problem, content_type = "application/problem+json"),
-        (status = "default", description = "The request failed; the store stays detached", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn attach_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {

@@ -611,7 +611,7 @@ pub enum StoreCommand {
         /// Name of the store.
         store: String,
     },
-    /// Resume the push to a detached store.
+    /// Resume the push to a store that is detached, or whose storage needs records that the log no longer has.
     Attach {
         /// The service.
         #[command(flatten)]

@@ -200,10 +200,10 @@ pub fn skips(target: &Target, store: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Pushes to a detached store again.
+/// Pushes again to a store that is detached, or whose push has stopped.
 ///
 /// # Errors
-/// If it is not detached, or the log does not go on from what its storage holds.
+/// If it is neither, or the log does not go on from what its storage holds.
 pub fn attach(target: &Target, store: &str, loaded: Option<u64>) -> Result<(), String> {
     show(target, &block_on(async { target.client()?.attach_push(store, loaded.map(Lsn)).await })?)
 }

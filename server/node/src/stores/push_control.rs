@@ -10,7 +10,7 @@ use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
-use tribunal_types::{ControlChange, Detachment, Lsn, NodeId, Skip, StoreId};
+use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, Skip, StoreId};
 
 use crate::cluster::links;
 use crate::commit::refusals::refused;
@@ -144,17 +144,36 @@ impl NodeService {
         skips.into_iter().map(|(_, skip)| skip).collect()
     }
 
-    /// Pushes to a detached store again.
-    pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
-        let Some(declared) = self.stores.declared(store).filter(|store| store.detached.is_some()) else {
-            return Err(mistake("not_detached", "only a detached store can be attached".into()));
+    /// Returns why a store that is not detached cannot be attached, if it cannot: only a storage to which nothing is pushed may
+    /// be given a position.
+    fn not_attachable(&self, declared: &DeclaredStore) -> Option<ServiceError> {
+        let push = self.pushes.status(declared.spec.id);
+        let detail = match push.poison {
+            _ if !declared.is_external() || push.state != PushState::Stopped => {
+                "only a store that is detached, or whose push to a storage has stopped, can be attached".to_owned()
+            }
+            Some(lsn) => {
+                format!("the push stopped at LSN {lsn}, which its storage rejects: resume it, or skip that record")
+            }
+            None => return None,
         };
+        Some(mistake("not_detached", detail))
+    }
+
+    /// Pushes again to a store that is detached, or whose push has stopped because the log no longer has what its storage needs.
+    pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
+        let declared = self.stores.declared(store).ok_or_else(|| mistake("not_detached", "it has no push".into()))?;
+        if declared.detached.is_none()
+            && let Some(refusal) = self.not_attachable(&declared)
+        {
+            return Err(refusal);
+        }
         if self.joined.is_some() {
             // Its storage may have records that other nodes know and this one does not.
             let learned = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
             learned.map_err(|reason| ServiceError::Unavailable {
                 detail: format!(
-                    "this node cannot tell whether it knows all that the storage has: {reason}. The store stays detached"
+                    "this node cannot tell whether it knows all that the storage has: {reason}. Nothing was changed"
                 ),
             })?;
         }
@@ -178,6 +197,15 @@ impl NodeService {
             Err(error @ AttachRefusal::Unreachable(_)) => {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
+        }
+        if declared.detached.is_none() {
+            // An entry attaches what is detached, and nothing else.
+            let acked = self.shared.progress.store(store).unwrap_or_default().acked;
+            let stopped = self.pushes.status(store).last_error.unwrap_or_default();
+            let reason = format!("its push had stopped, and an operator attaches it again: {stopped}");
+            let (declared, at) = (declared.generation, self.shared.progress.last());
+            let detachment = Detachment { store, declared, at, acked, reason };
+            self.control(ControlChange::DetachPush(detachment)).await?.map_err(refused)?;
         }
         self.control(ControlChange::AttachPush { store }).await?.map_err(refused)?;
         self.pushes.settled(store).await;
