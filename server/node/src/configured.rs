@@ -1,6 +1,7 @@
 //! What the configuration names beside numbers: keys, certificates, networks and credentials. All of it is read at the
 //! start of a node, and every fault of it is found, before the data directory is touched.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
@@ -80,7 +81,31 @@ fn read_cluster(cluster: &Cluster, faults: &mut Vec<String>) -> Option<(Membersh
     let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
     faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
     warn_of_period("cluster.cert_file", &files.certificate, "the other nodes");
+    if let Some(contradiction) = contradiction_of(cluster) {
+        tracing::warn!("{contradiction}");
+    }
     membership.zip(identity)
+}
+
+/// Returns that a node does not listen where the others are told to connect, if that is so. Something may forward connections, so
+/// this is a warning: a port may be mapped, and an address translated.
+fn contradiction_of(cluster: &Cluster) -> Option<String> {
+    let own = cluster.nodes.iter().find(|node| node.id == cluster.node)?;
+    let (host, port) = own.address.rsplit_once(':')?;
+    let listens = cluster.listen;
+    let listens_there = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(ip) => listens.ip().is_unspecified() || listens.ip() == ip,
+        // A name, which others may resolve to something else.
+        Err(_) => true,
+    };
+    let is_there = listens_there && port.parse() == Ok(listens.port());
+    (!is_there).then(|| {
+        format!(
+            "`cluster.listen` is {listens}, but in `cluster.nodes` this node, {}, is at {}: other nodes cannot connect to it \
+             there, unless something forwards the connections. Correct one of the two",
+            own.id, own.address
+        )
+    })
 }
 
 /// Returns why the other nodes would not take the certificate for that of the node, with the settings and their files.
@@ -113,6 +138,47 @@ mod tests {
     use tribunal_peer::Authority;
 
     use super::*;
+    use crate::config::ClusterNode;
+
+    #[test]
+    fn a_node_that_listens_elsewhere_than_the_others_connect_is_told_both_addresses() {
+        let told = |listen: &str, address: &str| {
+            let nodes = vec![
+                ClusterNode { id: 1, address: "10.1.0.9:9".into() },
+                ClusterNode { id: 2, address: address.into() },
+            ];
+            let cluster = Cluster {
+                name: "c".into(),
+                node: 2,
+                listen: listen.parse().unwrap(),
+                secret_file: "s".into(),
+                cert_file: "c".into(),
+                key_file: "k".into(),
+                authority_file: "a".into(),
+                founders: Vec::new(),
+                nodes,
+            };
+            contradiction_of(&cluster)
+        };
+        for (listen, address) in [
+            ("10.1.0.2:7421", "10.1.0.2:7421"),
+            ("0.0.0.0:7421", "10.1.0.2:7421"),
+            ("[::]:7421", "10.1.0.2:7421"),
+            ("[fd00::2]:7421", "[fd00::2]:7421"),
+            ("10.1.0.2:7421", "db-2.example:7421"),
+        ] {
+            assert_eq!(told(listen, address), None, "{listen} {address}");
+        }
+        for (listen, address) in [
+            ("10.1.0.2:7422", "10.1.0.2:7421"),
+            ("0.0.0.0:7422", "db-2.example:7421"),
+            ("127.0.0.1:7421", "10.1.0.2:7421"),
+            ("10.1.0.2:7421", "10.1.0.3:7421"),
+        ] {
+            let text = told(listen, address).expect("they differ");
+            assert!(text.contains(listen) && text.contains(address) && text.contains("this node, 2,"), "{text}");
+        }
+    }
 
     #[test]
     fn a_certificate_that_others_would_refuse_is_told_with_its_setting_and_file() {

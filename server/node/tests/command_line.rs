@@ -242,6 +242,26 @@ fn log_lines_are_json_objects_if_the_configuration_says_so() {
 }
 
 #[test]
+fn a_node_that_listens_elsewhere_than_the_others_connect_warns_at_its_start() {
+    let cluster = support::cluster::Cluster::prepare(1);
+    let log = |cluster: &support::cluster::Cluster| {
+        let node = Node::spawn(cluster.command(1)).unwrap_or_else(|error| panic!("{error}"));
+        node.signal("TERM");
+        node.ended().1
+    };
+    let usual = log(&cluster);
+    assert!(!usual.contains("cluster.listen"), "{usual}");
+    let file = cluster.node_dir(1).join("tribunal.toml");
+    let config = std::fs::read_to_string(&file).expect("written");
+    let address = config.split("address = \"").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
+    let elsewhere = support::cluster::free_address();
+    let changed = config.replacen(&format!("listen = \"{address}\""), &format!("listen = \"{elsewhere}\""), 1);
+    std::fs::write(&file, changed).expect("written");
+    let warned = log(&cluster);
+    assert!(warned.contains(&format!("`cluster.listen` is {elsewhere}")) && warned.contains(address), "{warned}");
+}
+
+#[test]
 fn a_wrong_log_filter_is_refused_with_an_example() {
     let output =
         tribunal(&["dev", "--listen", "127.0.0.1:0"]).env("TRIBUNAL_LOG", "tribunal=loud").output().expect("it runs");
