@@ -74,6 +74,14 @@ fn refusals_name_their_reason_and_leave_nothing_behind() {
     assert_eq!(node.put_wasm("/v1/admin/plugins/tame", &good).status, 200, "the same bytes again change nothing");
     let twice = node.put_wasm("/v1/admin/plugins/other", &good);
     assert_eq!((twice.status, &twice.body["code"]), (422, &json!("plugin_name_taken")), "{}", twice.body);
+    // Under another name, it would have another fallback wherever a release embeds another build of it.
+    for builtin in tribunal_wasm::BUILTINS.iter().filter(|builtin| builtin.world != tribunal_wasm::World::LogAdaptor) {
+        let copy = node.put_wasm("/v1/admin/plugins/copy", builtin.bytes);
+        assert_eq!((copy.status, &copy.body["code"]), (422, &json!("plugin_built_in")), "{}", copy.body);
+        let detail = copy.body["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains(&format!("built in as \"{}\"", builtin.name)), "{detail}");
+    }
+    assert_eq!(node.get("/v1/admin/plugins/copy").status, 404);
     for (path, body, status, code) in [
         ("nobody/activate", json!({}), 404, "not_found"),
         ("tame/activate", json!({"digest": "00".repeat(32)}), 404, "not_found"),

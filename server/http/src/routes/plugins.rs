@@ -26,7 +26,8 @@ use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, 
 /// Uploads a version of a plugin. The component is checked and stored, but not activated.
 ///
 /// It must implement one of the worlds of `tribunal:plugin@1.0.0`, have no imports, stay within the limits and pass the
-/// conformance kit. Uploading the same bytes again changes nothing.
+/// conformance kit. Uploading the same bytes again changes nothing. A copy of a built-in rule or validator is refused: activate
+/// that by its own name.
 #[utoipa::path(
     put, path = "/v1/admin/plugins/{name}", operation_id = "putPlugin", tag = "plugins",
     params(

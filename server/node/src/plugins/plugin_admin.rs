@@ -243,6 +243,15 @@ impl Parts {
             return Err(mistake("plugin_name_taken", "{name}", detail));
         }
         let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
+        // What it falls back to would depend on whether a release embeds these bytes.
+        let worlds = [World::ConflictRule, World::IsolationValidator];
+        if let Some(builtin) = worlds.into_iter().find_map(|world| builtin_by_digest(world, &digest)) {
+            let detail = format!(
+                "this very component is built in as \"{}\": activate it by that name, without a push",
+                builtin.name
+            );
+            return Err(mistake("plugin_built_in", "{name}", detail));
+        }
         // Before anything is compiled: an upload of nobody costs nothing but its bytes.
         let signed = self.loader.signers.check(&upload.name, &digest, upload.signature.as_ref());
         let signed = signed.map_err(|why| mistake("plugin_signature", "?signature", why))?;
