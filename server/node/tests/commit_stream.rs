@@ -280,6 +280,43 @@ fn a_revoked_key_ends_its_stream() {
 }
 
 #[test]
+fn a_node_stops_although_clients_leave_their_idle_streams_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let mut streams: Vec<Stream> = (0..5).map(|_| Stream::open(&node, None)).collect();
+    let id = new_id();
+    streams[0].send(&[put(&id, "a")]);
+    let verdict = streams[0].line().expect("a verdict");
+    assert_eq!(verdict["status"], "committed", "{verdict}");
+    // Of the second one, half a line has arrived.
+    streams[1].write("{\"txn_id\": ");
+    let mut follower = TcpStream::connect(node.url.strip_prefix("http://").expect("plain HTTP")).expect("it listens");
+    follower.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
+    let request = "GET /v1/log?store=kv&after=0 HTTP/1.1\r\nhost: x\r\naccept: application/x-ndjson\r\n\r\n";
+    follower.write_all(request.as_bytes()).expect("sent");
+    let mut followed = String::new();
+    let mut lines = BufReader::new(follower.try_clone().expect("a descriptor"));
+    while !followed.contains(&id) {
+        lines.read_line(&mut followed).expect("a line");
+    }
+    // Nobody ends a request or closes a connection, and the node stops nevertheless.
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success(), "{log}");
+    for (at, stream) in streams.iter_mut().enumerate() {
+        let end = stream.line().expect("an end");
+        let taken = if at == 0 { "1" } else { "0" };
+        assert_eq!((text(&end, "event"), text(&end, "reason")), ("end", "stopping"), "{at}: {end}");
+        assert_eq!(text(&end, "lines"), taken, "{at}: {end}");
+        assert_eq!(stream.line(), None);
+    }
+    let _ = lines.read_to_string(&mut followed);
+    assert!(followed.contains("\"event\":\"end\"") && followed.contains("\"reason\":\"stopping\""), "{followed}");
+    let node = Node::start(dir.path());
+    assert_eq!(node.get(&format!("/v1/txns/{id}")).body["version"], verdict["version"]);
+}
+
+#[test]
 fn a_node_that_stops_tells_what_it_took_in_and_forgets_nothing_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -7,6 +7,9 @@ pub const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 pub const LINGER_BYTES_MAX: usize = PLUGIN_BYTES_MAX;
 /// How long that may take, milliseconds.
 pub const LINGER_MS: u64 = 2_000;
+/// How long that may take while the process stops: a client that leaves its request open must not hold it up. Counts once for the
+/// response and once for the connection.
+pub const LINGER_STOPPING_MS: u64 = 400;
 /// Operations (reads + ranges + writes) of one transaction.
 pub const OPS_PER_TXN_MAX: usize = 10_000;
 /// Ranges of one transaction: each is compared with all writes above its snapshot.
@@ -109,6 +112,7 @@ const _: () = {
     assert!(BATCH_BYTES_MAX >= BODY_BYTES_MAX);
     assert!(BATCH_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
     assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);
+    assert!(LINGER_STOPPING_MS <= LINGER_MS);
     assert!(LINGER_BYTES_MAX >= BODY_BYTES_MAX && LINGER_BYTES_MAX >= PLUGIN_BYTES_MAX);
     assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);
     assert!(TXNS_PER_REQUEST_MAX <= TXNS_PER_BATCH_MAX);

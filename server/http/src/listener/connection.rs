@@ -26,7 +26,7 @@ use axum::http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
-use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS};
+use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS};
 
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
@@ -65,6 +65,8 @@ pub struct Activity {
     /// Somebody who is known has used this connection.
     known: Arc<AtomicBool>,
     evicted: Notify,
+    /// The server stops.
+    stopping: AtomicBool,
 }
 
 impl Activity {
@@ -85,6 +87,7 @@ impl Activity {
             bad: OnceLock::new(),
             known: Arc::default(),
             evicted: Notify::new(),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -162,6 +165,17 @@ impl Activity {
     /// Returns when the connection is to close.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
+    }
+
+    /// Notes that the server stops.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns how long to read on after the last response from a client that may still be sending.
+    fn linger(&self) -> Duration {
+        let is_stopping = self.stopping.load(Ordering::Relaxed);
+        Duration::from_millis(if is_stopping { LINGER_STOPPING_MS } else { LINGER_MS })
     }
 
     fn bytes_came(&self) {
@@ -390,7 +404,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
             }
         }
         let lingering = this.lingering.get_or_insert_with(|| Lingering {
-            until: Box::pin(tokio::time::sleep(Duration::from_millis(LINGER_MS))),
+            until: Box::pin(tokio::time::sleep(this.activity.linger())),
             bytes_left: LINGER_BYTES_MAX,
         });
         let mut bytes = [MaybeUninit::uninit(); DROPPED_BYTES];
@@ -450,6 +464,14 @@ mod tests {
         assert!(activity.time_left(HEADER, IDLE_FOR).is_some_and(|left| left > HEADER / 2 && left < HEADER * 2));
         drop(working);
         assert!(activity.time_left(HEADER, IDLE_FOR).is_some_and(|left| left < HEADER * 2));
+    }
+
+    #[test]
+    fn a_connection_lingers_less_while_the_server_stops() {
+        let activity = Activity::new();
+        assert_eq!(activity.linger(), Duration::from_millis(LINGER_MS));
+        activity.stop();
+        assert_eq!(activity.linger(), Duration::from_millis(LINGER_STOPPING_MS));
     }
 
     #[test]

@@ -337,6 +337,7 @@ async fn connection(
                 }
                 if !draining {
                     draining = true;
+                    activity.stop();
                     served.as_mut().graceful_shutdown();
                 }
             }

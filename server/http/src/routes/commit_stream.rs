@@ -23,7 +23,9 @@ use tokio::task::unconstrained;
 use tokio::time::Instant;
 use tribunal_api::Problem;
 use tribunal_service::ServiceError;
-use tribunal_types::limits::{BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, STREAM_BYTES_MAX, STREAM_COMMITS_MAX};
+use tribunal_types::limits::{
+    BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS, STREAM_BYTES_MAX, STREAM_COMMITS_MAX,
+};
 
 use crate::app::{App, Duplex, RouterOptions};
 use crate::authz::still_admitted;
@@ -42,6 +44,8 @@ use crate::routes::stream_intake::{Answers, Intake, Port, Submission, is_long, p
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of answers above which no further line is refused before they are written.
 const ANSWER_BYTES: usize = 64 * 1024;
+/// Reason of the end when the node stops.
+const STOPPING: &str = "stopping";
 
 /// Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
 /// same connection as soon as it is decided; outcomes of lines that arrived together may come together.
@@ -165,8 +169,9 @@ impl CommitStream {
 
     /// Returns what to write next; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.end_is_written {
-            let _ = tokio::time::timeout(Duration::from_millis(LINGER_MS), self.drop_the_rest()).await;
+        if let Some(end) = self.end.as_ref().filter(|_| self.end_is_written) {
+            let linger_ms = if end.reason == STOPPING { LINGER_STOPPING_MS } else { LINGER_MS };
+            let _ = tokio::time::timeout(Duration::from_millis(linger_ms), self.drop_the_rest()).await;
             return None;
         }
         let mut out = JsonWriter::with_capacity(4096);
@@ -185,7 +190,7 @@ impl CommitStream {
             }
             tokio::select! {
                 biased;
-                () = &mut self.node_ended, if self.end.is_none() => self.end("stopping", None),
+                () = &mut self.node_ended, if self.end.is_none() => self.end(STOPPING, None),
                 Some(answers) = self.undecided.next(), if !self.undecided.is_empty() => self.write(answers, &mut out),
                 () = tokio::task::yield_now(), if more => {}
                 frame = next_frame(&mut self.body), if self.may_read() => self.arrived(frame),
