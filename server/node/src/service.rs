@@ -179,21 +179,34 @@ impl NodeService {
     /// Turns the sequencer's answer to a commit into words. A node that accepts nothing new may have accepted this transaction
     /// before, and then must not claim otherwise.
     async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
-        if !matches!(answer, Answer::NotTaken) {
-            return self.words(answer, asked).await;
+        match answer {
+            Answer::NotTaken => Err(self.not_taken_now(self.known(txn.namespace, txn.id).await?)),
+            answer => self.words(answer, asked).await,
         }
-        match self.known(txn.namespace, txn.id).await? {
-            KnownNow::InFlight => Err(ServiceError::InFlight),
+    }
+
+    /// Refuses a commit that the node does not accept now, given what it knows of its id.
+    fn not_taken_now(&self, known: KnownNow) -> ServiceError {
+        match known {
+            KnownNow::InFlight => ServiceError::InFlight,
             // The bodies are not compared here, so the stored verdict may be that of another body.
-            KnownNow::At(_) => Err(outcome_unknown()),
-            KnownNow::Expired | KnownNow::Unknown => Err(self.not_taken()),
+            KnownNow::At(_) => outcome_unknown(),
+            KnownNow::Expired | KnownNow::Unknown => self.not_taken(),
         }
     }
 
     /// Returns what this node knows of an id.
-    async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
+    pub(crate) async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
+        self.known_all(vec![(namespace, id)]).await?.pop().ok_or_else(stopping)
+    }
+
+    /// Returns what this node knows of each id.
+    async fn known_all(&self, ids: Vec<(NamespaceId, TxnId)>) -> Result<Vec<KnownNow>, ServiceError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         let (reply, known) = oneshot::channel();
-        self.send(Message::Status(namespace, id, reply))?;
+        self.send(Message::Status(ids, reply))?;
         known.await.map_err(|_| stopping())
     }
 
@@ -397,12 +410,21 @@ impl NodeService {
             };
             // One timeout for all stores together: several dead stores must not add up.
             let deadline = Instant::now() + APPLY_TIMEOUT;
+            // One question for all that was not taken: each waits for the sequencer.
+            let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
+            let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
+            let mut known = self.known_all(ids).await?.into_iter();
             for (place, answer) in places.into_iter().zip(answers) {
-                let decided = match self.words_of(answer, &reported[place], asked).await {
+                let decided = match answer {
+                    Answer::NotTaken => {
+                        Err(known.next().map_or_else(outcome_unknown, |known| self.not_taken_now(known)))
+                    }
+                    answer => self.words(answer, asked).await,
+                };
+                results[place] = Some(match decided {
                     Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
                     Err(error) => Err(error),
-                };
-                results[place] = Some(decided);
+                });
             }
             self.answered(ack, asked, places_count);
         }

@@ -124,6 +124,8 @@ fn kill_9_of_a_node_under_load_loses_nothing() {
 fn a_minority_decides_nothing_and_says_so() {
     let mut cluster = Cluster::start(3);
     put(cluster.node(1), "before", 1);
+    let known = new_id();
+    until_decided(&[cluster.node(1)], &known, &insert("known"));
     cluster.settled();
     cluster.take(2).kill();
     cluster.take(3).kill();
@@ -140,6 +142,20 @@ fn a_minority_decides_nothing_and_says_so() {
     assert!(refused.status == 503 && refused.body["detail"].to_string().contains("majority"), "{}", refused.body);
     let batch = left.post_lines("/v1/txns/batch-commit", &[json!({"txn_id": new_id(), "reads": read["reads"]})]);
     assert!(batch.body.to_string().contains("majority"), "{}", batch.body);
+    // Commits that are repeated may have been decided, and new ones certainly were not.
+    let known = json!({"txn_id": known, "writes": insert("known")["writes"]});
+    let txns: Vec<Value> = (0..100)
+        .map(|n| match n {
+            40 => known.clone(),
+            n => json!({"txn_id": new_id(), "writes": insert(&format!("alone/{n}"))["writes"]}),
+        })
+        .collect();
+    let batch = left.post("/v1/txns/batch-commit", &json!({"txns": txns})).body;
+    for (n, result) in batch["results"].as_array().expect("results").iter().enumerate() {
+        let code = if n == 40 { "outcome_unknown" } else { "unavailable" };
+        assert_eq!(result["problem"]["code"], code, "{n}: {result}");
+        assert_eq!(result["txn_id"], txns[n]["txn_id"]);
+    }
     let fresh = left.post("/v1/txns", &json!({"stores": ["kv"], "consistency": "fresh", "wait_ms": 300}));
     assert_eq!(fresh.status, 503, "{}", fresh.body);
     assert_eq!(left.get("/v1/stores/kv/rows/before").body["value"], 1, "its storage stays readable");

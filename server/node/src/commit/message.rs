@@ -30,8 +30,8 @@ pub enum Message {
     Abort(NamespaceId, TxnId, ReplyHandle),
     /// Make sure that an id that never arrived never commits.
     Fence(NamespaceId, TxnId, ReplyHandle),
-    /// What is known of an id now.
-    Status(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
+    /// What is known of each of these ids now.
+    Status(Vec<(NamespaceId, TxnId)>, oneshot::Sender<Vec<KnownNow>>),
     /// What is known of an id, as soon as that is a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
     /// The last epoch that includes everything that was acknowledged on any node before now; `None` if no majority tells.

@@ -230,10 +230,11 @@ impl Sequencer {
                 self.take_queued();
                 self.step(Event::Fence(namespace, id, ItemWaiter::for_id(handle)));
             }
-            Message::Status(namespace, id, reply) => {
+            Message::Status(ids, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.take_queued();
-                let _ = reply.send(self.replica().known(namespace, id));
+                let replica = self.replica();
+                let _ = reply.send(ids.into_iter().map(|(namespace, id)| replica.known(namespace, id)).collect());
             }
             Message::Watch(namespace, id, reply) => {
                 self.take_queued();

@@ -7,12 +7,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use tokio::sync::oneshot;
 use tribunal_replica::KnownNow;
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
 
-use crate::commit::message::Message;
 use crate::service::NodeService;
 
 /// The bounds.
@@ -60,10 +58,7 @@ impl NodeService {
 
     /// Tells whether the id is in flight, decided or expired: then the answer is not that of a new transaction.
     async fn was_taken_in(&self, txn: &TxnRequest) -> Result<bool, ServiceError> {
-        let (reply, known) = oneshot::channel();
-        self.send(Message::Status(txn.namespace, txn.id, reply))?;
-        // The sender is gone if the node stops: what comes next says so.
-        Ok(!matches!(known.await, Ok(KnownNow::Unknown)))
+        Ok(self.known(txn.namespace, txn.id).await? != KnownNow::Unknown)
     }
 }
 
