@@ -49,7 +49,7 @@ const ITEM_BYTES: usize = 1024;
         (status = 503, description = "Overloaded or not ready; no transaction was accepted", body = Problem, content_type = "application/problem+json", headers(
             ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
         )),
-        (status = 504, description = "Possibly accepted, outcomes unknown; get the status of each by its id", body = Problem, content_type = "application/problem+json"),
+        (status = 504, description = "No verdicts within 30 s, or the node failed meanwhile: possibly accepted, outcomes unknown; get the status of each by its id", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; no decision was made", body = Problem, content_type = "application/problem+json"),
     )
 )]

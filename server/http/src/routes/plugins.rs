@@ -120,6 +120,9 @@ pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Resp
 ///
 /// Earlier epochs are decided by the previous plugin of the slot. The activation is recorded in the control log. It replaces
 /// an activation of the slot that is still pending.
+///
+/// In a cluster, the request waits up to 5 s until every member has reported that it has fetched and compiled the version, and
+/// then gets 503 with the nodes that have not. A node that is down cannot report; one that has reported before is not waited for.
 #[utoipa::path(
     post, path = "/v1/admin/plugins/{name}/activate", operation_id = "activatePlugin", tag = "plugins",
     params(("name" = String, Path, description = "Name of the plugin")),
@@ -129,6 +132,7 @@ pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Resp
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such plugin or version", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The plugin does not fit the slot, or rejects the configuration", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "A member of the cluster has not reported that it has the plugin ready; `detail` names it", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -30,6 +30,11 @@ use tribunal_service::StatusQuery;
             ("txn-status" = String, description = "Same as `status`"),
         )),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "With `fence`: the id has expired, or the log with its verdict has been truncated; see `code`", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The node is stopping, or is a member of a cluster and cannot tell whether another node has decided the transaction: not `unknown`; ask again, or ask another node", body = Problem, content_type = "application/problem+json", headers(
+            ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
+        )),
+        (status = 504, description = "With `fence`: it is not known within 30 s whether the id is fenced; ask again", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]

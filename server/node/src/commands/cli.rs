@@ -144,7 +144,8 @@ pub enum ClusterCommand {
     Resume(ClusterChange),
     /// Let one node continue alone after a majority of the nodes was lost permanently. The node must be stopped.
     ///
-    /// All other nodes are removed. Commits that they acknowledged and this one has not received are lost.
+    /// All other nodes are removed. Commits that they acknowledged and this one has not received are lost. The numbers of nodes
+    /// that are added afterwards continue 16 numbers later: the lost nodes may have assigned those in between.
     Recover {
         /// Configuration file of the node.
         #[arg(long, value_name = "FILE")]

@@ -27,6 +27,9 @@ pub enum PluginCommand {
     /// Upload a component. The service checks and stores it; `activate` puts it into a slot.
     Push(Push),
     /// Activate a plugin in a slot, from an epoch on.
+    ///
+    /// In a cluster, this waits up to 5 s until every node has reported that it has fetched and compiled the plugin, and then
+    /// fails with the nodes that have not: start those that are down, and repeat it.
     Activate(Activate),
     /// Return a slot to its previous plugin, or cancel a pending activation.
     Rollback {
