@@ -232,6 +232,57 @@ fn a_status_includes_what_any_node_has_acknowledged() {
     assert_eq!(until_decided(&[one], &id, &body)["status"], "committed");
 }
 
+#[test]
+fn a_member_that_was_restored_from_an_old_copy_says_so_and_is_replaced() {
+    let mut cluster = Cluster::start(3);
+    let urls = |cluster: &Cluster| cluster.running().map(|node| node.url.clone()).collect::<Vec<_>>().join(",");
+    (0..20).for_each(|n| drop(put(cluster.node(1 + n % 3), "kv", "row", i64::from(n))));
+    cluster.settled();
+    let data = cluster.node_dir(3).join("data");
+    let copy = cluster.node_dir(3).join("copy");
+    assert!(cluster.take(3).stop().success());
+    let copied = Command::new("cp").arg("-a").args([&data, &copy]).status().expect("cp runs");
+    assert!(copied.success());
+    cluster.start_node(3);
+    cluster.ready();
+    // The node acknowledges what the copy does not have.
+    let ids: Vec<String> = (0..50).map(|_| new_id()).collect();
+    for (n, id) in ids.iter().enumerate() {
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("late/{n}"), "value": n}]});
+        let decided = until_decided(&[cluster.node(1), cluster.node(2)], id, &body);
+        assert_eq!(decided["status"], "committed", "{decided}");
+    }
+    cluster.settled();
+    eventually("all nodes to be well", || (status(&urls(&cluster), &[]).0 == Some(0)).then_some(()));
+    assert!(cluster.take(3).stop().success());
+    std::fs::remove_dir_all(&data).expect("removed");
+    std::fs::rename(&copy, &data).expect("renamed");
+    cluster.start_node(3);
+
+    let restored = cluster.node(3);
+    let told = eventually("the node to notice", || {
+        let ready = restored.get("/readyz");
+        let told = ready.body["reasons"].to_string();
+        (ready.status == 503 && told.contains("has lost entries")).then_some(told)
+    });
+    assert!(told.contains("tribunal cluster remove"), "{told}");
+    assert!(restored.get("/metrics").body.as_str().expect("text").contains("\ntribunal_ready 0\n"));
+    let (code, text) = status(&urls(&cluster), &[]);
+    assert!(code == Some(2) && text.contains("has lost entries"), "{code:?} {text}");
+    // The others go on, and nothing that was acknowledged is lost.
+    assert_eq!(put(cluster.node(1), "kv", "after", 1)["status"], "committed");
+    for id in &ids {
+        let known = eventually("a status", || {
+            let known = cluster.node(2).get(&format!("/v1/txns/{id}"));
+            (known.status == 200).then_some(known.body)
+        });
+        assert_eq!(known["status"], "committed", "{known}");
+    }
+    cluster.remove(3);
+    drop(cluster.take(3));
+    eventually("the others to be well", || (status(&urls(&cluster), &[]).0 == Some(0)).then_some(()));
+}
+
 /// Runs `tribunal cluster status`; returns its exit code and what it printed.
 fn status(urls: &str, flags: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
