@@ -68,6 +68,10 @@ fn files() -> Vec<String> {
         for entry in fs::read_dir(&folder).expect("the tree is readable") {
             let path = entry.expect("the tree is readable").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            // A file in a work tree.
+            if name == ".git" {
+                continue;
+            }
             if path.is_dir() && !SKIPPED_FOLDERS.contains(&name.as_str()) {
                 folders.push(path);
             } else if path.is_file() && !SKIPPED_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
