@@ -23,7 +23,8 @@ class StoreDeclaration:
     Attributes:
         adaptor (str | Unset): LogAdaptor that writes to the storage: `kv` for a store embedded in the service; absent
             for a log-only store, whose
-            engine keeps the rows itself and reads the log. Example: redis.
+            engine keeps the rows itself and reads the log. It is not taken away from a store by leaving it out: see
+            `log_only`. Example: redis.
         adaptor_config (StoreDeclarationAdaptorConfig | Unset): The adaptor's configuration, such as `{"endpoint":
             "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
         existence (StoreExistence | Unset): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the
@@ -31,6 +32,9 @@ class StoreDeclaration:
             engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
             checked,
             and `add` aborts.
+        log_only (bool | Unset): The store has no adaptor. Required to take the adaptor away from a store that has one;
+            a new store without an adaptor is
+            log-only anyway.
         multi_version (bool | Unset): The engine itself reads this store at the snapshot of Begin (multi-version
             storage).
         transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
@@ -40,6 +44,7 @@ class StoreDeclaration:
     adaptor: str | Unset = UNSET
     adaptor_config: StoreDeclarationAdaptorConfig | Unset = UNSET
     existence: StoreExistence | Unset = UNSET
+    log_only: bool | Unset = UNSET
     multi_version: bool | Unset = UNSET
     transactional: bool | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
@@ -55,6 +60,8 @@ class StoreDeclaration:
         if not isinstance(self.existence, Unset):
             existence = self.existence
 
+        log_only = self.log_only
+
         multi_version = self.multi_version
 
         transactional = self.transactional
@@ -68,6 +75,8 @@ class StoreDeclaration:
             field_dict["adaptor_config"] = adaptor_config
         if existence is not UNSET:
             field_dict["existence"] = existence
+        if log_only is not UNSET:
+            field_dict["log_only"] = log_only
         if multi_version is not UNSET:
             field_dict["multi_version"] = multi_version
         if transactional is not UNSET:
@@ -98,6 +107,8 @@ class StoreDeclaration:
         else:
             existence = check_store_existence(_existence)
 
+        log_only = d.pop("log_only", UNSET)
+
         multi_version = d.pop("multi_version", UNSET)
 
         transactional = d.pop("transactional", UNSET)
@@ -106,6 +117,7 @@ class StoreDeclaration:
             adaptor=adaptor,
             adaptor_config=adaptor_config,
             existence=existence,
+            log_only=log_only,
             multi_version=multi_version,
             transactional=transactional,
         )

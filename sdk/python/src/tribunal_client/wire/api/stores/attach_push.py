@@ -79,9 +79,11 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
-    continue from there, by
-    its own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
+    no longer has the
+    records that the storage needs. The storage must respond, and contain enough for the log to continue
+    from there, by its own
+    watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -113,9 +115,11 @@ def sync(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
-    continue from there, by
-    its own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
+    no longer has the
+    records that the storage needs. The storage must respond, and contain enough for the log to continue
+    from there, by its own
+    watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -142,9 +146,11 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
-    continue from there, by
-    its own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
+    no longer has the
+    records that the storage needs. The storage must respond, and contain enough for the log to continue
+    from there, by its own
+    watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):
@@ -174,9 +180,11 @@ async def asyncio(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Resumes the push to a detached store. Its storage must respond, and contain enough for the log to
-    continue from there, by
-    its own watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
+    no longer has the
+    records that the storage needs. The storage must respond, and contain enough for the log to continue
+    from there, by its own
+    watermark or because it was loaded from elsewhere.
 
     Args:
         store (str):

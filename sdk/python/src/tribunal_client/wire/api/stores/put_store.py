@@ -78,9 +78,10 @@ def sync_detailed(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
-    storage and no longer retains
-    the log for it.
+    rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
+    a store that has one: it
+    ends the push to its storage and no longer retains the log for it, and the rows of an embedded store
+    can no longer be read.
 
     Args:
         store (str):
@@ -116,9 +117,10 @@ def sync(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
-    storage and no longer retains
-    the log for it.
+    rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
+    a store that has one: it
+    ends the push to its storage and no longer retains the log for it, and the rows of an embedded store
+    can no longer be read.
 
     Args:
         store (str):
@@ -149,9 +151,10 @@ async def asyncio_detailed(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
-    storage and no longer retains
-    the log for it.
+    rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
+    a store that has one: it
+    ends the push to its storage and no longer retains the log for it, and the rows of an embedded store
+    can no longer be read.
 
     Args:
         store (str):
@@ -185,9 +188,10 @@ async def asyncio(
 
      A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
-    rows of a store that is no longer needed. A declaration without an adaptor ends the push to its
-    storage and no longer retains
-    the log for it.
+    rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
+    a store that has one: it
+    ends the push to its storage and no longer retains the log for it, and the rows of an embedded store
+    can no longer be read.
 
     Args:
         store (str):
