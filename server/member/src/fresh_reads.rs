@@ -1,8 +1,9 @@
 //! Reads that see everything that was acknowledged anywhere before they began (rule 14 of the cluster).
 //!
-//! The leader of each group is asked for the index up to which its log is committed, which it tells only if a majority
-//! still follows it. A node that has folded all groups up to there has resolved every epoch that anybody was told of.
-//! Reads that come while others are under way wait for the next round, which they share.
+//! The leader of each group is asked for its last entry, which it tells only if a majority still follows it. What anybody
+//! knew to be committed is up to there, so a node that has folded all groups up to there has resolved every epoch that anybody
+//! was told of. If the leader changes, its last entries may be lost: the group is asked again. Reads that come while others
+//! are under way wait for the next round, which they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,6 +84,15 @@ impl FreshReads {
             && round.missing.remove(&group)
         {
             round.indices.insert(group, index);
+        }
+    }
+
+    /// The entry for which reads wait may be lost with its leader.
+    pub(crate) fn leader_changed(&mut self, group: GroupId) {
+        if let Some(round) = &mut self.round
+            && round.indices.remove(&group).is_some()
+        {
+            round.missing.insert(group);
         }
     }
 

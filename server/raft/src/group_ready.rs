@@ -69,8 +69,9 @@ impl<L: GroupLog> Group<L> {
             self.node.mut_store().shrink(upto);
         }
         for read in reads {
-            if let Some(context) = self.reads.take(&read.request_ctx) {
-                outbox.push(Output::ReadState { group: self.id, index: read.index, context });
+            if let Some((context, last)) = self.reads.take(&read.request_ctx) {
+                let last = last.unwrap_or_else(|| self.node.raft.raft_log.last_index());
+                outbox.push(Output::ReadState { group: self.id, index: read.index.max(last), context });
             }
         }
         self.step_down_if_removed();
@@ -99,7 +100,10 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
-    pub(crate) fn send(&self, message: Message, outbox: &mut Outbox) {
+    pub(crate) fn send(&self, mut message: Message, outbox: &mut Outbox) {
+        if message.get_msg_type() == MessageType::MsgReadIndexResp {
+            message.commit = self.node.raft.raft_log.last_index();
+        }
         let to = NodeId(message.to as u16);
         outbox.push(Output::Send { to, message: RaftMessage::new(self.id, message) });
     }
@@ -129,6 +133,9 @@ impl<L: GroupLog> Group<L> {
             outbox.push(Output::Append { group: self.id, id, content: entry_content::content(&entry) });
             if !leads && entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty() {
                 outbox.push(Output::Appended { group: self.id, id, payload: entry_content::proposed(&entry) });
+            }
+            if entry.get_entry_type() != EntryType::EntryNormal {
+                self.durability.change_appended(entry.index);
             }
             self.node.mut_store().push(entry);
         }

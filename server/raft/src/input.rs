@@ -3,6 +3,7 @@
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
+use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
@@ -35,6 +36,13 @@ pub enum Input {
         from: NodeId,
         /// The message.
         message: RaftMessage,
+    },
+    /// A peer tells how far its logs are durable. The connection has authenticated it.
+    Durable {
+        /// The peer.
+        from: NodeId,
+        /// The groups.
+        upto: Vec<DurableUpTo>,
     },
     /// A tick of the clock, for all groups.
     Tick,
