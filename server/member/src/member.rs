@@ -692,7 +692,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         if planted(Bug::TakeoverWithoutItsNoOp) && leader == Some(self.node) {
             return self.term_begun(group, term, true);
         }
-        self.fresh.leader_changed(group);
+        if self.fresh.leader_changed(group) && leader.is_some() {
+            self.ask_for_indices();
+        }
         if group == GroupId::CONTROL {
             self.controls.leader_changed();
         } else if lost {

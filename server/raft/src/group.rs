@@ -200,7 +200,6 @@ impl<L: GroupLog> Group<L> {
         if (term, leader, state) != self.role {
             self.role = (term, leader, state);
             self.timeout.draw();
-            self.durability.role_changed();
         }
         self.commit_durable();
         self.set_timeout();

@@ -128,16 +128,23 @@ impl<L: GroupLog> Group<L> {
             let commit = raft.raft_log.committed.min(before).min(self.node.store().last());
             self.write_state(commit.max(self.written.commit), outbox);
         }
+        let mut any_changes_members = false;
         for entry in entries {
             let id = EntryId { term: entry.term, index: entry.index };
             outbox.push(Output::Append { group: self.id, id, content: entry_content::content(&entry) });
             if !leads && entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty() {
                 outbox.push(Output::Appended { group: self.id, id, payload: entry_content::proposed(&entry) });
             }
-            if entry.get_entry_type() != EntryType::EntryNormal {
-                self.durability.change_appended(entry.index);
-            }
+            let changes_members = entry.get_entry_type() != EntryType::EntryNormal;
+            self.durability.written(entry.index, changes_members);
+            any_changes_members |= changes_members;
             self.node.mut_store().push(entry);
+        }
+        if any_changes_members {
+            // Who has a change and starts again must know that the one before it is committed: it would stand for election
+            // with members of two changes ago.
+            let commit = self.node.raft.raft_log.committed.min(self.node.store().last());
+            self.write_state(commit.max(self.written.commit), outbox);
         }
     }
 

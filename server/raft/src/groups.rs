@@ -163,8 +163,11 @@ impl<L: GroupLog> RaftGroups<L> {
             Input::Durable { from, .. } if from == self.me => Err(Refused::Forged(from)),
             Input::Durable { from, upto } => {
                 for told in &upto {
-                    // What a group has no use for does not concern the others.
-                    let _ = self.with(told.group, |group, _| group.durable_at(from, told));
+                    // A group that is not here does not concern the others.
+                    let _ = self.with(told.group, |group, _| {
+                        group.durable_at(from, told);
+                        Ok(())
+                    });
                 }
                 Ok(())
             }

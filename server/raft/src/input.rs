@@ -59,7 +59,8 @@ pub enum Input {
         /// The voter.
         to: NodeId,
     },
-    /// Ask for the index up to which a read must have applied the group's log. The answer may be lost: ask again then.
+    /// Ask for the index up to which a read must have applied the group's log. The answer may be lost, and so may the entries up to
+    /// the index when the leader or term changes: ask again then.
     ReadIndex {
         /// The group.
         group: GroupId,

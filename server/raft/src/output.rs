@@ -93,7 +93,8 @@ pub enum Output {
         /// The term.
         term: u64,
     },
-    /// A read may be served when everything up to an index is applied.
+    /// A read may be served when everything up to an index is applied. The last entries up to it may not be committed yet, and are lost
+    /// if the leader loses them.
     ReadState {
         /// The group.
         group: GroupId,

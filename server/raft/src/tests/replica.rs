@@ -126,8 +126,7 @@ impl Replica {
             }
             Output::Durable { to, upto } => {
                 assert_ne!(to, self.node);
-                let is_durable =
-                    |told: &DurableUpTo| self.log.durable(told.group).term(told.index) == Some(told.term);
+                let is_durable = |told: &DurableUpTo| self.log.durable(told.group).term(told.index) == Some(told.term);
                 assert!(upto.iter().all(is_durable), "node {}: {upto:?} are told, but not durable", self.node);
                 self.told.push((to, upto));
             }

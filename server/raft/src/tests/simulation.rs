@@ -106,7 +106,11 @@ impl Simulation {
     pub fn step(&mut self) {
         let kind = self.draw.below(1000);
         // With the planted bug, elections and crashes are what matters.
-        let kind = if self.planted == Some(Planted::ForgetsVotes) && (860..960).contains(&kind) { 960 + kind % 18 } else { kind };
+        let kind = if self.planted == Some(Planted::ForgetsVotes) && (860..960).contains(&kind) {
+            960 + kind % 18
+        } else {
+            kind
+        };
         match kind {
             0..500 => self.pass_message(),
             500..680 => {

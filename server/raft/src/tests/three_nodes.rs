@@ -140,9 +140,8 @@ fn an_acknowledgement_that_was_lost_is_made_up_for() {
     }
 }
 
-/// An entry of an earlier term is on all disks, and not yet committed: it may still be replaced.
 #[test]
-fn what_is_told_of_another_term_counts_for_nothing() {
+fn what_is_told_of_another_term_or_by_a_stranger_counts_for_nothing() {
     let mut cluster = three();
     cluster.propose(&["a"]);
     let told = |term, index| vec![DurableUpTo { group: GROUP, term, index }];
