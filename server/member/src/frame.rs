@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
-use tribunal_raft::{MESSAGE_BYTES_MAX, RaftMessage};
+use tribunal_raft::{DurableUpTo, MESSAGE_BYTES_MAX, RaftMessage};
 use tribunal_replica::StorageAt;
 use tribunal_types::limits::{PART_BYTES_MAX, PULLED_NAME_BYTES_MAX};
 use tribunal_types::{ControlEntry, ControlIndex, Digest, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
@@ -28,6 +28,7 @@ const REMOVED: u8 = 16;
 const CLAIM: u8 = 17;
 const CLAIMED: u8 = 18;
 const DELIVERIES: u8 = 19;
+const DURABLE: u8 = 20;
 const CLOCK: u8 = 24;
 
 /// A message of one member to another.
@@ -35,6 +36,8 @@ const CLOCK: u8 = 24;
 pub enum Frame {
     /// Of a Raft group.
     Raft(RaftMessage),
+    /// How far the logs of the sender are durable.
+    Durable(Vec<DurableUpTo>),
     /// A change of configuration, for the leader of the control group to propose.
     Control(Box<ControlEntry>),
     /// The sender is about to stop: offer it no leadership.
@@ -156,6 +159,7 @@ impl Frame {
     pub fn encode(&self) -> Vec<u8> {
         let (kind, content) = match self {
             Frame::Raft(message) => (RAFT, message.encode()),
+            Frame::Durable(upto) => (DURABLE, encode_durable(upto)),
             Frame::Control(entry) => (CONTROL, encode_control(entry)),
             Frame::Leaving => (LEAVING, Vec::new()),
             Frame::Removed => (REMOVED, Vec::new()),
@@ -223,6 +227,7 @@ impl Frame {
         }
         match reader.u8("kind of frame")? {
             RAFT => RaftMessage::decode(&bytes.slice(1..)).map(Frame::Raft),
+            DURABLE => take_durable(&mut reader).map(Frame::Durable),
             CONTROL => decode_control(&bytes[1..]).map(|entry| Frame::Control(Box::new(entry))),
             RELAY => decode_control(&bytes[1..]).map(|entry| Frame::Relay(Box::new(entry))),
             ASK => take_ask(&mut reader),
@@ -272,6 +277,27 @@ fn put_group(group: GroupId, out: &mut Vec<u8>) {
 
 fn take_group(reader: &mut Reader<'_>) -> Result<GroupId, Malformed> {
     Ok(GroupId { node: NodeId(reader.number("node")?), incarnation: Incarnation(reader.number("incarnation")?) })
+}
+
+fn encode_durable(upto: &[DurableUpTo]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4 + 16 * upto.len());
+    put_varint(upto.len() as u64, &mut out);
+    for DurableUpTo { group, term, index } in upto {
+        put_group(*group, &mut out);
+        put_varint(*term, &mut out);
+        put_varint(*index, &mut out);
+    }
+    out
+}
+
+fn take_durable(reader: &mut Reader<'_>) -> Result<Vec<DurableUpTo>, Malformed> {
+    let count = reader.count(4, "groups")?;
+    let mut upto = Vec::with_capacity(count);
+    for _ in 0..count {
+        let group = take_group(reader)?;
+        upto.push(DurableUpTo { group, term: reader.varint("term")?, index: reader.varint("index")? });
+    }
+    reader.finish("end of the frame").map(|()| upto)
 }
 
 fn take_ask(reader: &mut Reader<'_>) -> Result<Frame, Malformed> {
@@ -375,6 +401,8 @@ mod tests {
         let entries = vec![entry(3, 70_000, b"x\0"), entry(3, 70_001, b""), entry(9, 70_002, &[7; 300])];
         for frame in [
             Frame::Clock(1_700_000_000_000),
+            Frame::Durable(vec![DurableUpTo { group, term: 3, index: u64::MAX }; 2]),
+            Frame::Durable(Vec::new()),
             Frame::Ask { group, after: u64::MAX },
             Frame::Entries(PeerEntries { group, handed_out: u64::MAX, entries }),
             Frame::Entries(PeerEntries { group, handed_out: 0, entries: Vec::new() }),

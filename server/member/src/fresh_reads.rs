@@ -1,8 +1,9 @@
 //! Reads that see everything that was acknowledged anywhere before they began (rule 14 of the cluster).
 //!
-//! The leader of each group is asked for the index up to which its log is committed, which it tells only if a majority
-//! still follows it. A node that has folded all groups up to there has resolved every epoch that anybody was told of.
-//! Reads that come while others are under way wait for the next round, which they share.
+//! The leader of each group is asked for its last entry, which it tells only if a majority still follows it. What anybody
+//! knew to be committed is up to there, so a node that has folded all groups up to there has resolved every epoch that anybody
+//! was told of. If the leader changes, its last entries may be lost: the group is asked again. Reads that come while others
+//! are under way wait for the next round, which they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +87,15 @@ impl FreshReads {
         }
     }
 
+    /// The entry for which reads wait may be lost with its leader. Returns whether the group has to be asked.
+    pub(crate) fn leader_changed(&mut self, group: GroupId) -> bool {
+        let Some(round) = &mut self.round else { return false };
+        if round.indices.remove(&group).is_some() {
+            round.missing.insert(group);
+        }
+        round.missing.contains(&group)
+    }
+
     /// Returns the reads that can be answered, if the groups are folded up to `reached`.
     pub(crate) fn take_done(&mut self, reached: impl Fn(GroupId) -> u64) -> Vec<u64> {
         let is_done = |round: &mut Round| {
@@ -129,6 +139,21 @@ mod tests {
         reads.answered(group(3), 3, 5);
         assert!(!reads.note_groups(|| [group(3)].into_iter()));
         assert_eq!(reads.take_done(|of| if of == group(3) { 5 } else { 0 }), [7]);
+    }
+
+    #[test]
+    fn a_group_is_asked_again_when_its_leader_changes() {
+        let mut reads = FreshReads::default();
+        assert!(!reads.leader_changed(group(1)), "nobody reads");
+        assert!(reads.add(7) && reads.begin([group(1), group(2)].into_iter()));
+        assert_eq!(reads.questions().len(), 2);
+        reads.answered(group(1), 1, 50);
+        reads.answered(group(2), 2, 50);
+        assert!(reads.leader_changed(group(1)) && !reads.leader_changed(group(3)));
+        assert_eq!(reads.take_done(|_| 99), [0; 0], "entry 50 may be lost, and another one committed in its place");
+        assert_eq!(reads.questions(), [(group(1), 3)]);
+        reads.answered(group(1), 3, 40);
+        assert_eq!(reads.take_done(|of| if of == group(1) { 40 } else { 50 }), [7]);
     }
 
     #[test]

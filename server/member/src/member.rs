@@ -192,6 +192,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 self.answer_removed(from);
                 return self.raft.step(RaftInput::Message { from, message });
             }
+            Input::Frame { from, frame: Frame::Durable(upto) } => {
+                return self.raft.step(RaftInput::Durable { from, upto });
+            }
             Input::Frame { frame: Frame::Control(entry), .. } => {
                 // Its proposer sends it again if it is lost.
                 return self.propose_control(*entry);
@@ -582,6 +585,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         };
         match output {
             RaftOutput::Send { to, message } => return Some(Output::Send { to, frame: Frame::Raft(message) }),
+            RaftOutput::Durable { to, upto } => return Some(Output::Send { to, frame: Frame::Durable(upto) }),
             RaftOutput::Append { group, id, content } => return Some(Output::Append { group, id, content }),
             RaftOutput::SetState { group, state } => return Some(Output::SetState { group, state }),
             RaftOutput::Sync { number, urgent } => return Some(Output::Sync { number, urgent }),
@@ -687,6 +691,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let lost = self.roles.changed(group, leader, term);
         if planted(Bug::TakeoverWithoutItsNoOp) && leader == Some(self.node) {
             return self.term_begun(group, term, true);
+        }
+        if self.fresh.leader_changed(group) && leader.is_some() {
+            self.ask_for_indices();
         }
         if group == GroupId::CONTROL {
             self.controls.leader_changed();

@@ -13,6 +13,7 @@ use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
 use crate::admission::Admitted;
+use crate::durability::Durability;
 use crate::election_timeout::ElectionTimeout;
 use crate::entry_content;
 use crate::input::{GroupPoint, StoredGroup};
@@ -64,6 +65,7 @@ pub(crate) struct Group<L: GroupLog> {
     /// Last entry that the state machine was given, or includes.
     pub handed: u64,
     pub reads: PendingReads,
+    pub durability: Durability,
     timeout: ElectionTimeout,
     /// Term, leader, and role after the last call.
     role: (u64, u64, StateRole),
@@ -123,6 +125,7 @@ impl<L: GroupLog> Group<L> {
             written,
             handed: applied.id.index,
             reads: PendingReads::new(me, settings.seed),
+            durability: Durability::starting(last.index),
             timeout: ElectionTimeout::new(&settings, me, id),
             role: (state.term, 0, StateRole::Follower),
             image_wanted: None,
@@ -198,6 +201,7 @@ impl<L: GroupLog> Group<L> {
             self.role = (term, leader, state);
             self.timeout.draw();
         }
+        self.commit_durable();
         self.set_timeout();
     }
 
@@ -241,13 +245,11 @@ impl<L: GroupLog> Group<L> {
                     let members = self.members.conf_state();
                     message.mut_snapshot().mut_metadata().set_conf_state(members);
                 }
-                let is_empty = message.get_msg_type() == MessageType::MsgAppend && message.entries.is_empty();
-                let (committed, unsent) = (self.node.raft.raft_log.committed, self.node.raft.msgs.len());
+                if message.get_msg_type() == MessageType::MsgReadIndexResp {
+                    self.reads.note_last(&message);
+                }
                 // What raft-rs refuses it has no use for.
                 let _ = self.node.step(message);
-                if is_empty && self.node.raft.raft_log.committed > committed {
-                    self.drop_answer(unsent);
-                }
             }
             Admitted::Image(at_least) => {
                 if self.image_wanted.is_none_or(|wanted| wanted.index < at_least.index) {
@@ -259,16 +261,6 @@ impl<L: GroupLog> Group<L> {
         }
         self.after_call(outbox);
         Ok(())
-    }
-
-    /// Drops the answer to a message that told what is committed and nothing else: the leader knows what this node has. If
-    /// it does not, because an answer was lost, it asks again, and that does not tell of anything committed.
-    fn drop_answer(&mut self, unsent: usize) {
-        let messages = &mut self.node.raft.msgs;
-        let is_answer = |last: &mut Message| last.get_msg_type() == MessageType::MsgAppendResponse && !last.reject;
-        if messages.len() == unsent + 1 {
-            messages.pop_if(is_answer);
-        }
     }
 
     pub(crate) fn propose(&mut self, payload: Vec<u8>) -> Result<EntryId, Refused> {

@@ -69,8 +69,9 @@ impl<L: GroupLog> Group<L> {
             self.node.mut_store().shrink(upto);
         }
         for read in reads {
-            if let Some(context) = self.reads.take(&read.request_ctx) {
-                outbox.push(Output::ReadState { group: self.id, index: read.index, context });
+            if let Some((context, last)) = self.reads.take(&read.request_ctx) {
+                let last = last.unwrap_or_else(|| self.node.raft.raft_log.last_index());
+                outbox.push(Output::ReadState { group: self.id, index: read.index.max(last), context });
             }
         }
         self.step_down_if_removed();
@@ -99,7 +100,10 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
-    pub(crate) fn send(&self, message: Message, outbox: &mut Outbox) {
+    pub(crate) fn send(&self, mut message: Message, outbox: &mut Outbox) {
+        if message.get_msg_type() == MessageType::MsgReadIndexResp {
+            message.commit = self.node.raft.raft_log.last_index();
+        }
         let to = NodeId(message.to as u16);
         outbox.push(Output::Send { to, message: RaftMessage::new(self.id, message) });
     }
@@ -124,13 +128,23 @@ impl<L: GroupLog> Group<L> {
             let commit = raft.raft_log.committed.min(before).min(self.node.store().last());
             self.write_state(commit.max(self.written.commit), outbox);
         }
+        let mut any_changes_members = false;
         for entry in entries {
             let id = EntryId { term: entry.term, index: entry.index };
             outbox.push(Output::Append { group: self.id, id, content: entry_content::content(&entry) });
             if !leads && entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty() {
                 outbox.push(Output::Appended { group: self.id, id, payload: entry_content::proposed(&entry) });
             }
+            let changes_members = entry.get_entry_type() != EntryType::EntryNormal;
+            self.durability.written(entry.index, changes_members);
+            any_changes_members |= changes_members;
             self.node.mut_store().push(entry);
+        }
+        if any_changes_members {
+            // Who has a change and starts again must know that the one before it is committed: it would stand for election
+            // with members of two changes ago.
+            let commit = self.node.raft.raft_log.committed.min(self.node.store().last());
+            self.write_state(commit.max(self.written.commit), outbox);
         }
     }
 

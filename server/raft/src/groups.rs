@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_types::{GroupId, NodeId};
 
+use crate::durability::DurableUpTo;
 use crate::group::Group;
 use crate::input::{Input, StoredGroup};
 use crate::members::Members;
@@ -156,6 +157,18 @@ impl<L: GroupLog> RaftGroups<L> {
                     return Err(Refused::UnknownNumber(number));
                 }
                 self.for_all(|group, outbox| group.persisted(number, outbox));
+                self.tell_durable();
+                Ok(())
+            }
+            Input::Durable { from, .. } if from == self.me => Err(Refused::Forged(from)),
+            Input::Durable { from, upto } => {
+                for told in &upto {
+                    // A group that is not here does not concern the others.
+                    let _ = self.with(told.group, |group, _| {
+                        group.durable_at(from, told);
+                        Ok(())
+                    });
+                }
                 Ok(())
             }
             Input::Unreachable(node) => {
@@ -184,6 +197,16 @@ impl<L: GroupLog> RaftGroups<L> {
         }
         self.outbox.end_round();
         self.outbox.pop()
+    }
+
+    /// Tells the other members of each group how far it is durable now.
+    fn tell_durable(&mut self) {
+        let mut news: BTreeMap<NodeId, Vec<DurableUpTo>> = BTreeMap::new();
+        for group in self.groups.values_mut().filter(|group| !group.stopped) {
+            let Some((upto, others)) = group.durable_news() else { continue };
+            others.into_iter().for_each(|node| news.entry(node).or_default().push(upto));
+        }
+        news.into_iter().for_each(|(to, upto)| self.outbox.push(Output::Durable { to, upto }));
     }
 
     fn with<T>(

@@ -3,6 +3,7 @@
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
+use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
@@ -36,6 +37,13 @@ pub enum Input {
         /// The message.
         message: RaftMessage,
     },
+    /// A peer tells how far its logs are durable. The connection has authenticated it.
+    Durable {
+        /// The peer.
+        from: NodeId,
+        /// The groups.
+        upto: Vec<DurableUpTo>,
+    },
     /// A tick of the clock, for all groups.
     Tick,
     /// All that was returned before [`crate::Output::Sync`] with this number, and that one itself, is durable.
@@ -51,7 +59,8 @@ pub enum Input {
         /// The voter.
         to: NodeId,
     },
-    /// Ask for the index up to which a read must have applied the group's log. The answer may be lost: ask again then.
+    /// Ask for the index up to which a read must have applied the group's log. The answer may be lost, and so may the entries up to
+    /// the index when the leader or term changes: ask again then.
     ReadIndex {
         /// The group.
         group: GroupId,

@@ -21,6 +21,7 @@
 //!   It may be lost, repeated and reordered. Heartbeats have a connection of their own. A received message is stepped
 //!   with the node that its connection authenticated. Frames above [`MESSAGE_BYTES_MAX`] are refused before they are
 //!   read. When a connection breaks, [`Input::Unreachable`].
+//! * **Durability.** [`Output::Durable`] is sent to its node like a message, and stepped there as [`Input::Durable`].
 //! * **Entries.** [`Output::Appended`] is not committed and may be replaced: it is only a hint that a peer is sealing.
 //!   [`Output::Committed`], [`Output::TermBegun`] and [`Output::MembersChanged`] are final, each once and in the order
 //!   of the log. The id of the last of them, with the members of the last `MembersChanged`, is the group's
@@ -31,8 +32,8 @@
 //! * **Takeover.** A group whose entries others wait for: [`Input::TakeOver`] on one of its voters. It ignores that the
 //!   leader still sends heartbeats, so it is not to be used lightly, and best by one node at a time. When the home node
 //!   is well again, the leader returns the leadership with [`Input::TransferLeader`].
-//! * **Reads.** [`Input::ReadIndex`], then wait until the group's point reaches the index. It may never be answered:
-//!   repeat it after a while.
+//! * **Reads.** [`Input::ReadIndex`], then wait until the group's point reaches the index. It may never be answered, or the
+//!   entries up to the index may be lost with their leader: repeat it after a while, and when the leader or term changes.
 //! * **Peers.** A node that cannot reach a leader may ask a third one for what that one has handed out
 //!   ([`RaftGroups::handed_out_after`]): it is committed, so it is final. The own log gets it from the leader, later.
 //! * **Compaction.** When a state image is durable, [`Input::Compact`] with its point of each group. The log may
@@ -46,6 +47,7 @@
 //!   check.
 
 mod admission;
+mod durability;
 mod election_timeout;
 mod entry_content;
 mod group;
@@ -65,6 +67,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use durability::DurableUpTo;
 pub use entry_content::EntryKind;
 pub use groups::RaftGroups;
 pub use input::{GroupPoint, Input, StoredGroup};

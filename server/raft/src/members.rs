@@ -39,6 +39,16 @@ impl Members {
         self.sets().into_iter().any(|set| set.contains(&node))
     }
 
+    /// Returns whether a node's vote counts.
+    pub(crate) fn is_voter(&self, node: NodeId) -> bool {
+        self.voters.contains(&node) || self.outgoing.contains(&node)
+    }
+
+    /// Returns all of them, each once.
+    pub(crate) fn all(&self) -> impl Iterator<Item = NodeId> {
+        self.sets().into_iter().flatten().copied().collect::<BTreeSet<_>>().into_iter()
+    }
+
     /// Returns whether voters are being replaced.
     #[must_use]
     pub fn is_joint(&self) -> bool {

@@ -49,7 +49,7 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, output: Output) {
         match output {
-            Output::Send { .. } => self.sends.push_back(output),
+            Output::Send { .. } | Output::Durable { .. } => self.sends.push_back(output),
             _ => self.rest.push_back(output),
         }
     }

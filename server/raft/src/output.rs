@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
+use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
@@ -16,6 +17,13 @@ pub enum Output {
         to: NodeId,
         /// The message.
         message: RaftMessage,
+    },
+    /// Tell a node how far this one's logs are durable. It may be lost.
+    Durable {
+        /// The receiver.
+        to: NodeId,
+        /// The groups.
+        upto: Vec<DurableUpTo>,
     },
     /// Append an entry to the group's log, in the place of the one of its index and all after it.
     Append {
@@ -85,7 +93,8 @@ pub enum Output {
         /// The term.
         term: u64,
     },
-    /// A read may be served when everything up to an index is applied.
+    /// A read may be served when everything up to an index is applied. The last entries up to it may not be committed yet, and are lost
+    /// if the leader loses them.
     ReadState {
         /// The group.
         group: GroupId,

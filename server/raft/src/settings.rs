@@ -76,7 +76,8 @@ impl Settings {
             min_election_tick: usize::from(self.election_ticks),
             max_election_tick: self.election_ticks_end(),
             read_only_option: ReadOnlyOption::Safe,
-            skip_bcast_commit: false,
+            // Everybody counts (`durability.rs`).
+            skip_bcast_commit: true,
             // Merged messages would exceed the limit of one.
             batch_append: false,
             priority: 0,

@@ -78,17 +78,21 @@ impl Node {
                 Output::Append { group, id, content } => self.log.append(group, id, &content),
                 Output::Sync { number, .. } => self.groups.step(Input::Persisted(number)).expect("its own sync"),
                 Output::Send { message, .. } => sent.push(Frame::Raft(message)),
+                Output::Durable { upto, .. } => sent.push(Frame::Durable(upto)),
                 _ => {}
             }
         }
         sent
     }
 
-    /// Takes a message, as if from the node that it names; tells whether it was taken.
+    /// Takes a message, as if from the node that it names, or from node 1; tells whether it was taken.
     fn take(&mut self, frame: Frame) -> bool {
-        let Frame::Raft(message) = frame else { return true };
-        let from = message.from();
-        self.groups.step(Input::Message { from, message }).is_ok()
+        let input = match frame {
+            Frame::Raft(message) => Input::Message { from: message.from(), message },
+            Frame::Durable(upto) => Input::Durable { from: NodeId(1), upto },
+            _ => return true,
+        };
+        self.groups.step(input).is_ok()
     }
 }
 

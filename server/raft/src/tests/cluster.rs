@@ -7,13 +7,19 @@ use tribunal_types::{GroupId, NodeId};
 
 use super::replica::Replica;
 use super::{GROUP, settings};
-use crate::{Input, Members};
+use crate::{DurableUpTo, Input, Members};
 
 /// A message on its way.
 pub struct InFlight {
     pub from: NodeId,
     pub to: NodeId,
-    pub bytes: Bytes,
+    pub what: Sent,
+}
+
+/// What one node sends to another.
+pub enum Sent {
+    Message(Bytes),
+    Durable(Vec<DurableUpTo>),
 }
 
 /// Nodes 1 to N, all of them replicas of the same groups.
@@ -58,18 +64,22 @@ impl Cluster {
     pub fn collect_sent(&mut self) {
         for (from, replica) in &mut self.nodes {
             let sent = std::mem::take(&mut replica.sent);
-            self.in_flight.extend(sent.into_iter().map(|(to, bytes)| InFlight { from: *from, to, bytes }));
+            let told = std::mem::take(&mut replica.told);
+            let sent = sent.into_iter().map(|(to, bytes)| (to, Sent::Message(bytes)));
+            let sent = sent.chain(told.into_iter().map(|(to, upto)| (to, Sent::Durable(upto))));
+            self.in_flight.extend(sent.map(|(to, what)| InFlight { from: *from, to, what }));
         }
         let cut_off = &self.cut_off;
         self.in_flight.retain(|message| !cut_off.contains(&message.from) && !cut_off.contains(&message.to));
     }
 
     pub fn deliver(&mut self, message: &InFlight) {
-        if let Some(replica) = self.nodes.get_mut(&message.to)
-            && let Err(refused) = replica.receive(message.from, &message.bytes)
-        {
-            self.refused.push(refused);
-        }
+        let Some(replica) = self.nodes.get_mut(&message.to) else { return };
+        let done = match &message.what {
+            Sent::Message(bytes) => replica.receive(message.from, bytes),
+            Sent::Durable(upto) => replica.step(Input::Durable { from: message.from, upto: upto.clone() }),
+        };
+        self.refused.extend(done.err());
     }
 
     /// Delivers everything, in order, until nothing is on its way.

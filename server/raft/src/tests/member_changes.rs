@@ -2,9 +2,9 @@
 
 use tribunal_types::NodeId;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Sent};
 use super::{GROUP, settings, voters};
-use crate::{Input, Members, Output, Refused};
+use crate::{DurableUpTo, Input, Members, Output, Refused};
 
 /// Four nodes, of which 1 to 3 are voters and 1 leads.
 fn four() -> Cluster {
@@ -153,4 +153,42 @@ fn a_lone_voter_sends_nothing_to_learners_before_its_term_is_durable() {
     cluster.settle();
     cluster.ticks(4);
     assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+}
+
+/// A node was away while two voters were added. What is told of the last entry comes before that entry, which two of the three
+/// old voters have, and two of five are no majority.
+#[test]
+fn nothing_is_counted_by_members_of_two_changes_ago() {
+    let mut cluster = Cluster::led(6, Members { learners: [NodeId(6)].into(), ..voters(&[1, 2, 3]) });
+    cluster.propose(&["a"]);
+    cluster.cut_off = vec![NodeId(6)];
+    for (voters_now, learners) in
+        [(vec![1, 2, 3], vec![4, 5, 6]), (vec![1, 2, 3, 4], vec![5, 6]), (vec![1, 2, 3, 4, 5], vec![6])]
+    {
+        change(&mut cluster, &Members { learners: learners.into_iter().map(NodeId).collect(), ..voters(&voters_now) });
+    }
+    // Only nodes 1 and 3 get the last one.
+    cluster.cut_off = vec![2, 4, 5].into_iter().map(NodeId).collect();
+    cluster.node(1).propose(GROUP, "b").unwrap();
+    cluster.collect_sent();
+    let is_for = |node: u16| move |sent: &super::cluster::InFlight| sent.to == NodeId(node);
+    let (to_three, mut to_six): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut cluster.in_flight).into_iter().filter(|sent| sent.to.0 % 3 == 0).partition(is_for(3));
+    to_three.iter().for_each(|sent| cluster.deliver(sent));
+    cluster.node(3).told.clear();
+    let b = cluster.node(1).log.stored(GROUP).last();
+    for node in [1, 3] {
+        let upto = vec![DurableUpTo { group: GROUP, term: b.term, index: b.index }];
+        cluster.node(6).step(Input::Durable { from: NodeId(node), upto }).unwrap();
+    }
+    // Node 6 is told of everything at once, by the leader, that probes it.
+    to_six.retain(|sent| matches!(sent.what, Sent::Message(_)));
+    to_six.iter().for_each(|sent| cluster.deliver(sent));
+    cluster.cut_off.push(NodeId(3));
+    cluster.settle();
+    cluster.ticks(3);
+    let six = cluster.node(6);
+    assert_eq!(six.point(GROUP).members.voters.len(), 5, "it has caught up");
+    assert_eq!(six.log.stored(GROUP).last(), b, "and has the last entry");
+    assert_eq!(six.proposals(GROUP), ["a"]);
 }

@@ -7,7 +7,7 @@ use tribunal_codec::EntryId;
 use tribunal_types::{GroupId, NodeId};
 
 use super::memory_log::{MemoryLog, Record};
-use crate::{GroupPoint, Input, Output, RaftGroups, RaftMessage, Refused, Settings, StoredGroup};
+use crate::{DurableUpTo, GroupPoint, Input, Output, RaftGroups, RaftMessage, Refused, Settings, StoredGroup};
 
 /// What a state machine includes of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Replica {
     pub seen: Vec<Output>,
     /// Messages to be sent, encoded.
     pub sent: Vec<(NodeId, Bytes)>,
+    /// How far the logs are durable, to be told.
+    pub told: Vec<(NodeId, Vec<DurableUpTo>)>,
     pub roles: BTreeMap<GroupId, (Option<NodeId>, u64)>,
     /// Counts of outputs, over all time.
     pub syncs_seen: u64,
@@ -63,6 +65,7 @@ impl Replica {
             image,
             seen: Vec::new(),
             sent: Vec::new(),
+            told: Vec::new(),
             roles: BTreeMap::new(),
             syncs_seen: 0,
             states_seen: 0,
@@ -120,6 +123,12 @@ impl Replica {
             Output::Send { to, message } => {
                 assert_ne!(to, self.node);
                 self.sent.push((to, message.encode().into()));
+            }
+            Output::Durable { to, upto } => {
+                assert_ne!(to, self.node);
+                let is_durable = |told: &DurableUpTo| self.log.durable(told.group).term(told.index) == Some(told.term);
+                assert!(upto.iter().all(is_durable), "node {}: {upto:?} are told, but not durable", self.node);
+                self.told.push((to, upto));
             }
             Output::Append { group, id, content } => self.log.write(group, Record::Entry(id, content.to_vec())),
             Output::SetState { group, state } => {

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use raft::eraftpb::MessageType;
 use tribunal_codec::EntryId;
 use tribunal_types::{GroupId, Incarnation, NodeId};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, InFlight, Sent};
 use super::{GROUP, settings, voters};
 use crate::election_timeout::mix;
-use crate::{Input, Members, Output};
+use crate::{DurableUpTo, Input, Members, Output};
 
 /// A group of node 2.
 const OTHER: GroupId = GroupId { node: NodeId(2), incarnation: Incarnation(1) };
@@ -34,6 +35,17 @@ impl Draw {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub BTreeMap<&'static str, u64>);
 
+/// A bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A sync is skipped, and reported as done, if it has no entries.
+    ForgetsVotes,
+    /// A node tells the others that an entry is durable before it is.
+    TellsBeforeTheSync,
+    /// A read waits for what its leader knows to be committed.
+    ReadsAtTheCommitIndex,
+}
+
 pub struct Simulation {
     pub cluster: Cluster,
     draw: Draw,
@@ -46,8 +58,10 @@ pub struct Simulation {
     history: BTreeMap<(GroupId, u64), (u64, String)>,
     /// Nodes that need an image, with what it must include.
     wanted: BTreeMap<NodeId, BTreeMap<GroupId, u64>>,
-    /// Whether a sync is skipped, and reported as done, if it has no entries: a bug that loses votes.
-    pub forgets_votes: bool,
+    /// What anybody knew to be committed when a read began.
+    reads: BTreeMap<u64, (GroupId, u64)>,
+    /// What goes wrong, to prove that it is noticed.
+    pub planted: Option<Planted>,
     pub counts: Counts,
     /// Everything that was returned, as text, if it is wanted.
     pub trace: Option<String>,
@@ -65,7 +79,8 @@ impl Simulation {
             leaders: BTreeMap::new(),
             history: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            forgets_votes: false,
+            reads: BTreeMap::new(),
+            planted: None,
             counts: Counts::default(),
             trace: None,
         };
@@ -91,7 +106,11 @@ impl Simulation {
     pub fn step(&mut self) {
         let kind = self.draw.below(1000);
         // With the planted bug, elections and crashes are what matters.
-        let kind = if self.forgets_votes && (860..960).contains(&kind) { 960 + kind % 18 } else { kind };
+        let kind = if self.planted == Some(Planted::ForgetsVotes) && (860..960).contains(&kind) {
+            960 + kind % 18
+        } else {
+            kind
+        };
         match kind {
             0..500 => self.pass_message(),
             500..680 => {
@@ -107,9 +126,7 @@ impl Simulation {
             986..992 => self.change_members(),
             992..997 => {
                 let (node, group) = (self.any_node(), self.any_group());
-                if self.cluster.node(node).step(Input::ReadIndex { group, context: 7 }).is_ok() {
-                    self.count("reads");
-                }
+                self.read(node, group);
             }
             _ => {
                 let (node, to) = (self.any_node(), self.any_node());
@@ -117,6 +134,16 @@ impl Simulation {
             }
         }
         self.observe();
+    }
+
+    /// Begins a read. It must see what any node knows to be committed now.
+    fn read(&mut self, node: u16, group: GroupId) {
+        let known = self.history.range((group, 0)..=(group, u64::MAX)).next_back().map_or(0, |((_, index), _)| *index);
+        let context = self.reads.len() as u64;
+        self.reads.insert(context, (group, known));
+        if self.cluster.node(node).step(Input::ReadIndex { group, context }).is_ok() {
+            self.count("reads");
+        }
     }
 
     /// Delivers, loses or repeats any message that is on its way.
@@ -128,7 +155,16 @@ impl Simulation {
         // Mostly one of the oldest.
         let among = if self.draw.below(10) == 0 { self.cluster.in_flight.len() } else { 4 };
         let at = self.draw.below(among.min(self.cluster.in_flight.len()));
-        let message = self.cluster.in_flight.remove(at);
+        let mut message = self.cluster.in_flight.remove(at);
+        if let Sent::Message(bytes) = &mut message.what
+            && self.planted == Some(Planted::ReadsAtTheCommitIndex)
+        {
+            let mut decoded = super::decoded(bytes);
+            if decoded.message.get_msg_type() == MessageType::MsgReadIndexResp {
+                decoded.message.commit = 0;
+                *bytes = decoded.encode().into();
+            }
+        }
         match self.draw.below(40) {
             0 => self.count("lost"),
             1 => {
@@ -142,7 +178,7 @@ impl Simulation {
 
     fn sync(&mut self) {
         let node = self.any_node();
-        let forgets = self.forgets_votes;
+        let forgets = self.planted == Some(Planted::ForgetsVotes);
         let replica = self.cluster.node(node);
         let number = replica.syncs.back().map(|(number, _)| *number);
         if let Some(number) = number.filter(|_| forgets && !replica.log.pending_entries()) {
@@ -174,7 +210,7 @@ impl Simulation {
         let seed = self.starts;
         let pending = self.cluster.node(node).log.pending();
         let surviving = self.draw.below(pending + 1);
-        let surviving = if self.forgets_votes { 0 } else { surviving };
+        let surviving = if self.planted.is_some() { 0 } else { surviving };
         self.cluster.node(node).restart(settings(seed), surviving);
         self.wanted.remove(&NodeId(node));
         self.count("crashes");
@@ -249,8 +285,19 @@ impl Simulation {
                 if let Some(trace) = &mut self.trace {
                     trace.push_str(&format!("{node} {output:?}\n"));
                 }
+                self.plant(NodeId(node), &output);
                 self.invariant(NodeId(node), output);
             }
+        }
+    }
+
+    fn plant(&mut self, from: NodeId, output: &Output) {
+        if let Output::Append { group, id: EntryId { term, index }, .. } = *output
+            && self.planted == Some(Planted::TellsBeforeTheSync)
+        {
+            let others = (1..=self.nodes).map(NodeId).filter(|node| *node != from);
+            let told = |to| InFlight { from, to, what: Sent::Durable(vec![DurableUpTo { group, term, index }]) };
+            self.cluster.in_flight.extend(others.map(told));
         }
     }
 
@@ -270,7 +317,11 @@ impl Simulation {
                 return;
             }
             Output::Failed { group, reason } => panic!("{group:?} failed: {reason}"),
-            Output::ReadState { .. } => return self.count("reads answered"),
+            Output::ReadState { index, context, .. } => {
+                let (group, known) = self.reads[&context];
+                assert!(index >= known, "a read of {group:?} up to {index} misses what was committed, {known}");
+                return self.count("reads answered");
+            }
             Output::Committed { group, id, payload } => (group, id, super::text(&payload).to_owned()),
             Output::TermBegun { group, id, .. } => (group, id, "term".to_owned()),
             Output::MembersChanged { group, id, .. } => (group, id, "members".to_owned()),

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_types::NodeId;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, InFlight, Sent};
 use super::{GROUP, voters};
-use crate::{EntryKind, Input, Output, Refused};
+use crate::{DurableUpTo, EntryKind, Input, Output, Refused};
 
 /// A cluster whose node 1 leads.
 fn three() -> Cluster {
@@ -81,15 +81,49 @@ fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
 }
 
 #[test]
-fn what_is_committed_is_told_without_an_answer_and_a_lost_acknowledgement_is_made_up_for() {
+fn followers_know_what_is_committed_from_each_other() {
     let mut cluster = three();
-    cluster.node(2).take_seen();
-    cluster.propose(&["a"]);
-    let seen = cluster.node(2).take_seen();
-    assert!(seen.iter().any(|output| matches!(output, Output::Committed { .. })), "{seen:?}");
-    assert_eq!(seen.iter().filter(|output| matches!(output, Output::Send { .. })).count(), 1, "{seen:?}");
-
+    cluster.node(1).fast_disk = false;
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    // The leader's disk is stuck, and the others' acknowledgements are lost.
+    for _ in 0..2 {
+        cluster.collect_sent();
+        let (_, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut cluster.in_flight).into_iter().partition(|sent| sent.to == NodeId(1));
+        others.iter().for_each(|sent| cluster.deliver(sent));
+    }
+    assert_eq!([1, 2, 3].map(|node| cluster.node(node).proposals(GROUP).len()), [0, 1, 1]);
+    // A majority of two: the leader's disk and the own one.
+    cluster.node(1).fast_disk = true;
+    cluster.cut_off = vec![NodeId(3)];
+    cluster.node(1).drain();
     cluster.node(1).propose(GROUP, "b").unwrap();
+    cluster.collect_sent();
+    let sent = std::mem::take(&mut cluster.in_flight);
+    sent.iter().for_each(|sent| cluster.deliver(sent));
+    assert_eq!([1, 2].map(|node| cluster.node(node).proposals(GROUP).len()), [0, 2]);
+}
+
+#[test]
+fn what_is_committed_is_told_by_heartbeats_if_nothing_else_arrives() {
+    let mut cluster = three();
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    for told_is_lost in [true, false] {
+        cluster.collect_sent();
+        let sent = std::mem::take(&mut cluster.in_flight);
+        let arrives = |sent: &&InFlight| matches!(sent.what, Sent::Message(_));
+        sent.iter().filter(arrives).for_each(|sent| cluster.deliver(sent));
+        cluster.nodes.values_mut().filter(|_| told_is_lost).for_each(|replica| replica.told.clear());
+    }
+    assert_eq!([1, 2, 3].map(|node| cluster.node(node).proposals(GROUP).len()), [1, 0, 0]);
+    cluster.ticks(2);
+    assert_eq!([1, 2, 3].map(|node| cluster.node(node).proposals(GROUP).len()), [1, 1, 1]);
+}
+
+#[test]
+fn an_acknowledgement_that_was_lost_is_made_up_for() {
+    let mut cluster = three();
+    cluster.node(1).propose(GROUP, "a").unwrap();
     cluster.collect_sent();
     for message in std::mem::take(&mut cluster.in_flight) {
         cluster.deliver(&message);
@@ -99,11 +133,33 @@ fn what_is_committed_is_told_without_an_answer_and_a_lost_acknowledgement_is_mad
         cluster.node(node).sent.clear();
     }
     cluster.settle();
-    assert_eq!(cluster.node(1).proposals(GROUP), ["a"]);
+    assert!(cluster.node(1).proposals(GROUP).is_empty());
     cluster.ticks(4);
     for node in 1..=3 {
-        assert_eq!(cluster.node(node).proposals(GROUP), ["a", "b"], "node {node}");
+        assert_eq!(cluster.node(node).proposals(GROUP), ["a"], "node {node}");
     }
+}
+
+#[test]
+fn what_is_told_of_another_term_or_by_a_stranger_counts_for_nothing() {
+    let mut cluster = three();
+    cluster.propose(&["a"]);
+    let told = |term, index| vec![DurableUpTo { group: GROUP, term, index }];
+    cluster.node(1).propose(GROUP, "b").unwrap();
+    cluster.collect_sent();
+    let sent = std::mem::take(&mut cluster.in_flight);
+    sent.iter().filter(|sent| matches!(sent.what, Sent::Message(_))).for_each(|sent| cluster.deliver(sent));
+    for upto in [told(0, 3), told(2, 3), told(1, 2)] {
+        cluster.node(2).step(Input::Durable { from: NodeId(3), upto }).unwrap();
+        assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+    }
+    // Nobody outside the group, and nothing past the own log.
+    cluster.node(2).step(Input::Durable { from: NodeId(4), upto: told(1, 3) }).unwrap();
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+    let forged = cluster.node(2).step(Input::Durable { from: NodeId(2), upto: told(1, 3) });
+    assert_eq!(forged, Err(Refused::Forged(NodeId(2))));
+    cluster.node(2).step(Input::Durable { from: NodeId(3), upto: told(1, u64::MAX) }).unwrap();
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a", "b"]);
 }
 
 /// A node whose disk is stuck is not taken for dead, as long as what it promised is durable.
