@@ -201,9 +201,10 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 		return nil, err
 	}
 	var answer reply[wire.TxnOutcome]
+	own := terms{group: item.group(), id: prepared.TxnID, bytes: item.bytes()}
 	if c.options.NoCoalesce || !item.isBatchable() {
 		answer = c.sendCommit(ctx, item)
-	} else if answer, err = c.commits.submit(ctx, terms{id: prepared.TxnID, bytes: item.bytes()}, item); err != nil {
+	} else if answer, err = c.commits.submit(ctx, own, item); err != nil {
 		answer = reply[wire.TxnOutcome]{err: err}
 	}
 	if lost := answer.lost(); lost != nil {

@@ -183,7 +183,11 @@ func (c *crowd) queued(commits ...*PreparedCommit) []chan string {
 func (c *crowd) waiting() int {
 	c.client.commits.mutex.Lock()
 	defer c.client.commits.mutex.Unlock()
-	return len(c.client.commits.groups[""].queue)
+	count := 0
+	for _, group := range c.client.commits.groups {
+		count += len(group.queue)
+	}
+	return count
 }
 
 func (c *crowd) ends(ends []chan string, expected ...string) {
@@ -355,6 +359,41 @@ func TestWithoutCoalescingEveryCommitIsARequestOfItsOwn(t *testing.T) {
 		c.ends([]chan string{end}, "committed")
 	}
 	c.release()
+}
+
+func TestCommitsThatWriteNothingShareNoBatchWithThoseThatWrite(t *testing.T) {
+	c := newCrowd(t, Options{})
+	var reads []*PreparedCommit
+	for range 3 {
+		txn := c.client.BeginLocal("")
+		txn.Observe("kv", "a", 0)
+		prepared, err := txn.Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads = append(reads, prepared)
+	}
+	// No request of their own kind is in flight.
+	reading := c.commit(t.Context(), reads[0])
+	request := <-c.arrived
+	c.client.SetHeadStart(time.Hour)
+	others := c.queued(reads[1], reads[2])
+	writes := []*PreparedCommit{c.prepared(nil), c.prepared(nil)}
+	writing := c.queued(writes...)
+	c.alone(request, reads[0].TxnID)
+	request = <-c.arrived
+	if !slices.Equal(request.ids, []string{reads[1].TxnID, reads[2].TxnID}) {
+		t.Error(request.ids)
+	}
+	request.with(200, wonLine(request.ids[0]), wonLine(request.ids[1]))
+	c.ends(append(others, reading), "committed")
+	c.release()
+	request = <-c.arrived
+	if !slices.Equal(request.ids, []string{writes[0].TxnID, writes[1].TxnID}) {
+		t.Error(request.ids)
+	}
+	request.with(200, wonLine(request.ids[0]), wonLine(request.ids[1]))
+	c.ends(writing, "committed")
 }
 
 func TestALineOfABatchIsTheCommitsBodyWithItsID(t *testing.T) {

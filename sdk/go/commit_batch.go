@@ -44,6 +44,21 @@ func bodyOf(request any) ([]byte, error) {
 	return body, nil
 }
 
+// Groups of commits. One that writes nothing is judged without a sync of the log, and would wait for it in a batch with
+// others.
+const (
+	readOnlyCommits = "read-only"
+	writingCommits  = "writing"
+)
+
+// group returns the group whose commits may share a batch with this one.
+func (c commitItem) group() string {
+	if len(given(c.prepared.Request.Writes)) == 0 {
+		return readOnlyCommits
+	}
+	return writingCommits
+}
+
 // isBatchable reports whether the commit may be sent in a batch. A batch has one trace context, and is answered only when
 // the slowest of its commits is.
 func (c commitItem) isBatchable() bool {

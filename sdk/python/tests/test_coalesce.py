@@ -67,6 +67,11 @@ class Crowd:
             setattr(txn, name, given)
         return txn.prepare()
 
+    def read_only(self) -> PreparedCommit:
+        txn = self._threaded.begin_local()
+        txn.observe("kv", "a", None)
+        return txn.prepare()
+
     def commit(self, prepared: PreparedCommit) -> Future[str]:
         """Commit, and return the outcome."""
         if self.kind == "tasks":
@@ -274,6 +279,26 @@ def test_without_coalesce_every_commit_is_a_request_of_its_own(crowded: Callable
         held.commit()
         assert end.result(30) == "committed"
     crowd.release()
+
+
+def test_commits_that_write_nothing_share_no_batch_with_those_that_write(crowded: Callable[..., Crowd]) -> None:
+    crowd = crowded()
+    reads, writes = [crowd.read_only() for _ in range(3)], [crowd.prepared(), crowd.prepared()]
+    writing = crowd.queued(*writes)
+    # No request of their own kind is in flight.
+    reading = [crowd.commit(prepared) for prepared in reads]
+    sent: list[str] = []
+    while len(sent) < 3:
+        held = crowd.service.request()
+        sent += held.ids
+        held.commit()
+    assert sorted(sent) == sorted(prepared.txn_id for prepared in reads)
+    assert _ends(reading) == ["committed"] * 3, "while commits that write wait for theirs"
+    crowd.release()
+    held = crowd.service.request()
+    assert held.ids == [prepared.txn_id for prepared in writes]
+    held.commit()
+    assert _ends(writing) == ["committed"] * 2
 
 
 def _pair(

@@ -10,7 +10,7 @@ import { Endpoints } from "./endpoints.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
 import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
-import { bodyOf, commitBounds, commitItem, isBatchable, isRefusedAsBatch, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
+import { bodyOf, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
 import { normal, percentEncoded, type Key } from "./keys.js";
@@ -293,7 +293,7 @@ export class Client {
     const item = commitItem(prepared);
     const reply =
       this.#coalesces && isBatchable(item)
-        ? await this.#commits.submit({ id: prepared.txnId, bytes: lengthOf(item) }, item)
+        ? await this.#commits.submit({ group: kindOf(item), id: prepared.txnId, bytes: lengthOf(item) }, item)
         : await this.#sendCommit(item);
     return this.#decided(prepared.txnId, reply);
   }

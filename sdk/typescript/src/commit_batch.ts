@@ -18,6 +18,17 @@ export interface CommitItem {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
+/**
+ * Which commits share a batch. One that writes nothing is judged without a sync of the log, and would wait for it in a batch
+ * with others.
+ */
+export type CommitKind = "readOnly" | "writes";
+
+/** Returns the kind of a commit. */
+export function kindOf({ prepared }: CommitItem): CommitKind {
+  return prepared.request.writes?.length ? "writes" : "readOnly";
+}
+
 const encoder = new TextEncoder();
 /** Largest body of a request, bytes. */
 const requestBytesMax = 10 * 1024 * 1024;

@@ -171,6 +171,32 @@ test("without `coalesce` every commit is a request of its own", async () => {
   );
 });
 
+test("commits that write nothing share no batch with those that write", async () => {
+  await withAllFlightsTaken(async (client, service, release) => {
+    const reads = Array.from({ length: 3 }, () => {
+      const txn = client.beginLocal();
+      txn.observe("kv", "a", undefined);
+      return txn.prepare();
+    });
+    const writes = [prepared(client), prepared(client)];
+    const ids = (commits: readonly PreparedCommit[]): string[] => commits.map(({ txnId }) => txnId);
+    const answered = async (at: number, commits: readonly PreparedCommit[]): Promise<void> => {
+      const { ids: sent, answer } = await service.request(commitBounds.inFlightMax + at);
+      assert.deepEqual(sent, ids(commits));
+      answer(200, lines(sent.map(committed)));
+    };
+    // No request of their own kind is in flight, so the first leaves at once.
+    const reading = reads.map((one) => end(client.commit(one)));
+    const writing = writes.map((one) => end(client.commit(one)));
+    await answered(0, reads.slice(0, 1));
+    await answered(1, reads.slice(1));
+    assert.deepEqual(await Promise.all(reading), ["committed", "committed", "committed"], "while commits that write wait for theirs");
+    release();
+    await answered(2, writes);
+    assert.deepEqual(await Promise.all(writing), ["committed", "committed"]);
+  });
+});
+
 test("64 sessions on disjoint rows get their verdicts in order", async () => {
   await sessions(connected(), 10);
 });

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # session.
 BOUNDS = Bounds(in_flight_max=2, head_start_s=HEAD_START_S, items_max=512, bytes_max=4 * 1024 * 1024)
 
+WRITES = "writes"
+"""Group of the commits that write."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommitItem:
@@ -29,7 +32,14 @@ class CommitItem:
 
     prepared: PreparedCommit
     body: bytes
-    group: str = ""
+
+    @property
+    def group(self) -> str:
+        """Which commits share a batch.
+
+        One that writes nothing is judged without a sync of the log, and would wait for it in a batch with others.
+        """
+        return WRITES if self.prepared.request.writes else "read-only"
 
     @property
     def key(self) -> str:
