@@ -19,8 +19,8 @@ type BeginOptions struct {
 	Isolation Isolation
 	// Session is the token of a commit that the snapshots must include, instead of this client's own latest one.
 	Session string
-	// Consistency is what the snapshots include: what this client has committed if empty; with [Fresh] everything that was
-	// acknowledged to anybody, on any node of the cluster, before the call.
+	// Consistency is what the snapshots include: what this client has committed if empty; with [Fresh] everything that any
+	// node of the cluster acknowledged to any client before the call.
 	Consistency Consistency
 	// Wait is how long to wait until the snapshots include that; 0 means 5 s.
 	Wait time.Duration
@@ -72,7 +72,7 @@ func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows 
 }
 
 // group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
-// Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+// Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
 func (a beginItem) group() string {
 	read := []string{}
 	if len(a.stores) == 0 {

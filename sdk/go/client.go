@@ -34,7 +34,7 @@ type Options struct {
 	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
 	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
 	EndpointTimeout time.Duration
-	// EndpointCoolDown is how long an endpoint that failed is passed over, if there are others; 0 means 10 s.
+	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
 	// Retry bounds the retries of Run, of reads and of log readers.
 	Retry RetryPolicy

@@ -11,7 +11,7 @@ import (
 // endpoints are those of one service, all equal: which one is in use, and which ones failed recently.
 //
 // One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
-// passed over until its cool-down has passed, unless all of them have failed.
+// skipped until its cool-down has passed, unless all of them have failed.
 type endpoints struct {
 	// urls is not empty.
 	urls []string

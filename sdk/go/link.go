@@ -65,7 +65,7 @@ type waitingLine struct {
 	start uint64
 	// reply has room for it, so that a caller that left holds up no other.
 	reply chan delivered
-	// left is called when the line has a reply that nobody waits for.
+	// left is called when the line has a reply that no caller waits for.
 	left func()
 }
 

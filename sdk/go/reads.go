@@ -57,7 +57,7 @@ type RangeReads struct {
 // Consistency is what the snapshots of a Begin, or the rows of a read, include.
 type Consistency = wire.Consistency
 
-// Fresh includes everything that was acknowledged to anybody, on any node of the cluster, before the call.
+// Fresh includes everything that any node of the cluster acknowledged to any client before the call.
 const Fresh = wire.Fresh
 
 // ReadOptions configures a read outside of transactions.

@@ -23,8 +23,8 @@ pub struct BeginOptions {
     pub isolation: IsolationLevel,
     /// Token of a commit that the snapshots must include, instead of this client's own latest one.
     pub session: Option<String>,
-    /// What the snapshots include. By default what this client has committed; with [`Consistency::Fresh`] everything that was
-    /// acknowledged to anybody, on any node of the cluster, before the call.
+    /// What the snapshots include. By default what this client has committed; with [`Consistency::Fresh`] everything that any
+    /// node of the cluster acknowledged to any client before the call.
     pub consistency: Consistency,
     /// How long to wait until the snapshots include that, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
@@ -65,7 +65,7 @@ impl BeginOptions {
         self
     }
 
-    /// Has the snapshots include everything that was acknowledged to anybody, on any node of the cluster, before the call.
+    /// Has the snapshots include everything that any node of the cluster acknowledged to any client before the call.
     #[must_use]
     pub fn fresh(mut self) -> Self {
         self.consistency = Consistency::Fresh;

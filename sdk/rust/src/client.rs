@@ -43,7 +43,7 @@ pub struct ClientOptions {
     /// How long an endpoint may take to answer a request while another one has not been asked: then that one is. The last one
     /// has all the time that is left. Only for requests that may be repeated, and beyond the time that the request may wait.
     pub endpoint_timeout: Duration,
-    /// How long an endpoint that failed is passed over, if there are others.
+    /// How long an endpoint that failed is skipped, if there are others.
     pub endpoint_cool_down: Duration,
     /// Maximum number of idle connections to one endpoint.
     pub connections_idle_max: usize,

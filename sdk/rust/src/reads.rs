@@ -86,7 +86,7 @@ pub struct ReadOptions {
     /// Token of a commit that the rows must include.
     pub session: Option<String>,
     /// What the rows include. By default every commit that the node has acknowledged; with [`Consistency::Fresh`]
-    /// everything that was acknowledged to anybody, on any node of the cluster, before the call.
+    /// everything that any node of the cluster acknowledged to any client before the call.
     pub consistency: Consistency,
     /// How long to wait until the rows include that, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,

@@ -39,7 +39,7 @@ export function beginItem(options: BeginOptions): BeginItem {
 
 /**
  * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
- * Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+ * Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
  */
 export function groupOf({ body, stores, rows }: BeginItem): string {
   const read = stores === undefined ? [...new Set(rows.map(({ store }) => store))].sort() : [];

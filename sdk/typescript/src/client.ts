@@ -81,7 +81,7 @@ export interface ClientOptions {
    * asked: then that one is. The last one has all the time that is left. In milliseconds; 2 s by default.
    */
   readonly endpointTimeoutMs?: number;
-  /** How long an endpoint that failed is passed over, if there are others, in milliseconds; 10 s by default. */
+  /** How long an endpoint that failed is skipped, if there are others, in milliseconds; 10 s by default. */
   readonly endpointCoolDownMs?: number;
   /** Bounds of the retries of `run`, of reads and of log readers. */
   readonly retry?: Partial<RetryPolicy>;
@@ -104,8 +104,8 @@ export interface BeginOptions {
   /** Token of a commit that the snapshots must include, instead of this client's own latest one. */
   readonly session?: string | undefined;
   /**
-   * What the snapshots include: `session` (by default) what this client has committed; `fresh` everything that was
-   * acknowledged to anybody, on any node of the cluster, before the call.
+   * What the snapshots include: `session` (by default) what this client has committed; `fresh` everything that any
+   * node of the cluster acknowledged to any client before the call.
    */
   readonly consistency?: Consistency;
   /** How long to wait until the snapshots include that, in milliseconds; 5 s by default. */

@@ -20,7 +20,7 @@ export interface RowRead {
 
 /**
  * What the snapshots of a Begin, or the rows of a read, include: `session`, what the session covers and the node has
- * acknowledged; `fresh`, everything that was acknowledged to anybody, on any node of the cluster, before the call.
+ * acknowledged; `fresh`, everything that any node of the cluster acknowledged to any client before the call.
  */
 export type Consistency = components["schemas"]["Consistency"];
 

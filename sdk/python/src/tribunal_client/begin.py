@@ -64,7 +64,7 @@ class BeginItem:
     def group(self) -> str:
         """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same.
 
-        Without a list of stores, those that are read count: one that does not exist concerns nobody else.
+        Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
         """
         read = sorted({store for store, _ in self.names}) if self.stores is None else []
         wait_ms = None if isinstance(self.body.wait_ms, Unset) else self.body.wait_ms

@@ -61,7 +61,7 @@ class Client:
         resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
             wait, while another one has not been asked: then that one is. The last one has all the time that is left.
-        endpoint_cool_down_s: how long an endpoint that failed is passed over, if there are others.
+        endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
         coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
@@ -148,8 +148,8 @@ class Client:
             stores: stores that it will use; all of the namespace if absent.
             isolation: isolation level.
             session: token of a commit that the snapshots must include, instead of this client's own latest one.
-            consistency: with `fresh`, the snapshots include everything that was acknowledged to anybody, on any node of
-                the cluster, before the call.
+            consistency: with `fresh`, the snapshots include everything that any node of the cluster acknowledged to any
+                client before the call.
             wait_s: how long to wait until the snapshots include that, seconds; 5 by default.
             traceparent: W3C trace context of the caller: sent with the commit, and kept in the log.
             read: keys of rows of embedded stores, by store, to read in the same request: `get` returns them without
@@ -256,8 +256,8 @@ class Client:
             keys: keys of the rows.
             known: versions that the caller has cached: for a row that still has it, the result is `Unchanged`.
             session: token of a commit that the rows must include.
-            consistency: with `fresh`, the rows include everything that was acknowledged to anybody, on any node of the
-                cluster, before the call.
+            consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
+                client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
 
         """
@@ -281,8 +281,8 @@ class Client:
             store: the store.
             ranges: the ranges.
             session: token of a commit that the rows must include.
-            consistency: with `fresh`, the rows include everything that was acknowledged to anybody, on any node of the
-                cluster, before the call.
+            consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
+                client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
 
         """

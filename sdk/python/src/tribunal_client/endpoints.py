@@ -1,7 +1,7 @@
 """The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
 
 One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
-passed over until its cool-down has passed, unless all of them have failed.
+skipped until its cool-down has passed, unless all of them have failed.
 """
 
 from __future__ import annotations
