@@ -5,7 +5,7 @@
 //! counts. So a follower knows that an entry is committed as early as its leader does, or half a round trip earlier, and
 //! the leader does not tell (raft-rs's `skip_bcast_commit`). Heartbeats make up for what is lost.
 //!
-//! It rests on log matching (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.3): whoever has an entry
+//! It rests on log matching (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.3): a node that has an entry
 //! of a term has the log of that term's leader up to it. So a voter tells of its last durable entry only if it is of the
 //! current term, and what was told in one term counts in that term only: raft-rs forgets the progress of all members when the term
 //! changes. Nobody counts beyond what is durable here: only of that is it known whether it changes the members.
@@ -33,7 +33,7 @@ pub(crate) struct Durability {
     /// Term and index that were told last.
     told: (u64, u64),
     /// The highest index that anybody has told, in whatever term: below it there may be something to commit.
-    heard: u64,
+    highest_told: u64,
     /// Last written entry that may change the members. The voters of what follows it are not known before it is applied.
     last_change: u64,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Durability {
 impl Durability {
     /// Any of the entries that a group starts with may be a change.
     pub(crate) fn starting(last: u64) -> Self {
-        Self { told: (0, 0), heard: 0, last_change: last }
+        Self { told: (0, 0), highest_told: 0, last_change: last }
     }
 
     /// An entry was written, in the place of the one of its index and all after it.
@@ -78,14 +78,14 @@ impl<L: GroupLog> Group<L> {
             && let Some(progress) = raft.mut_prs().get_mut(u64::from(from.0))
         {
             progress.matched = progress.matched.max(told.index);
-            self.durability.heard = self.durability.heard.max(told.index);
+            self.durability.highest_told = self.durability.highest_told.max(told.index);
         }
     }
 
     /// Commits what is durable here and at a majority.
     pub(crate) fn commit_durable(&mut self) {
         let log = &self.node.raft.raft_log;
-        let is_news = log.persisted.min(self.durability.heard) > log.committed;
+        let is_news = log.persisted.min(self.durability.highest_told) > log.committed;
         if !is_news || self.node.raft.state != StateRole::Follower || self.durability.last_change > log.applied {
             return;
         }
