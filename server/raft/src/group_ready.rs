@@ -141,8 +141,8 @@ impl<L: GroupLog> Group<L> {
             self.node.mut_store().push(entry);
         }
         if any_changes_members {
-            // Who has a change and starts again must know that the one before it is committed: it would stand for election
-            // with members of two changes ago.
+            // A node that restarts with a change in its log must know that the change before it is committed. Otherwise it
+            // would stand for election with the members of two changes ago.
             let commit = self.node.raft.raft_log.committed.min(self.node.store().last());
             self.write_state(commit.max(self.written.commit), outbox);
         }

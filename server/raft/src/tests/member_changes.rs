@@ -155,6 +155,26 @@ fn a_lone_voter_sends_nothing_to_learners_before_its_term_is_durable() {
     assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
 }
 
+/// Otherwise a node that restarts would stand for election with the members of two changes ago.
+#[test]
+fn a_change_becomes_durable_together_with_the_commit_index_of_the_one_before() {
+    let mut cluster = four();
+    change(&mut cluster, &Members { learners: [NodeId(4)].into(), ..voters(&[1, 2, 3]) });
+    let before = cluster.node(1).point(GROUP).members.as_of;
+    assert!(before > 0);
+    cluster.node(2).take_seen();
+    cluster.node(1).groups.propose_members(GROUP, &voters(&[1, 2, 3, 4])).unwrap();
+    cluster.node(1).drain();
+    cluster.collect_sent();
+    let sent = std::mem::take(&mut cluster.in_flight);
+    sent.iter().filter(|sent| sent.to == NodeId(2)).for_each(|sent| cluster.deliver(sent));
+    let seen = cluster.node(2).take_seen();
+    let synced = seen.split(|output| matches!(output, Output::Sync { .. })).next().unwrap();
+    assert!(synced.iter().any(|output| matches!(output, Output::Append { .. })), "{seen:?}");
+    let tells = |output: &Output| matches!(output, Output::SetState { state, .. } if state.commit >= before);
+    assert!(synced.iter().any(tells), "{seen:?}");
+}
+
 /// A node was away while two voters were added. What is told of the last entry comes before that entry, which two of the three
 /// old voters have, and two of five are no majority.
 #[test]
