@@ -110,7 +110,8 @@ impl World {
         let asked = self.random.one_of(&running);
         let (name, start) = (format!("r{node}"), self.machine(asked).starts);
         let members = self.member(asked).ok_or("it runs")?.replica().replicated().members();
-        let is_admitted = members.nodes().any(|known| known.name == name);
+        // The one that was admitted in its place may be removed in turn: then it needs another.
+        let is_admitted = members.present().any(|known| known.name == name);
         let leaves = self.nodes.leaving.contains(&node);
         if is_admitted && leaves {
             return Ok(());
@@ -293,12 +294,30 @@ impl World {
         let nodes = newest.member.replica().replicated().members();
         for node in nodes.nodes() {
             match (node.stage, node.joined) {
-                (NodeStage::Leaving, _) => return Err(format!("node {} is being removed, and never leaves", node.id)),
-                (NodeStage::Present, None) => return Err(format!("node {} was admitted, and never joins", node.id)),
+                (NodeStage::Leaving, _) => {
+                    return Err(format!("node {} is being removed, and never leaves; {}", node.id, self.all_groups()));
+                }
+                (NodeStage::Present, None) => {
+                    return Err(format!("node {} was admitted, and never joins; {}", node.id, self.all_groups()));
+                }
                 _ => {}
             }
         }
         Ok(nodes.present().map(|node| node.id.0).collect())
+    }
+
+    /// Returns who is in which group, as each running process has it: `L` marks what it leads.
+    fn all_groups(&self) -> String {
+        let running = self.machines.iter().filter_map(|machine| Some((machine.node, &machine.process.as_ref()?.member)));
+        let of = |(node, member): (u16, &SimMember)| {
+            let groups = member.groups().filter_map(|group| {
+                let found = member.members_of(group)?;
+                let leads = if member.led().any(|led| led == group) { "L" } else { "" };
+                Some(format!("{}.{}{leads}: {found:?}", group.node, group.incarnation.0))
+            });
+            format!("node {node} has {}", groups.collect::<Vec<_>>().join(", "))
+        };
+        running.map(of).collect::<Vec<_>>().join("; ")
     }
 
     /// All groups have the members as voters, and nobody else.
