@@ -52,7 +52,7 @@ const RESPONSES: &[(&str, &str)] = &[
         "batchCommit",
         r#"{"results": [{
   "status": "committed", "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", "epoch": "8842",
-  "csn": "1808217543843841024", "version": "9271508992", "lsn": {"kv": "120"}, "session": "c2Vzc2lvbg"
+  "csn": "1808217543843841024", "version": "9271508992", "lsn": {"kv": "120"}, "session": "v1-8842"
 }]}"#,
     ),
     (
@@ -64,18 +64,50 @@ const RESPONSES: &[(&str, &str)] = &[
 
 const COMMITTED: &str = r#"{
   "status": "committed", "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", "epoch": "8842",
-  "csn": "1808217543843841024", "version": "9271508992", "lsn": {"kv": "120"}, "session": "c2Vzc2lvbg"
+  "csn": "1808217543843841024", "version": "9271508992", "lsn": {"kv": "120"}, "session": "v1-8842"
 }"#;
 
-/// Bodies that are not JSON documents, by media type.
-const TEXTS: &[(&str, &str)] = &[
-    ("application/x-ndjson", "{\"key\":\"acct/1\",\"version\":\"17\"}\n"),
-    ("application/openmetrics-text", "# TYPE tribunal_committed counter\ntribunal_committed_total 1000\n# EOF\n"),
-    ("text/event-stream", "id: 120\ndata: {\"lsn\":\"120\"}\n\n"),
+/// Bodies that are the same in all operations, by media type.
+const TEXTS: &[(&str, &str)] =
+    &[("application/openmetrics-text", "# TYPE tribunal_committed counter\ntribunal_committed_total 1000\n# EOF\n")];
+
+/// Server-sent events, by operation and part.
+const EVENTS: &[(&str, &str)] = &[
+    (
+        "logPull, response 200",
+        "id: 120\ndata: {\"lsn\":\"120\",\"prev_lsn\":\"119\",\"epoch\":\"8842\",\"csn\":\"1808217543843841024\",\"version\":\"9271508992\",\
+         \"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\"store\":\"kv\",\
+         \"writes\":[{\"op\":\"put\",\"key\":\"acct/1\",\"value\":{\"balance\":100}}],\"checksum\":\"7f28eae3\"}\n\n",
+    ),
+    ("stats, response 200", "data: {\"epoch\":\"8842\",\"committed_per_s\":1250.0,\"aborted_per_s\":12.5}\n\n"),
 ];
 
-/// Lines of NDJSON that are not those of all, by operation and part.
+/// Lines of NDJSON, by operation and part.
 const LINES: &[(&str, &str)] = &[
+    ("importVersions, request", "{\"key\":\"acct/1\",\"version\":\"17\"}\n"),
+    (
+        "logPull, response 200",
+        "{\"lsn\":\"120\",\"prev_lsn\":\"119\",\"epoch\":\"8842\",\"csn\":\"1808217543843841024\",\"version\":\"9271508992\",\
+         \"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\"store\":\"kv\",\
+         \"writes\":[{\"op\":\"put\",\"key\":\"acct/1\",\"value\":{\"balance\":100}}],\"checksum\":\"7f28eae3\"}\n",
+    ),
+    (
+        "getState, response 200",
+        "{\"event\":\"state\",\"store\":\"kv\",\"kind\":\"rows\",\"log\":\"e7e7b974579b9559d0134a22d940f71a\",\"lsn\":\"120\",\
+         \"detail\":\"the rows follow; continue with the log after lsn\"}\n\
+         {\"key\":\"acct/1\",\"value\":{\"balance\":100},\"version\":\"9271508992\"}\n\
+         {\"event\":\"end\",\"rows\":\"1\"}\n",
+    ),
+    (
+        "batchCommit, request",
+        "{\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\
+         \"writes\":[{\"op\":\"put\",\"store\":\"kv\",\"key\":\"acct/1\",\"value\":{\"balance\":100}}]}\n",
+    ),
+    (
+        "batchCommit, response 200",
+        "{\"status\":\"committed\",\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\"epoch\":\"8842\",\
+         \"version\":\"9271508992\",\"lsn\":{\"kv\":\"120\"},\"session\":\"v1-8842\",\"csn\":\"1808217543843841024\"}\n",
+    ),
     (
         "commitStream, request",
         "{\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\
@@ -84,7 +116,7 @@ const LINES: &[(&str, &str)] = &[
     (
         "commitStream, response 200",
         "{\"status\":\"committed\",\"txn_id\":\"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a\",\"epoch\":\"8842\",\
-         \"version\":\"9271508992\",\"lsn\":{\"kv\":\"120\"},\"session\":\"c2Vzc2lvbg\",\"csn\":\"1808217543843841024\"}\n\
+         \"version\":\"9271508992\",\"lsn\":{\"kv\":\"120\"},\"session\":\"v1-8842\",\"csn\":\"1808217543843841024\"}\n\
          {\"event\":\"end\",\"reason\":\"complete\",\"lines\":\"1\"}\n",
     ),
 ];
@@ -209,6 +241,7 @@ fn describe(
         (None, true) => compose(&media["schema"], schemas, place)?,
         (_, false) => match text(kind, place) {
             Some(text) => text.into(),
+            None if streams(kind).is_some() => return Err(NoExample { place: format!("{place}, {kind}") }),
             None => return Ok(()),
         },
     };
@@ -217,8 +250,20 @@ fn describe(
 }
 
 fn text(kind: &str, place: &str) -> Option<&'static str> {
-    let lines = LINES.iter().find(|(of, _)| *of == place && kind == "application/x-ndjson");
-    lines.or_else(|| TEXTS.iter().find(|(of, _)| *of == kind)).map(|(_, text)| *text)
+    let found = match streams(kind) {
+        Some(texts) => texts.iter().find(|(of, _)| *of == place),
+        None => TEXTS.iter().find(|(of, _)| *of == kind),
+    };
+    found.map(|(_, text)| *text)
+}
+
+/// Returns the examples of a media type of which every operation has its own.
+fn streams(kind: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    match kind {
+        "application/x-ndjson" => Some(LINES),
+        "text/event-stream" => Some(EVENTS),
+        _ => None,
+    }
 }
 
 /// Composes an example from those of the fields. Alternatives in base64 are left out, and so is what is optional and

@@ -123,7 +123,7 @@ pub struct BeginResponse {
     #[schema(example = "2026-01-02T03:04:05.678Z")]
     pub expires_at: String,
     /// Session token that covers these snapshots.
-    #[schema(example = "c2Vzc2lvbg")]
+    #[schema(example = "v1-8842")]
     pub session: String,
     /// The rows of `read`, in the order of the request; absent if it has no `read`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -483,7 +483,7 @@ pub struct TxnOutcome {
     pub lsn: Option<BTreeMap<String, String>>,
     /// Session token: pass it to a Begin that must see this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "c2Vzc2lvbg")]
+    #[schema(nullable = false, example = "v1-8842")]
     pub session: Option<String>,
     /// Whether it was read-only. Its verdict is not stored, so its status by id is `unknown` afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]

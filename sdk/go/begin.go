@@ -101,7 +101,7 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 	if !c.options.NoCoalesce && asked.isBatchable() {
 		var err error
 		terms := terms{group: asked.group(), bytes: bytesOf(given(asked.body.Read))}
-		if answer, err = c.begins.submit(ctx, terms, asked); err != nil {
+		if answer, _, err = c.begins.submit(ctx, terms, asked); err != nil {
 			return nil, err
 		}
 	}

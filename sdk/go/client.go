@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -49,6 +50,18 @@ type Options struct {
 	// copy of its *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an
 	// HTTP/2 connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
+}
+
+func (o Options) checkDurations() error {
+	for name, duration := range map[string]time.Duration{
+		"Timeout": o.Timeout, "ResolveTimeout": o.ResolveTimeout, "EndpointTimeout": o.EndpointTimeout,
+		"EndpointCoolDown": o.EndpointCoolDown, "Retry.WaitMin": o.Retry.WaitMin, "Retry.WaitMax": o.Retry.WaitMax,
+	} {
+		if duration < 0 {
+			return misuse("the option %s is negative: %v", name, duration)
+		}
+	}
+	return nil
 }
 
 // Client is a client of one service. It is safe for concurrent use.
@@ -100,6 +113,9 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 			transport.TLSClientConfig = &tls.Config{RootCAs: authorities}
 		}
 		options.HTTPClient = &http.Client{Transport: transport}
+	}
+	if err := options.checkDurations(); err != nil {
+		return nil, err
 	}
 	options.Retry = options.Retry.withDefaults()
 	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
@@ -157,6 +173,9 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 // the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
 // are final if the work read nothing, or if a fresh read did not help.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
+	if work == nil {
+		return nil, misuse("Run was given no work: the function is nil")
+	}
 	attempts := attempts{policy: c.options.Retry, report: c.options.OnAttempt}
 	var firstAttempt time.Time
 	for {
@@ -194,8 +213,12 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 }
 
 // Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
-// of other commits are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce].
+// of other commits are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce]. If the context
+// ends, the error is the context's if nothing was sent, and *OutcomeUnknown otherwise.
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
+	if err := mayBeSent(ctx, prepared); err != nil {
+		return nil, err
+	}
 	item, err := newCommitItem(prepared)
 	if err != nil {
 		return nil, err
@@ -204,13 +227,24 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	own := terms{group: item.group(), id: prepared.TxnID, bytes: item.bytes()}
 	if c.options.NoCoalesce || !item.isBatchable() {
 		answer = c.sendCommit(ctx, item)
-	} else if answer, err = c.commits.submit(ctx, own, item); err != nil {
-		answer = reply[wire.TxnOutcome]{err: err}
+	} else {
+		var sent bool
+		if answer, sent, err = c.commits.submit(ctx, own, item); err != nil {
+			answer = endedReply[wire.TxnOutcome](ctx, !sent)
+		}
 	}
 	if lost := answer.lost(); lost != nil {
 		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
 	}
 	return c.recorded(verdict(answer))
+}
+
+// mayBeSent returns why commits must not be sent: one is nil, or their caller's context has ended.
+func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
+	if slices.Contains(commits, nil) {
+		return misuse("the prepared commit is nil")
+	}
+	return ctx.Err()
 }
 
 // sendCommit sends a commit as a request of its own.
@@ -247,6 +281,9 @@ type Result struct {
 // Batch asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if
 // all commits have the same one.
 func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result, error) {
+	if err := mayBeSent(ctx, commits...); err != nil {
+		return nil, err
+	}
 	body := wire.BatchCommitRequest{Txns: make([]wire.BatchTxn, 0, len(commits))}
 	header := http.Header{}
 	if c.options.ClientName != "" {
@@ -342,6 +379,9 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 // Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
 // id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
+	if err := mayBeSent(ctx, prepared); err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnValidate(ctx, prepared.TxnID, prepared.Request)
 	}))
@@ -368,8 +408,7 @@ type RowPage struct {
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
 // end is the end of the store.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
-	limit32 := int32(limit)
-	parameters := wire.ListRowsParams{Limit: &limit32}
+	parameters := wire.ListRowsParams{Limit: limitOf(limit)}
 	if start != "" {
 		parameters.Start = &start
 	}
@@ -501,6 +540,12 @@ func rowOf(row *wire.Row) (Row, error) {
 	fields := reader{err: err}
 	version := Version(fields.number(row.Version))
 	return Row{Key: key, Value: valueOf(row.Value, row.ValueB64), Version: version}, fields.err
+}
+
+// limitOf returns a limit as the API has it. One that does not fit is clamped, not truncated: the service refuses it.
+func limitOf(limit int) *int32 {
+	clamped := int32(min(max(limit, math.MinInt32), math.MaxInt32))
+	return &clamped
 }
 
 func milliseconds(wait time.Duration) int32 {

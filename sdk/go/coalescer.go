@@ -71,9 +71,9 @@ type entry[Item, Reply any] struct {
 	reply chan Reply
 }
 
-// submit sends an item, by itself or in a batch, and returns its reply. The only error is the context's; an item that was
-// already in a batch is still sent.
-func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (Reply, error) {
+// submit sends an item, by itself or in a batch, and returns its reply. The only error is the context's. It then also
+// returns whether the item was already in a batch, which is sent all the same.
+func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (reply Reply, sent bool, err error) {
 	c.mutex.Lock()
 	own := c.groups[terms.group]
 	if own == nil {
@@ -87,7 +87,7 @@ func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item I
 		own.departs()
 		c.mutex.Unlock()
 		defer c.release(own)
-		return c.sendOne(ctx, item), nil
+		return c.sendOne(ctx, item), true, nil
 	}
 	one := &entry[Item, Reply]{terms, item, make(chan Reply, 1)}
 	own.queue = append(own.queue, one)
@@ -95,19 +95,19 @@ func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item I
 	c.mutex.Unlock()
 	select {
 	case reply := <-one.reply:
-		return reply, nil
+		return reply, true, nil
 	case <-ctx.Done():
-		c.withdraw(own, one)
-		var none Reply
-		return none, ctx.Err()
+		return reply, !c.withdraw(own, one), ctx.Err()
 	}
 }
 
-// withdraw removes an item from its queue, if it is still there.
-func (c *coalescer[Item, Reply]) withdraw(from *group[Item, Reply], gone *entry[Item, Reply]) {
+// withdraw removes an item from its queue. It returns false if it is no longer there.
+func (c *coalescer[Item, Reply]) withdraw(from *group[Item, Reply], gone *entry[Item, Reply]) bool {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	queued := len(from.queue)
 	from.queue = slices.DeleteFunc(from.queue, func(one *entry[Item, Reply]) bool { return one == gone })
+	return len(from.queue) < queued
 }
 
 // departs counts a request that is sent now.

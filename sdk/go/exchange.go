@@ -31,7 +31,9 @@ type reply[T any] struct {
 	problem  *Problem
 	endpoint string
 	// err is why there is no response, or none that can be read.
-	err       error
+	err error
+	// ended is the error of the caller's context if that is why there is no response.
+	ended     error
 	neverSent bool
 	// untrusted is set if TLS refused the server's certificate: a retry cannot help.
 	untrusted bool
@@ -50,15 +52,19 @@ func ask[T any](ctx context.Context, c *Client, wait time.Duration, request call
 // askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read by
 // the given function.
 func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte) (*T, error), request call) reply[T] {
-	for timeout, again := f.next(ctx); again; timeout, again = f.next(ctx) {
+	for timeout, again := f.next(ctx); again && ctx.Err() == nil; timeout, again = f.next(ctx) {
 		answer := exchange(ctx, timeout, read, c.wires[f.at], request)
 		// The caller has given up, and the endpoint has not failed.
-		if ctx.Err() != nil || f.isOver(failureOf(answer)) {
+		if ctx.Err() != nil {
+			answer.ended = ctx.Err()
+			return answer
+		}
+		if f.isOver(failureOf(answer)) {
 			return answer
 		}
 	}
 	if ctx.Err() != nil {
-		return reply[T]{err: ctx.Err(), neverSent: !f.maybeTaken}
+		return endedReply[T](ctx, !f.maybeTaken)
 	}
 	return exhausted[T](f)
 }
@@ -114,6 +120,11 @@ func lostRequest[T any](err error) reply[T] {
 	untrusted := errors.As(err, &certificate)
 	neverSent := untrusted || errors.As(err, &network) && network.Op == "dial"
 	return reply[T]{err: err, neverSent: neverSent, untrusted: untrusted}
+}
+
+// endedReply is the reply to a request that its caller no longer waits for.
+func endedReply[T any](ctx context.Context, neverSent bool) reply[T] {
+	return reply[T]{err: ctx.Err(), ended: ctx.Err(), neverSent: neverSent}
 }
 
 // refusal is the reply of a response outside of 2xx.
@@ -172,6 +183,9 @@ func settled[T any](a reply[T]) (*T, error) {
 		return nil, misbehaved("%v", a.err)
 	case a.untrusted:
 		return nil, misuse("the server's certificate is not trusted: %v; name its authority in CAFile", a.err)
+	case a.err != nil && a.ended != nil:
+		// Not *Unavailable, which would have the caller repeat a request whose context has ended.
+		return nil, a.ended
 	case a.err != nil:
 		return nil, &Unavailable{Problem: a.problem, Err: a.err}
 	case a.problem != nil:

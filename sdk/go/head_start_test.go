@@ -146,7 +146,7 @@ func nextBatches(t *testing.T, headStart time.Duration) {
 	submit := func(item, rounds int) {
 		defer all.Done()
 		for range rounds {
-			if reply, err := c.submit(t.Context(), terms{}, item); err != nil || reply != item {
+			if reply, _, err := c.submit(t.Context(), terms{}, item); err != nil || reply != item {
 				t.Error(reply, err)
 			}
 		}

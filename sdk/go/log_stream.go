@@ -169,8 +169,7 @@ func (r *LogReader) parameters(wait time.Duration) *wire.LogPullParams {
 		parameters.Log = &r.log
 	}
 	if r.options.PageMax > 0 {
-		limit := int32(r.options.PageMax)
-		parameters.Limit = &limit
+		parameters.Limit = limitOf(r.options.PageMax)
 	}
 	return parameters
 }

@@ -1,7 +1,9 @@
 package tribunal_test
 
 import (
+	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -40,5 +42,82 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 	}
 	if _, err := client.Batch(t.Context(), prepared(t, txn)); !errors.As(err, &misuse) {
 		t.Error(err)
+	}
+}
+
+func TestANegativeDurationIsAMisuse(t *testing.T) {
+	for name, options := range map[string]tribunal.Options{
+		"Timeout":          {Timeout: -1},
+		"ResolveTimeout":   {ResolveTimeout: -1},
+		"EndpointTimeout":  {EndpointTimeout: -1},
+		"EndpointCoolDown": {EndpointCoolDown: -1},
+		"Retry.WaitMin":    {Retry: tribunal.RetryPolicy{WaitMin: -1}},
+		"Retry.WaitMax":    {Retry: tribunal.RetryPolicy{WaitMax: -1}},
+	} {
+		var misuse *tribunal.Misuse
+		if _, err := tribunal.New("http://127.0.0.1:1", options); !errors.As(err, &misuse) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestNilIsAMisuse(t *testing.T) {
+	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
+	stream := client.CommitStream()
+	defer stream.Close()
+	commits := append(prepared(t, client.BeginLocal("")), nil)
+	for name, use := range map[string]func(context.Context) error{
+		"Commit":       func(ctx context.Context) error { _, err := client.Commit(ctx, nil); return err },
+		"Batch":        func(ctx context.Context) error { _, err := client.Batch(ctx, commits); return err },
+		"Validate":     func(ctx context.Context) error { _, err := client.Validate(ctx, nil); return err },
+		"Run":          func(ctx context.Context) error { _, err := client.Run(ctx, tribunal.BeginOptions{}, nil); return err },
+		"CommitStream": func(ctx context.Context) error { _, err := stream.Commit(ctx, nil); return err },
+	} {
+		var misuse *tribunal.Misuse
+		if err := use(t.Context()); !errors.As(err, &misuse) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestALimitThatIsTooLargeIsRefusedByTheService(t *testing.T) {
+	client, ctx, limit := connected(t), t.Context(), 1<<32+3
+	_, rows := client.Rows(ctx, "kv", "", "", limit)
+	_, ranges := client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Limit: limit}})
+	_, scan := client.BeginLocal("").Scan(ctx, "kv", "", "", limit)
+	_, log := client.Log("kv", tribunal.LogOptions{PageMax: limit, Wait: -1}).Next(ctx)
+	for _, err := range []error{rows, ranges, scan, log} {
+		var mistake *tribunal.ClientMistake
+		if !errors.As(err, &mistake) {
+			t.Error(err)
+		}
+	}
+	must[*tribunal.RangeReads](t)(client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Start: "a", End: "b"}}))
+}
+
+func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {
+	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
+	for _, one := range []struct {
+		text  string
+		write func(*tribunal.Transaction)
+	}{
+		{"value is an integer", func(txn *tribunal.Transaction) { txn.Put("kv", "a", "text"); txn.Add("kv", "a", 1) }},
+		{"fits into 64 bits", func(txn *tribunal.Transaction) { txn.Put("kv", "a", math.MaxInt64); txn.Add("kv", "a", 1) }},
+		{"fits into 64 bits", func(txn *tribunal.Transaction) { txn.Put("kv", "a", uint64(1<<63)); txn.Add("kv", "a", 1) }},
+		{"puts and deletes a row that it has not read: read the row", func(txn *tribunal.Transaction) {
+			txn.Put("kv", "a", 1)
+			txn.Delete("kv", "a")
+		}},
+		{"adds to and deletes a row that it has not read: read the row", func(txn *tribunal.Transaction) {
+			txn.AddOr("kv", "a", 1, 0)
+			txn.Delete("kv", "a")
+		}},
+	} {
+		txn := client.BeginLocal("")
+		one.write(txn)
+		var misuse *tribunal.Misuse
+		if err := txn.Err(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), one.text) {
+			t.Errorf("%v instead of %q", err, one.text)
+		}
 	}
 }

@@ -35,8 +35,19 @@ type RowReads struct {
 // KeyRange has the keys from Start on, before End; an empty End is the end of the store.
 type KeyRange struct {
 	Start, End string
-	// Limit bounds the number of rows; at most 10,000.
+	// Limit bounds the number of rows; at most 10,000. 0 means 1,000: that is also the limit with which [Transaction.Scan]
+	// finds a range that Begin has read.
 	Limit int
+}
+
+// rangeLimitDefault is the limit of a range that has none.
+const rangeLimitDefault = 1_000
+
+func (k KeyRange) withDefaults() KeyRange {
+	if k.Limit == 0 {
+		k.Limit = rangeLimitDefault
+	}
+	return k
 }
 
 // RangeRows has the rows of a range, in key order.
@@ -125,7 +136,7 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 		answer := shared[wire.ReadResponse]{refused: true}
 		if bytes := bytesOf(read); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
 			var err error
-			if answer, err = c.reads.submit(ctx, terms{group: asked.group(), bytes: bytes}, asked); err != nil {
+			if answer, _, err = c.reads.submit(ctx, terms{group: asked.group(), bytes: bytes}, asked); err != nil {
 				return nil, err
 			}
 		}
@@ -200,7 +211,7 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
-		read[at] = keys.wire()
+		read[at] = keys.withDefaults().wire()
 	}
 	asked := readItem{store, options.Wait, options.request()}
 	asked.body.Ranges = &read
@@ -230,8 +241,7 @@ func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyR
 
 // wire writes a range as the API does.
 func (k KeyRange) wire() wire.RangeRead {
-	limit := int32(k.Limit)
-	read := wire.RangeRead{Limit: &limit}
+	read := wire.RangeRead{Limit: limitOf(k.Limit)}
 	if k.Start != "" {
 		read.Start, read.StartB64 = keyFields(k.Start)
 	}
@@ -261,6 +271,7 @@ type rangeName struct {
 func rangesToRead(ranges map[string][]KeyRange) (names []rangeName, asked []wire.RangeRead) {
 	for store := range ranges {
 		for _, keys := range ranges[store] {
+			keys = keys.withDefaults()
 			read := keys.wire()
 			read.Store = &store
 			names, asked = append(names, rangeName{store, keys}), append(asked, read)

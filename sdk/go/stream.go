@@ -43,11 +43,15 @@ func (c *Client) CommitStream() *CommitStream {
 // Commit asks for the verdict of a prepared commit, as [Client.Commit] does. It waits before that while 1,024 commits, or
 // 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with a
 // Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1 MiB.
-// If the context ends, a commit that was written arrives all the same.
+// If the context ends, a commit that was written arrives all the same, and the error is *OutcomeUnknown; otherwise it is the
+// context's.
 //
 // When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
 // other answers, the outcome is requested by the id. Until it is known, Commit does not return.
 func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
+	if err := mayBeSent(ctx, prepared); err != nil {
+		return nil, err
+	}
 	if prepared.Traceparent != "" {
 		return s.client.Commit(ctx, prepared)
 	}
@@ -61,7 +65,7 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 		return s.client.Commit(ctx, prepared)
 	}
 	if err := s.window.enter(ctx, line.Len()); err != nil {
-		return nil, &Unavailable{Err: err}
+		return nil, err
 	}
 	answer, err := s.delivered(ctx, prepared.TxnID, line.Bytes(), applyWait(prepared))
 	if errors.Is(err, errRepeated) {
@@ -122,6 +126,11 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 			break
 		}
 		link, err := s.openLink()
+		if err != nil && maybeTaken {
+			// The stream was closed meanwhile, and the outcome is that of what was written before.
+			ended[s.client.endpoints.current()] = err
+			break
+		}
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
@@ -153,6 +162,9 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 		maybeTaken = maybeTaken || failed.maybeTaken
 		ended[link.endpoint] = failed.err
 		s.leave(link)
+	}
+	if ctx.Err() != nil {
+		return endedReply[wire.TxnOutcome](ctx, !maybeTaken), nil
 	}
 	if len(urls) > 1 {
 		return reply[wire.TxnOutcome]{err: noneAnswered(urls, ended), neverSent: !maybeTaken}, nil

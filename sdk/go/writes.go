@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
 
 	"tribunal.internal/client/wire"
@@ -60,10 +61,10 @@ func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, e
 				return nil, nil
 			}
 			if before.or != nil && row == unread {
-				return nil, misuse("the transaction adds to and deletes a row that it has not read")
+				return nil, misuse("the transaction adds to and deletes a row that it has not read: read the row before writing it")
 			}
 			if before.op == wire.Insert || row == unread {
-				return nil, misuse("the transaction %ss and deletes a row that it has not read", before.op)
+				return nil, misuse("the transaction %ss and deletes a row that it has not read: read the row before writing it", before.op)
 			}
 		}
 		return &next, nil
@@ -82,7 +83,10 @@ func sum(left, right json.RawMessage) (json.RawMessage, error) {
 	a, errA := strconv.ParseInt(string(left), 10, 64)
 	b, errB := strconv.ParseInt(string(right), 10, 64)
 	total := a + b
-	if errA != nil || errB != nil || (b > 0) != (total > a) && b != 0 {
+	switch {
+	case errors.Is(errA, strconv.ErrSyntax) || errors.Is(errB, strconv.ErrSyntax):
+		return nil, misuse("add needs a row whose value is an integer")
+	case errA != nil || errB != nil || (b > 0) != (total > a) && b != 0:
 		return nil, misuse("add needs integers whose sum fits into 64 bits")
 	}
 	return json.RawMessage(strconv.FormatInt(total, 10)), nil

@@ -166,6 +166,7 @@ impl Cluster {
                 settings: Settings {
                     epoch_length,
                     image_every_bytes: 2_000,
+                    epoch_bytes: 0,
                     quota: "nothing".into(),
                     in_flight_max: history.in_flight_max,
                     pause_min: Duration::from_millis(if history.in_flight_max > 1 { 1 } else { 0 }),

@@ -81,6 +81,7 @@ impl Played {
             settings: Settings {
                 epoch_length: None,
                 image_every_bytes: u64::MAX,
+                epoch_bytes: 0,
                 quota: String::new(),
                 in_flight_max: 1,
                 pause_min: Duration::ZERO,

@@ -1,5 +1,5 @@
 //! When a replica seals while an earlier batch of its own waits for the other nodes: what comes gathers for a while, unless others wait
-//! for it.
+//! for it. And after how many epochs it takes a state image, however little was in them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,17 @@ struct Played {
     replica: Replica<Numbered, Native, Inline>,
     now: Now,
     ids: u8,
+    images: u32,
 }
 
 impl Played {
-    /// Node 1 of two, which leads its own group.
+    /// Node 1 of two, which leads its own group, and takes no images.
     fn new() -> Played {
+        Self::with_images_every(u64::MAX)
+    }
+
+    /// An epoch counts as 1,000 bytes beside its items.
+    fn with_images_every(image_every_bytes: u64) -> Played {
         let own = group(1);
         let start = ReplicaStart {
             group: own,
@@ -41,7 +47,8 @@ impl Played {
             executor: Inline,
             settings: Settings {
                 epoch_length: None,
-                image_every_bytes: u64::MAX,
+                image_every_bytes,
+                epoch_bytes: 1_000,
                 quota: String::new(),
                 in_flight_max: 4,
                 pause_min: PAUSE,
@@ -50,7 +57,7 @@ impl Played {
             },
         };
         let now = Now { monotonic: Duration::from_secs(1), unix_us: 1_000_000 };
-        Played { replica: Replica::new(start, now), now, ids: 0 }
+        Played { replica: Replica::new(start, now), now, ids: 0, images: 0 }
     }
 
     /// Brings an event; returns the batches that were proposed.
@@ -58,8 +65,10 @@ impl Played {
         self.replica.step(event, self.now);
         let mut proposed = Vec::new();
         while let Some(effect) = self.replica.poll() {
-            if let Effect::Append(batch) = effect {
-                proposed.push(batch);
+            match effect {
+                Effect::Append(batch) => proposed.push(batch),
+                Effect::Image { .. } => self.images += 1,
+                _ => {}
             }
         }
         proposed
@@ -101,6 +110,23 @@ fn what_comes_while_a_batch_is_not_decided_gathers() {
     played.request();
     assert!(played.after(PAUSE / 4).is_empty(), "the second one is still under way");
     assert_eq!(played.agreed(&second[0]).len(), 1, "nothing is");
+}
+
+#[test]
+fn an_image_is_taken_after_so_many_epochs_however_little_was_in_them() {
+    let mut played = Played::with_images_every(20_000);
+    let images = (0..60).map(|_| {
+        played.request();
+        let batch = played.after(PAUSE).remove(0);
+        assert!(played.agreed(&batch).is_empty());
+        while played.replica.takes_image() {
+            assert!(played.step(Event::CopyImage).is_empty());
+        }
+        played.images
+    });
+    let images: Vec<u32> = images.collect();
+    assert_eq!(images[17], 0, "{images:?}");
+    assert!((2..=3).contains(&images[59]), "one every 20 epochs, or a little earlier: {images:?}");
 }
 
 #[test]

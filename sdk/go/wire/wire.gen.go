@@ -482,7 +482,7 @@ type BeginResponse struct {
 
 	// Session Session token that covers these snapshots.
 	//
-	// Example: c2Vzc2lvbg
+	// Example: v1-8842
 	Session string `json:"session"`
 
 	// Snapshots Snapshot of each store: read at it, and pass it to the commit.
@@ -1415,7 +1415,7 @@ type TxnOutcome struct {
 
 	// Session Session token: pass it to a Begin that must see this commit.
 	//
-	// Example: c2Vzc2lvbg
+	// Example: v1-8842
 	Session *string `json:"session,omitempty"`
 
 	// Status The status.

@@ -17,9 +17,9 @@ from tribunal_client import (
     Client,
     ClientMistake,
     Committed,
-    OutcomeUnknown,
     PreparedCommit,
     Transaction,
+    TribunalError,
     Unavailable,
     Verdict,
 )
@@ -86,7 +86,7 @@ class Crowd:
         def thread() -> None:
             try:
                 end.set_result(_word(self._threaded.commit(prepared)))
-            except (ClientMistake, Unavailable, OutcomeUnknown) as error:
+            except TribunalError as error:
                 end.set_result(_error_word(error))
 
         threading.Thread(target=thread, daemon=True).start()
@@ -107,12 +107,15 @@ class Crowd:
         client: Any = self._async if self.kind == "tasks" else self._threaded
         return sum(len(group.queue) for group in client._coalescers["commits"]._groups.values())
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._run(self._async.close()).result(30)
+        self._threaded.close()
+
+    def stop(self) -> None:
+        self.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._running.join()
         self._loop.close()
-        self._threaded.close()
         self.service.stop()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -122,7 +125,7 @@ class Crowd:
 async def _guarded(work: Coroutine[Any, Any, str]) -> str:
     try:
         return await work
-    except (ClientMistake, Unavailable, OutcomeUnknown) as error:
+    except TribunalError as error:
         return _error_word(error)
 
 
@@ -130,8 +133,9 @@ def _word(verdict: Verdict) -> str:
     return f"{verdict.status} again" if verdict.replayed else verdict.status
 
 
-def _error_word(error: ClientMistake | Unavailable | OutcomeUnknown) -> str:
-    return type(error).__name__ if isinstance(error, OutcomeUnknown) else f"{type(error).__name__} {error.code}"
+def _error_word(error: TribunalError) -> str:
+    word = type(error).__name__
+    return f"{word} {error.code}" if isinstance(error, ClientMistake | Unavailable) else word
 
 
 def _ends(ends: list[Future[str]]) -> list[str]:
@@ -236,6 +240,28 @@ def test_a_refused_batch_is_halved_down_to_single_commits(crowded: Callable[...,
         assert (held.batch, held.ids) == (batch, taken)
         held.commit()
     assert _ends(ends) == ["committed"] * 4
+
+
+def test_commits_that_wait_when_the_client_is_closed_are_not_in_doubt(crowded: Callable[..., Crowd]) -> None:
+    crowd = crowded()
+    ends = crowd.queued(*(crowd.prepared() for _ in range(3)))
+    crowd.close()
+    crowd.release()
+    assert _ends(ends) == ["Misuse"] * 3
+    assert crowd.service.arrived.empty()
+
+
+def test_a_part_of_a_batch_that_was_sent_before_the_client_was_closed_has_its_verdicts(
+    crowded: Callable[..., Crowd],
+) -> None:
+    crowd = crowded()
+    ends = crowd.queued(*(crowd.prepared() for _ in range(4)))
+    crowd.release()
+    crowd.service.request().answer(413, problem(413, "too_large"))
+    half = crowd.service.request()
+    crowd.close()
+    half.commit()
+    assert _ends(ends) == ["committed"] * 2 + ["Unavailable unreachable"] * 2
 
 
 @pytest.mark.parametrize("readable", [True, False])

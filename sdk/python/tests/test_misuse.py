@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tribunal_client import AsyncClient, AsyncTransaction, Client, ClientMistake, Misuse, Transaction, Unavailable
+from tribunal_client import (
+    AsyncClient,
+    AsyncTransaction,
+    Client,
+    ClientMistake,
+    Misuse,
+    OutcomeUnknown,
+    StoreDeclaration,
+    Transaction,
+    Unavailable,
+)
+
+from .scripted import Scripted, Service
 
 NOWHERE = "http://127.0.0.1:1"
+
+Call = Callable[[Any], Any]
+"""A call of a method of either client."""
 
 
 @pytest.mark.parametrize("key", ["a\nb", "schl\u00fcssel", "a\0"])
@@ -56,6 +73,42 @@ def test_a_closed_client_sends_nothing(url: str) -> None:
         with pytest.raises(Misuse, match="closed"):
             call()
     asyncio.run(closed())
+
+
+@pytest.mark.parametrize("in_a_batch", [False, True])
+def test_a_commit_that_an_endpoint_may_have_taken_is_in_doubt_after_the_client_is_closed(in_a_batch: bool) -> None:
+    clients: list[Client] = []
+
+    def close(_kind: str, _before: int) -> Scripted:
+        clients[0].close()
+        fields = {"type": "about:blank", "title": "x", "detail": "x", "code": "x", "status": 504, "retryable": True}
+        return 504, fields
+
+    service = Service(close)
+    client = Client([service.url, NOWHERE])
+    clients.append(client)
+    txn = client.begin_local()
+    txn.put("kv", "a", 1)
+    if in_a_batch:
+        assert isinstance(client.batch([txn.prepare()])[0], OutcomeUnknown)
+    else:
+        with pytest.raises(OutcomeUnknown):
+            txn.commit()
+    service.stop()
+
+
+def test_a_client_that_another_thread_closes_at_the_last_moment_is_closed() -> None:
+    calls: list[tuple[str, Call]] = [("request", Client.stores), ("send", lambda client: client.log("kv").next(0))]
+    for method, call in calls:
+        client = Client(NOWHERE)
+
+        def closed(*_: object, http: Any = client._http, **__: object) -> None:
+            http.close()
+            raise RuntimeError("Cannot send a request, as the client has been closed.")
+
+        setattr(client._http, method, closed)
+        with pytest.raises(Misuse, match="closed"):
+            call(client)
 
 
 def test_a_store_is_declared_by_a_mapping_as_well(url: str, prefix: str) -> None:
@@ -105,3 +158,44 @@ def test_a_request_that_is_too_large_is_not_sent() -> None:
         txn.put("kv", "a", "x" * (11 << 20))
         with pytest.raises(Misuse, match="limit"):
             client.batch([txn.prepare()])
+
+
+MISTAKES: list[tuple[Call, str]] = [
+    (lambda client: client.commit(client.begin_local()), r"not (Async)?Transaction: pass what `prepare\(\)`"),
+    (lambda client: client.validate(client.begin_local()), r"not (Async)?Transaction: pass what `prepare\(\)`"),
+    (lambda client: client.batch(["a"]), r"a PreparedCommit was expected, not str: pass what `prepare\(\)`"),
+    (lambda client: client.batch(client.begin_local().prepare()), "a list of PreparedCommit was expected"),
+    (lambda client: client.begin(read=["a"]), re.escape('`read` must be a dict by store, such as {"kv"')),
+    (lambda client: client.run(print, read=["a"]), "`read` must be a dict"),
+    (lambda client: client.begin(read={"kv": 1}), "a list of keys was expected, not int"),
+    (lambda client: client.begin(ranges=["a"]), "`ranges` must be a dict"),
+    (lambda client: client.begin(ranges={"kv": [("a", "b")]}), "a KeyRange was expected, not tuple"),
+    (lambda client: client.read_ranges("kv", [("a", "b")]), re.escape('not tuple: pass a list such as [KeyRange("a"')),
+    (lambda client: client.status("a", wait_s=float("inf")), "`wait_s` must be a finite number .* not inf"),
+    (lambda client: client.status("a", wait_s=-1), "`wait_s` must be .* at least 0, not -1"),
+    (lambda client: client.begin(wait_s=float("nan")), "`wait_s` must be"),
+    (lambda client: client.begin(wait_s="1"), "`wait_s` must be"),
+    (lambda client: client.read_rows("kv", ["a"], wait_s=-1), "`wait_s` must be"),
+    (lambda client: client.read_ranges("kv", [], wait_s=-1), "`wait_s` must be"),
+    (lambda client: client.begin_local("foo"), "`isolation` must be one of read-committed, .* not 'foo'"),
+    (lambda client: client.begin_local(["kv"]), "`isolation` must be one of"),
+    (lambda client: client.begin_local().observe("kv", "a", 0), "at least 1, not 0: pass None for a row that is"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), MISTAKES)
+def test_an_argument_that_cannot_work_is_a_misuse_that_tells_what_to_pass(call: Call, text: str) -> None:
+    async def awaited() -> None:
+        async with AsyncClient(NOWHERE) as client:
+            await call(client)
+
+    with Client(NOWHERE) as client, pytest.raises(Misuse, match=text):
+        call(client)
+    with pytest.raises(Misuse, match=text):
+        asyncio.run(awaited())
+
+
+def test_an_absent_field_is_printed_by_name() -> None:
+    text = repr(StoreDeclaration())
+    assert "adaptor=UNSET" in text
+    assert " object at 0x" not in text

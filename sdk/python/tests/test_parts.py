@@ -11,7 +11,7 @@ import pytest
 
 from tribunal_client import Misuse, RetryPolicy, WriteOp, uuid7
 from tribunal_client.keys import key_fields, key_of, normal, percent_encoded, readable
-from tribunal_client.writes import NOTHING, PendingWrite, merge
+from tribunal_client.writes import NOTHING, Known, PendingWrite, merge
 
 
 def apply(row: int | None, write: PendingWrite) -> int | None:
@@ -50,6 +50,33 @@ def test_a_merged_operation_has_the_effect_of_both(
     elif not aborts:
         # Existence may be checked later than one by one, never differently for a commit.
         assert apply(row, both) == whole
+
+
+PUT, ADD, DELETE = PendingWrite("put", {"a": 1}), PendingWrite("add", 1), PendingWrite("delete")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "row", "text"),
+    [
+        (PUT, ADD, "unread", "`add` needs an integer, .* not dict"),
+        (PendingWrite("put", None), ADD, "unread", "not null"),
+        (PendingWrite("put", 2**63 - 1), ADD, "unread", "9223372036854775808 does not fit into 64 bits"),
+        (PUT, DELETE, "unread", "puts and deletes a row that it has not read: read it first"),
+        (PendingWrite("add", 1, 0), DELETE, "unread", "adds to and deletes .* read it first"),
+        (PendingWrite("insert", 1), DELETE, "unread", "inserts and deletes .* read it first"),
+        (PendingWrite("insert", 1), DELETE, "present", "has read, which exists"),
+    ],
+)
+def test_writes_that_cannot_be_merged_tell_why(
+    first: PendingWrite, second: PendingWrite, row: Known, text: str
+) -> None:
+    with pytest.raises(Misuse, match=text):
+        merge(first, second, row)
+
+
+def test_an_add_to_a_row_that_is_missing_tells_what_creates_it() -> None:
+    with pytest.raises(Misuse, match="pass `or_`"):
+        ADD.added_to(NOTHING)
 
 
 def test_waits_are_random_up_to_a_bound_that_doubles_and_are_limited_in_number() -> None:

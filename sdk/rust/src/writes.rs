@@ -45,10 +45,12 @@ pub(crate) fn merge(before: PendingWrite, next: PendingWrite, row: Known) -> Res
         (Insert | Put, Delete) if row == Known::Absent => return Ok(None),
         (Add, Delete) if before.or.is_some() && row == Known::Absent => return Ok(None),
         (Add, Delete) if before.or.is_some() && row == Known::Unread => {
-            return misuse("adds to and deletes a row that it has not read");
+            return misuse("adds to and deletes a row that it has not read; read the row first");
         }
-        (Insert, Delete) => return misuse("inserts and deletes a row that it has not read"),
-        (Put, Delete) if row == Known::Unread => return misuse("puts and deletes a row that it has not read"),
+        (Insert, Delete) => return misuse("inserts and deletes a row that it has not read; read the row first"),
+        (Put, Delete) if row == Known::Unread => {
+            return misuse("puts and deletes a row that it has not read; read the row first");
+        }
         (Put | Update | Add, Delete) => Delete,
         (Insert, Put | Update) => Insert,
         (Put, Put | Update) => Put,
@@ -69,8 +71,10 @@ fn misuse<T>(what: &str) -> Result<T, Error> {
 /// Adds two JSON integers exactly.
 pub(crate) fn sum(left: Option<&RawValue>, right: Option<&RawValue>) -> Result<Box<RawValue>, Error> {
     let number = |value: Option<&RawValue>| value.and_then(|value| value.get().parse::<i64>().ok());
-    let sum = number(left).zip(number(right)).and_then(|(left, right)| left.checked_add(right));
-    wire::raw(&sum.ok_or_else(|| Error::misuse("add needs integers whose sum fits into 64 bits"))?)
+    let (left, right) = number(left)
+        .zip(number(right))
+        .ok_or_else(|| Error::misuse("add needs a row whose value is an integer of 64 bits"))?;
+    wire::raw(&left.checked_add(right).ok_or_else(|| Error::misuse("the sum of these adds does not fit into 64 bits"))?)
 }
 
 #[cfg(test)]

@@ -233,7 +233,7 @@ pub struct Log {
     pub retention_hours: u64,
     /// Bytes of log above which applied records go earlier.
     pub retention_bytes: u64,
-    /// Bytes of log after which a new state image is taken.
+    /// Bytes of log after which a new state image is taken. Each epoch counts as 16 KiB more than its items have.
     pub image_every_bytes: u64,
 }
 

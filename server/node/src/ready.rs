@@ -131,6 +131,10 @@ impl Ready {
     }
 }
 
+/// As how many bytes an epoch counts for state images, beside its items: deciding it again takes some 70 us, whatever is in it,
+/// in which as many bytes of items are decided.
+pub const EPOCH_BYTES: u64 = 16 * 1024;
+
 /// Returns how much of the log a store may hold back.
 pub fn quota_of(config: &Config) -> HoldBack {
     HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
@@ -144,6 +148,7 @@ fn settings_of(config: &Config) -> Settings {
             EpochLength::Fixed(ms) => Some(Duration::from_millis(ms)),
         },
         image_every_bytes: config.log.image_every_bytes,
+        epoch_bytes: EPOCH_BYTES,
         quota: quota_of(config).to_string(),
         in_flight_max: 1,
         pause_min: Duration::ZERO,

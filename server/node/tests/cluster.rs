@@ -321,7 +321,7 @@ fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
     std::fs::write(file(1), &config).unwrap();
     assert!(refused(cluster.command(1)).contains("another cluster"));
     std::fs::write(cluster.dir().join("cluster.secret"), "short").unwrap();
-    assert!(refused(cluster.command(1)).contains("less than 32 characters"));
+    assert!(refused(cluster.command(1)).contains("fewer than 32 characters"));
     // Nor does its log serve a node that runs alone, or a salvage.
     let data = cluster.node_dir(1).join("data");
     let alone = Node::try_start(&data, &[]).err().expect("it must not start");
@@ -379,16 +379,34 @@ fn a_node_of_a_new_cluster_says_that_it_waits_for_the_others() {
     let (file, address) = (cluster.node_dir(1).join("tribunal.toml"), support::cluster::free_address());
     let config = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, config.replacen("listen = \"127.0.0.1:0\"", &format!("listen = \"{address}\""), 1)).unwrap();
-    let mut alone =
-        cluster.command(1).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let started = |id: u16| {
+        let mut command = cluster.command(id);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let mut alone = started(1);
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
     let ready = || agent.get(format!("http://{address}/readyz")).call().ok();
     let mut first = eventually("the node to answer", ready);
     assert_eq!(first.status().as_u16(), 503);
     let text = first.body_mut().read_to_string().unwrap();
-    assert!(text.contains("all of its nodes have to be there"), "{text}");
-    alone.kill().unwrap();
-    alone.wait().unwrap();
+    assert!(text.contains("all of its nodes must be running"), "{text}");
+    // One with another secret is none of the others: its log would be another one.
+    let file = cluster.node_dir(2).join("tribunal.toml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(cluster.dir().join("other.secret"), "another secret, of as many characters").unwrap();
+    std::fs::write(&file, config.replacen("cluster.secret", "other.secret", 1)).unwrap();
+    let mut mistaken = started(2);
+    eventually("the node to say why it is not connected", || {
+        let text = ready()?.body_mut().read_to_string().ok()?;
+        (text.contains("not connected: 2") && text.contains("have different secrets")).then_some(())
+    });
+    for node in [&mut alone, &mut mistaken] {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+    // It has begun a log of its own, with nothing in it.
+    std::fs::remove_dir_all(cluster.node_dir(2).join("data")).unwrap();
+    std::fs::write(&file, config).unwrap();
     // It continues when the others come.
     cluster.start_all();
     eventually("the node to take part", || (cluster.node(1).get("/readyz").status == 200).then_some(()));

@@ -20,6 +20,8 @@ pub(crate) const CLUSTER_HEADER: HeaderName = HeaderName::from_static("tribunal-
 pub(crate) const NODE_HEADER: HeaderName = HeaderName::from_static("tribunal-node");
 /// The generations in which the caller can decide.
 pub(crate) const GENERATIONS_HEADER: HeaderName = HeaderName::from_static("tribunal-generations");
+/// The log of the caller's cluster. Earlier builds send none.
+pub(crate) const LOG_HEADER: HeaderName = HeaderName::from_static("tribunal-log");
 pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
 /// Tells two processes that run as the same node apart. Builds from before decision 112 send none.
 pub(crate) const PROCESS_HEADER: HeaderName = HeaderName::from_static("tribunal-process");
@@ -77,6 +79,15 @@ pub(crate) fn admit<P>(
     let cluster = header(&head.headers, &CLUSTER_HEADER);
     if cluster != us.cluster {
         return refuse(StatusCode::CONFLICT, of_other_cluster((here, &us.cluster), (node, &cluster)));
+    }
+    let log = header(&head.headers, &LOG_HEADER);
+    if !log.is_empty() && !us.log.is_empty() && log != us.log {
+        let reason = format!(
+            "node {here} and node {node} have different secrets, and so different logs: {} and {log}; `cluster.secret_file` must have the \
+             same content on all nodes",
+            us.log,
+        );
+        return refuse(StatusCode::CONFLICT, reason);
     }
     if !is_of_node(certificate, node) {
         let name = node_name(node);

@@ -16,7 +16,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::admission::{
-    CLUSTER_HEADER, GENERATIONS_HEADER, LANE_HEADER, NODE_HEADER, PATH, PROCESS_HEADER, VERSION, VERSION_HEADER,
+    CLUSTER_HEADER, GENERATIONS_HEADER, LANE_HEADER, LOG_HEADER, NODE_HEADER, PATH, PROCESS_HEADER, VERSION,
+    VERSION_HEADER,
 };
 use crate::identity::node_name;
 use crate::link::Link;
@@ -184,6 +185,7 @@ fn request(
     Request::post(format!("https://{}{PATH}", node_name(link.peer)))
         .header(VERSION_HEADER, VERSION)
         .header(CLUSTER_HEADER, &shared.settings.cluster)
+        .header(LOG_HEADER, &shared.settings.log)
         .header(NODE_HEADER, shared.settings.node.to_string())
         .header(LANE_HEADER, lane.name())
         .header(PROCESS_HEADER, &shared.process)

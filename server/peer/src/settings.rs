@@ -43,6 +43,8 @@ pub struct PeerSettings {
     pub node: NodeId,
     /// Name of the cluster, the same on all of its nodes: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub cluster: String,
+    /// Name of the log that all nodes of the cluster have; empty: it is not compared.
+    pub log: String,
     /// The other nodes with their addresses, `host:port`.
     pub peers: BTreeMap<NodeId, String>,
     /// Bytes of a frame.
@@ -97,6 +99,7 @@ mod tests {
         PeerSettings {
             node: NodeId(1),
             cluster: "a".into(),
+            log: String::new(),
             peers: BTreeMap::from([(NodeId(2), "localhost:1".into())]),
             frame_bytes_max: 100,
             queue_bytes_max: 164,

@@ -148,7 +148,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         if planted(Bug::OneNodeDiverges) && self.group.node == Bug::DIVERGING_NODE && diverges {
             input.epoch_time_ms += 1;
         }
-        self.image_bytes += input.batches.iter().map(|batch| bytes_of(batch)).sum::<u64>();
+        let items = input.batches.iter().map(|batch| bytes_of(batch)).sum::<u64>();
+        self.image_bytes += self.settings.epoch_bytes + items;
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };
         let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);

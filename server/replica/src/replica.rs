@@ -43,6 +43,8 @@ pub struct Settings {
     pub epoch_length: Option<Duration>,
     /// Bytes of decided epochs after which a new image is taken, and one at the end; [`u64::MAX`] if none is, ever.
     pub image_every_bytes: u64,
+    /// As how many bytes an epoch counts beside its items: it takes time to decide again, whatever is in it.
+    pub epoch_bytes: u64,
     /// How much of the log a store may hold back, in words.
     pub quota: String,
     /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries

@@ -242,6 +242,7 @@ impl Machine {
             settings: Settings {
                 epoch_length: self.build.epoch_length,
                 image_every_bytes: self.build.image_every_bytes,
+                epoch_bytes: 0,
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 pause_min: Duration::from_millis(1),

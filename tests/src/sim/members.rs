@@ -308,7 +308,8 @@ impl World {
 
     /// Returns who is in which group, as each running process has it: `L` marks what it leads.
     fn all_groups(&self) -> String {
-        let running = self.machines.iter().filter_map(|machine| Some((machine.node, &machine.process.as_ref()?.member)));
+        let running =
+            self.machines.iter().filter_map(|machine| Some((machine.node, &machine.process.as_ref()?.member)));
         let of = |(node, member): (u16, &SimMember)| {
             let groups = member.groups().filter_map(|group| {
                 let found = member.members_of(group)?;

@@ -37,6 +37,10 @@ from .wire.models import (
 from .wire.models.consistency import Consistency
 from .wire.models.isolation_level import IsolationLevel
 from .wire.models.write_op import WriteOp
+from .wire.types import Unset
+
+# The class is generated, and the fields of `StoreInfo` and other types that are absent would print an address.
+Unset.__repr__ = lambda _: "UNSET"  # type: ignore[method-assign]
 
 __all__ = [
     "Aborted",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
+from .arguments import isolation_level
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
@@ -166,7 +167,7 @@ class AsyncClient:
         Such a transaction is limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot`
         if it reads.
         """
-        return AsyncTransaction(self, uuid7(), isolation, None, None)
+        return AsyncTransaction(self, uuid7(), isolation_level(isolation), None, None)
 
     async def run(
         self,

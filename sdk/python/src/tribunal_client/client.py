@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
+from .arguments import isolation_level
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
@@ -167,7 +168,7 @@ class Client:
         Such a transaction is limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot`
         if it reads.
         """
-        return Transaction(self, uuid7(), isolation, None, None)
+        return Transaction(self, uuid7(), isolation_level(isolation), None, None)
 
     def run(
         self,
@@ -367,6 +368,12 @@ class Client:
             return no_reply(lost)
         return response
 
+    def _closed(self, raised: RuntimeError) -> Misuse:
+        """Convert what httpx raises, before it sends, if another thread has just closed the client."""
+        if not self._http.is_closed:
+            raise raised
+        return Misuse("the client is closed")
+
     def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         result: Any = None
@@ -386,10 +393,15 @@ class Client:
                         result = self._http.request(**request, timeout=timeout_s)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
+                    except RuntimeError as raised:
+                        error = self._closed(raised)
                 case Coalesce(kind, item):
                     result = self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, silence_s):
-                    result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                    try:
+                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                    except RuntimeError as raised:
+                        error = self._closed(raised)
                 case Pull(stream, wait_s):
                     result = stream.pull(wait_s)
                 case Close(stream):

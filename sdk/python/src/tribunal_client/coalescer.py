@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from .errors import Misuse
+
 Reply = TypeVar("Reply")
 One = TypeVar("One")
 
@@ -65,8 +67,15 @@ class _Entry(Generic[Item, Reply]):
     woken: threading.Condition
     """Notified when the thread has something to do."""
     reply: Reply | None = None
+    unsent: Misuse | None = None
+    """Why the item was not sent."""
     leads: bool = False
     """Whether this thread has a place among the requests in flight. It sends its item and what else is queued."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the thread has nothing to wait for."""
+        return self.reply is not None or self.unsent is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -143,7 +152,7 @@ class Coalescer(Generic[Item, Reply]):
 
     Arguments:
         bounds: limits on requests in flight.
-        send: sends a batch, and returns one reply per item, in order.
+        send: sends a batch, and returns one reply per item, in order. Raises `Misuse` only if it has sent nothing.
         lost: makes the reply to an item whose sender was interrupted.
 
     """
@@ -175,10 +184,16 @@ class Coalescer(Generic[Item, Reply]):
             if batch:
                 for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
                     one.reply = reply
+        except Misuse as error:
+            for one in batch:
+                # One each: a raised exception collects the traceback of its thread.
+                one.unsent = Misuse(*error.args)
         finally:
-            if own.leads or own.reply is None:
+            if own.leads or not own.is_settled:
                 with self._lock:
                     self._leave(group, own, batch)
+        if own.unsent is not None:
+            raise own.unsent
         assert own.reply is not None  # noqa: S101
         return own.reply
 
@@ -196,7 +211,7 @@ class Coalescer(Generic[Item, Reply]):
 
     def _takes_the_lead(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> bool:
         """Wait until this thread has to send its item, or has its reply."""
-        while own.reply is None:
+        while not own.is_settled:
             # Only the first of the queue looks at the time.
             is_first = bool(group.queue) and group.queue[0] is own
             wait_s = group.wait_s(self._bounds) if is_first else None
@@ -228,7 +243,7 @@ class Coalescer(Generic[Item, Reply]):
         if own in group.queue:
             group.queue.remove(own)
         for one in batch:
-            if one.reply is None and one is not own:
+            if not one.is_settled and one is not own:
                 one.reply = self._lost()
             one.woken.notify()
         if own.leads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
 from .errors import Misuse, ServerMisbehaved
@@ -30,6 +30,8 @@ def normals(keys: Sequence[Key]) -> list[bytes]:
     """Normalize several keys."""
     if isinstance(keys, str | bytes):
         raise Misuse(f"`{keys!r}` is one key where a list of keys was expected")
+    if not isinstance(keys, Iterable):
+        raise Misuse(f"a list of keys was expected, not {type(keys).__name__}")
     return [normal(key) for key in keys]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .arguments import by_store, items_of, wait_ms
 from .errors import ServerMisbehaved
 from .keys import Key, key_fields, key_of, normal, normals, readable
 from .log import value_of
@@ -129,12 +130,18 @@ def consistency_asked(consistency: Consistency) -> Consistency | Unset:
 
 def wait_asked(wait_s: float | None) -> int | Unset:
     """Name in a request how long it may wait, milliseconds."""
-    return UNSET if wait_s is None else max(0, round(wait_s * 1000))
+    return UNSET if wait_s is None else wait_ms(wait_s)
 
 
 def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:
     """Return the names of the ranges that Begin reads."""
-    return [(store, keys) for store, several in (ranges or {}).items() for keys in several]
+    several = by_store(ranges, "ranges", '{"kv": [KeyRange("a", "b")]}')
+    return [(store, keys) for store, each in several.items() for keys in ranges_only(each)]
+
+
+def ranges_only(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+    """List ranges, and nothing else."""
+    return items_of(ranges, KeyRange, 'pass a list such as [KeyRange("a", "b")]')
 
 
 def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
@@ -166,7 +173,7 @@ def row_of(row: WireRow) -> Row:
 def names_of(rows: RowsToRead | None) -> list[RowName]:
     """Return the names of the rows that Begin reads."""
     names: list[RowName] = []
-    for store, keys in (rows or {}).items():
+    for store, keys in by_store(rows, "read", '{"kv": ["a", "b"]}').items():
         names += [(store, key) for key in normals(keys)]
     return names
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
+from .arguments import items_of, wait_ms
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
@@ -32,6 +33,7 @@ from .reads import (
     asked,
     range_asked,
     range_rows,
+    ranges_only,
     row_of,
     states,
 )
@@ -178,6 +180,7 @@ class Service:
 
     def commit(self, prepared: PreparedCommit) -> Flow[Verdict]:
         """Ask for the verdict of a prepared commit."""
+        [prepared] = _prepared([prepared])
         item = commit_item(prepared)
         reply: Reply[TxnOutcome]
         if self._coalesce and item.is_batchable:
@@ -221,7 +224,14 @@ class Service:
             return sent
         replies: list[Reply[TxnOutcome]] = []
         for at in range(0, len(items), sent):
-            replies.extend((yield from self.send_batch(items[at : at + sent])))
+            part = items[at : at + sent]
+            try:
+                replies.extend((yield from self.send_batch(part)))
+            except Misuse as closed:
+                if not replies:
+                    raise
+                # Only this part was not sent.
+                replies.extend([NoReply(str(closed), never_sent=True)] * len(part))
         return replies
 
     def _send_lines(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]] | int]:
@@ -243,6 +253,11 @@ class Service:
                     return size
                 lines = split_reply(reply, len(pending))
                 is_whole = not isinstance(reply, Answer)
+            except Misuse:
+                if not replies:
+                    raise
+                # The client was closed in between: what the endpoint before has answered is all there is.
+                break
             except ServerMisbehaved as error:
                 lines, is_whole = lost(str(error), len(pending)), True
             again: list[int] = []
@@ -270,6 +285,7 @@ class Service:
 
     def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""
+        commits = _prepared(commits)
         request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[_batch_txn(commit) for commit in commits]))
         if not isinstance(self._client_name, type(UNSET)):
             request["headers"]["tribunal-client"] = self._client_name
@@ -299,16 +315,26 @@ class Service:
                 # One that the endpoint could not decide is sent again, if there are others.
                 failure = None if call.is_single else failure_of(one)
                 if failure is not None:
-                    again = yield from self._send_commit(commit_item(commit))
-                    one = in_doubt(again, maybe_taken=failure.maybe_taken)
+                    one = yield from self._sent_again(commit, one, failure)
                 results.append((yield from self._decided(commit.txn_id, one)))
             except (ClientMistake, Unavailable, OutcomeUnknown) as error:
                 results.append(error)
         return results
 
+    def _sent_again(
+        self, commit: PreparedCommit, reply: Reply[TxnOutcome], failure: Failure
+    ) -> Flow[Reply[TxnOutcome]]:
+        """Send a commit of a batch again, by itself."""
+        try:
+            again = yield from self._send_commit(commit_item(commit))
+        except Misuse:
+            # The client was closed in between. The others of the batch have their results.
+            return reply
+        return in_doubt(again, maybe_taken=failure.maybe_taken)
+
     def status(self, txn_id: str, *, fence: bool, wait_s: float) -> Flow[Verdict | Undecided]:
         """Return the state of a transaction."""
-        request = txn_status._get_kwargs(txn_id, wait_ms=_ms(wait_s), fence=fence)
+        request = txn_status._get_kwargs(txn_id, wait_ms=wait_ms(wait_s), fence=fence)
         outcome = settled((yield from self._ask(request, txn_status._parse_response, wait_s)))
         if outcome.status in ("in_flight", "unknown", "unknown_expired"):
             return Undecided(txn_id, outcome.status)
@@ -320,6 +346,7 @@ class Service:
 
     def validate(self, prepared: PreparedCommit) -> Flow[TxnOutcome]:
         """Tell whether a commit would pass now if it were alone."""
+        [prepared] = _prepared([prepared])
         request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
         return settled((yield from self._ask(request, txn_validate._parse_response)))
 
@@ -370,6 +397,7 @@ class Service:
 
     def read_ranges(self, store: str, ranges: Sequence[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
         """Read ranges of an embedded store as of one epoch."""
+        ranges = ranges_only(ranges)
         body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
         request = read_rows._get_kwargs(store, body=body)
 
@@ -491,6 +519,11 @@ class Service:
         while (timeout_s := (yield from call.next())) is not None:
             try:
                 reply = yield from ask(call.addressed(request), parse, timeout_s)
+            except Misuse:
+                # The client was closed, maybe after an attempt that has taken effect.
+                if call.maybe_taken:
+                    break
+                raise
             except ServerMisbehaved as error:
                 # Something else is in the endpoint's place, such as the login page of a proxy.
                 if call.is_over(Failure(str(error), maybe_taken=True)):
@@ -508,6 +541,10 @@ class Service:
         if isinstance(decided, Committed) and self._session is not None:
             self._session.record(decided)
         return decided
+
+
+def _prepared(commits: Sequence[PreparedCommit]) -> list[PreparedCommit]:
+    return items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
 
 
 def _batch_txn(prepared: PreparedCommit) -> BatchTxn:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from .errors import Misuse
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
 from .verdict import number
@@ -200,6 +201,9 @@ class Draft:
 
         The first observation of a row counts.
         """
+        # The service refuses 0, which engines use for an absent row.
+        if isinstance(version, int) and version < 1:
+            raise Misuse(f"`version` must be at least 1, not {version}: pass None for a row that is missing")
         self._reads.setdefault((store, normal(key)), _Seen(version))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:

@@ -37,7 +37,11 @@ class PendingWrite:
 
     def added_to(self, row: object) -> int:
         """Return what an add leaves in a row, given the row's value; `NOTHING` if it is missing."""
-        return total(self.or_ if isinstance(row, Nothing) else row, self.value)
+        if not isinstance(row, Nothing):
+            return total(row, self.value)
+        if self.or_ is None:
+            raise Misuse("the transaction adds to a row that is missing: pass `or_` to create it")
+        return total(self.or_, self.value)
 
 
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
@@ -53,10 +57,18 @@ def copied(value: Any) -> JsonValue:  # noqa: ANN401
 
 def total(left: object, right: object) -> int:
     """Add two 64-bit integers, as the service does."""
-    integers = [n for n in (left, right) if isinstance(n, int) and not isinstance(n, bool)]
-    if len(integers) < 2 or not all(-(2**63) <= n < 2**63 for n in (*integers, sum(integers))):
-        raise Misuse("add needs integers whose sum fits into 64 bits")
-    return sum(integers)
+    terms = [_integer(left), _integer(right)]
+    for number in (*terms, sum(terms)):
+        if not -(2**63) <= number < 2**63:
+            raise Misuse(f"`add` is limited to signed 64-bit integers, and {number} does not fit into 64 bits")
+    return sum(terms)
+
+
+def _integer(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        kind = "null" if value is None else type(value).__name__
+        raise Misuse(f"`add` needs an integer, as its argument and in the row, not {kind}: `put` other values")
+    return value
 
 
 def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:
@@ -82,8 +94,9 @@ def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> Pendin
             if before.op in ("insert", "put") or before.or_ is not None:
                 if row == "absent":
                     return None
-                if before.op == "add" and row == "unread":
-                    raise Misuse("the transaction adds to and deletes a row that it has not read")
-                if before.op == "insert" or row == "unread":
-                    raise Misuse(f"the transaction {before.op}s and deletes a row that it has not read")
+                if row == "unread":
+                    did = "adds to" if before.op == "add" else f"{before.op}s"
+                    raise Misuse(f"the transaction {did} and deletes a row that it has not read: read it first")
+                if before.op == "insert":
+                    raise Misuse("the transaction inserts and deletes a row that it has read, which exists")
             return PendingWrite("delete")

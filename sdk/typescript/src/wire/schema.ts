@@ -629,7 +629,7 @@ export interface components {
             rows?: components["schemas"]["ReadRow"][];
             /**
              * @description Session token that covers these snapshots.
-             * @example c2Vzc2lvbg
+             * @example v1-8842
              */
             session: string;
             /**
@@ -1549,7 +1549,7 @@ export interface components {
             retryable?: boolean;
             /**
              * @description Session token: pass it to a Begin that must see this commit.
-             * @example c2Vzc2lvbg
+             * @example v1-8842
              */
             session?: string;
             /** @description The status. */
@@ -2039,11 +2039,11 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["LogPage"];
-                    /** @example {"key":"acct/1","version":"17"} */
+                    /** @example {"lsn":"120","prev_lsn":"119","epoch":"8842","csn":"1808217543843841024","version":"9271508992","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","store":"kv","writes":[{"op":"put","key":"acct/1","value":{"balance":100}}],"checksum":"7f28eae3"} */
                     "application/x-ndjson": string;
                     /**
                      * @example id: 120
-                     *     data: {"lsn":"120"}
+                     *     data: {"lsn":"120","prev_lsn":"119","epoch":"8842","csn":"1808217543843841024","version":"9271508992","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","store":"kv","writes":[{"op":"put","key":"acct/1","value":{"balance":100}}],"checksum":"7f28eae3"}
                      */
                     "text/event-stream": string;
                 };
@@ -3697,7 +3697,11 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    /** @example {"key":"acct/1","version":"17"} */
+                    /**
+                     * @example {"event":"state","store":"kv","kind":"rows","log":"e7e7b974579b9559d0134a22d940f71a","lsn":"120","detail":"the rows follow; continue with the log after lsn"}
+                     *     {"key":"acct/1","value":{"balance":100},"version":"9271508992"}
+                     *     {"event":"end","rows":"1"}
+                     */
                     "application/x-ndjson": string;
                 };
             };
@@ -3934,7 +3938,7 @@ export interface operations {
                      * @example {
                      *       "epoch": "8842",
                      *       "expires_at": "2026-01-02T03:04:05.678Z",
-                     *       "session": "c2Vzc2lvbg",
+                     *       "session": "v1-8842",
                      *       "snapshots": {
                      *         "kv": "8841"
                      *       },
@@ -4063,7 +4067,7 @@ export interface operations {
                  *     }
                  */
                 "application/json": components["schemas"]["BatchCommitRequest"];
-                /** @example {"key":"acct/1","version":"17"} */
+                /** @example {"txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","writes":[{"op":"put","store":"kv","key":"acct/1","value":{"balance":100}}]} */
                 "application/x-ndjson": string;
             };
         };
@@ -4085,7 +4089,7 @@ export interface operations {
                      *           "lsn": {
                      *             "kv": "120"
                      *           },
-                     *           "session": "c2Vzc2lvbg",
+                     *           "session": "v1-8842",
                      *           "status": "committed",
                      *           "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
                      *           "version": "9271508992"
@@ -4094,7 +4098,7 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["BatchCommitResponse"];
-                    /** @example {"key":"acct/1","version":"17"} */
+                    /** @example {"status":"committed","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","epoch":"8842","version":"9271508992","lsn":{"kv":"120"},"session":"v1-8842","csn":"1808217543843841024"} */
                     "application/x-ndjson": string;
                 };
             };
@@ -4234,7 +4238,7 @@ export interface operations {
                 };
                 content: {
                     /**
-                     * @example {"status":"committed","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","epoch":"8842","version":"9271508992","lsn":{"kv":"120"},"session":"c2Vzc2lvbg","csn":"1808217543843841024"}
+                     * @example {"status":"committed","txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","epoch":"8842","version":"9271508992","lsn":{"kv":"120"},"session":"v1-8842","csn":"1808217543843841024"}
                      *     {"event":"end","reason":"complete","lines":"1"}
                      */
                     "application/x-ndjson": string;
@@ -4374,7 +4378,7 @@ export interface operations {
                      *       "lsn": {
                      *         "kv": "120"
                      *       },
-                     *       "session": "c2Vzc2lvbg",
+                     *       "session": "v1-8842",
                      *       "status": "committed",
                      *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
                      *       "version": "9271508992"
@@ -4687,7 +4691,7 @@ export interface operations {
                      *       "lsn": {
                      *         "kv": "120"
                      *       },
-                     *       "session": "c2Vzc2lvbg",
+                     *       "session": "v1-8842",
                      *       "status": "committed",
                      *       "txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a",
                      *       "version": "9271508992"

@@ -215,8 +215,8 @@ impl fmt::Display for Refusal {
             }
             Refusal::NodeUnknown => f.write_str("no node of the cluster ever had this number"),
             Refusal::LastMajority => f.write_str(
-                "with the nodes whose removal is not complete, more than half would leave at once, or nobody would be \
-                 left; wait until no removal is under way, or admit another node first",
+                "with the nodes whose removal is not complete, more than half would leave at once, or none would be left; \
+                 add another node first, or wait until no removal is under way (a removal waits until most of the other nodes run)",
             ),
             Refusal::LastServing => f.write_str(
                 "all other members are drained or are being removed, so no node would take commits; resume another one first",

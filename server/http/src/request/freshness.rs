@@ -41,7 +41,7 @@ pub fn freshness_field(
             if let Some(token) = found.text(at, errors) {
                 freshness.session = session(&token);
                 if freshness.session.is_none() {
-                    errors.add(Code::BadSession, at, "must be a session token as a response returned it");
+                    errors.add(Code::BadSession, at, "must be a session token exactly as a response returned it");
                 }
             }
         }

@@ -260,8 +260,9 @@ impl<'c> Draft<'c> {
             Text::Given(text) => {
                 let version = decimal(&text).and_then(Version::from_bits);
                 if version.is_none() {
-                    let detail =
-                        format!("must be a version from a response: a positive decimal number below 2^63, {CANONICAL}");
+                    let detail = format!(
+                        "must be a version from a response: a positive decimal number below 2^63, {CANONICAL}; leave it out for a row that is missing"
+                    );
                     self.errors.add(Code::BadNumber, at.field("version"), detail);
                 }
                 version
@@ -312,7 +313,7 @@ impl<'c> Draft<'c> {
             Text::Given(name) => {
                 let kind = WriteKind::ALL.into_iter().find(|kind| kind.name() == name);
                 if kind.is_none() {
-                    let detail = format!("\"{}\" must be one of insert, update, put, delete, add", shown(&name));
+                    let detail = format!("\"{}\" is not one of insert, update, put, delete, add", shown(&name));
                     self.errors.add(Code::UnknownOp, at.field("op"), detail);
                 }
                 kind
@@ -523,7 +524,7 @@ impl<'c> Draft<'c> {
         let choice = choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice);
         if choice.is_none() {
             let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            let detail = format!("\"{}\" must be one of {}", shown(&text), names.join(", "));
+            let detail = format!("\"{}\" is not one of {}", shown(&text), names.join(", "));
             self.errors.add(Code::UnknownValue, at, detail);
         }
         choice

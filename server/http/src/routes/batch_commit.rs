@@ -158,7 +158,7 @@ fn too_many() -> ProblemResponse {
     ProblemResponse::of_error(
         Code::TooMany,
         "/txns",
-        format!("{TXNS_PER_REQUEST_MAX} transactions a request is the limit"),
+        format!("at most {TXNS_PER_REQUEST_MAX} transactions per request are accepted"),
     )
 }
 

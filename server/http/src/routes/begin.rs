@@ -154,7 +154,8 @@ impl<'de> Fields<'de> for Body<'_> {
                 if let Some(level) = found.text(at, errors)
                     && !tribunal_types::Isolation::ALL.iter().any(|known| known.name() == level)
                 {
-                    let detail = format!("\"{}\" is not an isolation level", shown(&level));
+                    let levels = tribunal_types::Isolation::ALL.map(|known| known.name()).join(", ");
+                    let detail = format!("\"{}\" is not one of {levels}", shown(&level));
                     errors.add(Code::UnknownValue, at, detail);
                 }
             }

@@ -131,7 +131,7 @@ fn unknown() -> ProblemResponse {
     ProblemResponse::new(
         StatusCode::NOT_FOUND,
         "unknown_consumer",
-        "there is no such consumer, or it has no offset in this store",
+        "there is no consumer of this name, or it has no offset in the store that the request names, if it names one",
     )
 }
 

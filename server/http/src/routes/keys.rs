@@ -184,7 +184,7 @@ impl<'de> Items<'de> for RoleItems<'_> {
                 Some(role) => body.roles = Role::ALL.into_iter().filter(|r| *r == role || body.roles.has(*r)).collect(),
                 None => {
                     let names: Vec<_> = Roles::ALL.names().collect();
-                    let detail = format!("\"{}\" must be one of {}", shown(&name), names.join(", "));
+                    let detail = format!("\"{}\" is not one of {}", shown(&name), names.join(", "));
                     body.errors.add(Code::UnknownValue, at, detail);
                 }
             }

@@ -120,7 +120,11 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
     let lsn = decimal(text).map(Lsn);
     // An empty one is what a browser sends that had seen no event.
     if lsn.is_none() && !text.is_empty() {
-        query.header_error(Code::BadParameter, LAST_EVENT_ID, format!("\"{}\" is no LSN of this service", shown(text)));
+        query.header_error(
+            Code::BadParameter,
+            LAST_EVENT_ID,
+            format!("\"{}\" is not an LSN of this service", shown(text)),
+        );
     }
     lsn
 }

@@ -231,7 +231,7 @@ impl<'de> Fields<'de> for RegistrationBody {
         let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
         match index {
             0 if text == "webhook" => self.kind = true,
-            0 => self.errors.add(Code::UnknownValue, at, format!("\"{}\" must be webhook", shown(&text))),
+            0 => self.errors.add(Code::UnknownValue, at, format!("must be \"webhook\", is \"{}\"", shown(&text))),
             1 => {
                 if let Some(fault) = url_fault(&text) {
                     self.errors.add(Code::BadUrl, at, fault);

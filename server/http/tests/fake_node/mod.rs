@@ -580,7 +580,7 @@ impl NodeApi for FakeNode {
     }
 
     fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()> {
-        let unknown = ServiceError::NotFound { what: "node of this number; `GET /v1/cluster` lists them".into() };
+        let unknown = ServiceError::NotFound { what: "node with this number; `GET /v1/cluster` lists them".into() };
         Box::pin(async move { if node == NodeId(7) { Ok(()) } else { Err(unknown) } })
     }
 

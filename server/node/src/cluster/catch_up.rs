@@ -9,7 +9,7 @@ use tribunal_service::{Freshness, ServiceError, Session};
 use tribunal_types::{Epoch, StoreId, limits};
 
 use crate::cluster::obstacle::obstacle;
-use crate::cluster::view::{Joined, view_of};
+use crate::cluster::view::{Joined, not_connected, view_of};
 use crate::commit::message::Message;
 use crate::service::NodeService;
 
@@ -116,7 +116,12 @@ impl NodeService {
                 .into();
         }
         if !self.configured.load(Ordering::Relaxed) {
-            return "the cluster has not started yet: at its first start, all of its nodes have to be there".into();
+            let missing = self.joined.as_ref().map(|Joined { peers, .. }| not_connected(peers)).unwrap_or_default();
+            let missing =
+                if missing.is_empty() { String::new() } else { format!("; not connected: {}", missing.join(", ")) };
+            return format!(
+                "the cluster has not started yet: at its first start, all of its nodes must be running{missing}"
+            );
         }
         obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
     }
@@ -132,8 +137,8 @@ fn session_unknown(epoch: Epoch, last: Epoch) -> ServiceError {
         code: "session_unknown",
         pointer: "/session".into(),
         detail: format!(
-            "the session token is of epoch {epoch}, and the last one that was decided is {last}: no node of this log has given it. \
-             Leave `session` out"
+            "the session token is of epoch {epoch}, and the last one that was decided is {last}: no node of this log has issued it; \
+             omit `session`"
         ),
     }
 }

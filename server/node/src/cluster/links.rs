@@ -67,6 +67,7 @@ pub fn settings(membership: &Membership) -> PeerSettings {
     PeerSettings {
         node: membership.node,
         cluster: membership.name_with_founders(),
+        log: membership.identity.id.to_string(),
         peers,
         frame_bytes_max: FRAME_BYTES_MAX,
         queue_bytes_max: QUEUE_BYTES_MAX,

@@ -77,7 +77,7 @@ impl Membership {
         let secret = secret.trim();
         if secret.chars().count() < SECRET_CHARS_MIN {
             fault(format!(
-                "{} has less than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good secret",
+                "{} has fewer than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good secret",
                 config.secret_file.display()
             ));
         }
@@ -234,7 +234,7 @@ mod tests {
             "not host:port: somewhere",
             "a node 0",
             "a node 1024",
-            "less than 32",
+            "fewer than 32",
         ] {
             assert!(faults.contains(expected), "{expected}: {faults}");
         }

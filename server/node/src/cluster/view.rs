@@ -106,7 +106,10 @@ impl View {
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
         let lacks = member.replica().policies().lacking();
-        let decides = member.takes_commits() && lacks.is_none();
+        // One that has lost entries is to be removed: until then, the fewer clients rely on it the better.
+        let decides = member.takes_commits() && lacks.is_none() && self.lost_entries.get().is_none();
+        let members = member.replica().replicated().members();
+        let has_left = |group: &GroupId| members.node(group.node).is_some_and(|node| node.stage == NodeStage::Left);
         let roles = Roles {
             takes_commits: decides && clock.is_none(),
             takes_changes: decides || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
@@ -114,12 +117,12 @@ impl View {
             clock,
             leaders,
             voters: member.voters().cloned().unwrap_or_default(),
-            led: member.led().count(),
+            led: member.led().filter(|group| !has_left(group)).count(),
             elections: member.elections(),
             control: member.control(),
             covered,
             lags: member.lags(),
-            members: member.replica().replicated().members().clone(),
+            members: members.clone(),
             releases: member.replica().replicated().releases().clone(),
             odd: member.odd_peers().clone(),
         };
@@ -183,6 +186,17 @@ fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
         "node {node} has another state than this one: digest {theirs} after epoch {epoch}, and here {own}. It stops if a majority \
          has what this node has; see its log"
     )
+}
+
+/// Returns the other nodes that a node is not connected with, with the reason if it knows one.
+pub fn not_connected(peers: &Peers) -> Vec<String> {
+    let status = peers.status();
+    let missing = status.peers.iter().filter(|(_, peer)| !is_connected(peer));
+    let named = missing.map(|(node, peer)| match peer.problem() {
+        Some(problem) => format!("{node} ({problem})"),
+        None => node.to_string(),
+    });
+    named.collect()
 }
 
 fn is_connected(peer: &PeerStatus) -> bool {

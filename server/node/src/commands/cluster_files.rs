@@ -112,6 +112,14 @@ pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result
     write_node(&authority_in(root, name)?, node, config)
 }
 
+/// Checks that the authority of a cluster, which signs a new node's certificate, can be used.
+///
+/// # Errors
+/// In words.
+pub fn check_authority(root: &Path, name: &str) -> Result<(), String> {
+    authority_in(root, name).map(drop)
+}
+
 fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Result<(), String> {
     fs::create_dir_all(&node.dir).map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
     let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
@@ -147,7 +155,14 @@ pub fn address_of(host: &str, port: u16) -> String {
 fn authority_in(root: &Path, name: &str) -> Result<Authority, String> {
     let (certificate, key) = (root.join(AUTHORITY_FILE), root.join(AUTHORITY_KEY_FILE));
     if let (Ok(certificate_pem), Ok(key_pem)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
-        return Authority::restore(name, &NodeCertificate { certificate_pem, key_pem });
+        return Authority::restore(name, &NodeCertificate { certificate_pem, key_pem }).map_err(|error| {
+            format!(
+                "{} and {}: {error}. Only an authority that `tribunal cluster certificates` or `tribunal cluster up` made can sign \
+                 certificates here; with one of your own, write the files of the new node yourself",
+                certificate.display(),
+                key.display()
+            )
+        });
     }
     let authority = Authority::create(name)?;
     write(&certificate, authority.certificate_pem(), PUBLIC)?;

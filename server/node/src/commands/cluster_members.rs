@@ -1,7 +1,7 @@
 //! `tribunal cluster add`, `remove`, `drain` and `resume`: change the nodes of a cluster while it runs.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl Template {
         let free = is_local.then(|| Ok::<_, String>((free_port(peers.ip())?, free_port(api.ip())?))).transpose()?;
         let (free_peers, free_api) = free.as_ref().map(|(peers, api)| (peers.1, api.1)).unzip();
         let port = |wanted: Option<u16>, free: Option<u16>, of_others: SocketAddr| {
-            SocketAddr::new(of_others.ip(), wanted.or(free).unwrap_or(of_others.port()))
+            SocketAddr::new(listen_ip(of_others.ip(), &host), wanted.or(free).unwrap_or(of_others.port()))
         };
         Ok((port(flags.peer_port, free_peers, peers), port(flags.port, free_api, api), host))
     }
@@ -127,6 +127,7 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
             template.cluster.name
         ));
     }
+    cluster_files::check_authority(&template.root, &template.cluster.name)?;
     let admitted = block_on(async { flags.target.client()?.add_node(&request).await })?;
     let info = cluster()?;
     let dir = template.root.join(format!("node-{}", admitted.node));
@@ -182,12 +183,12 @@ pub fn remove(flags: &ClusterChange) -> Result<(), String> {
     let removed = Awaited {
         change: "removal",
         is_complete: |info, node| info.nodes.iter().all(|other| other.node != node),
-        waits_for: "A log lets a node go while most of its other nodes are there",
+        waits_for: "A log releases a node only while most of its other nodes are connected",
     };
     removed.carry_out(flags, async |client| client.remove_node(node).await)?;
     flags.tell(
         "removed",
-        &format!("node {node} was removed. Its process ends by itself; its data directory is of no use any more."),
+        &format!("node {node} was removed. Its process ends by itself; its data directory can be deleted."),
     );
     Ok(())
 }
@@ -209,7 +210,7 @@ pub fn drain(flags: &ClusterChange) -> Result<(), String> {
                 && info.control_leader != Some(node)
                 && info.pushes.iter().all(|push| push.node != Some(node))
         },
-        waits_for: "A log goes to another node that is there, has its entries and is not drained",
+        waits_for: "A log moves to another node that is connected, has its entries and is not drained",
     };
     drained.carry_out(flags, async |client| client.drain_node(node, true).await)?;
     flags.tell(
@@ -244,6 +245,32 @@ pub fn resume(flags: &ClusterChange) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the address on which a new node listens, where another one listens on `of_other`: an address of that machine is none of
+/// the new one's.
+fn listen_ip(of_other: IpAddr, host: &str) -> IpAddr {
+    match host.parse::<IpAddr>() {
+        _ if of_other.is_unspecified() => of_other,
+        Ok(own) if own.is_loopback() || !of_other.is_loopback() => own,
+        _ if of_other.is_loopback() => of_other,
+        _ if of_other.is_ipv4() => Ipv4Addr::UNSPECIFIED.into(),
+        _ => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Names the nodes that a change may be waiting for, and what to do.
+fn not_connected(info: &ClusterInfo) -> String {
+    let silent = info.nodes.iter().filter(|other| !other.connected);
+    let silent: Vec<String> = silent.map(|other| other.node.to_string()).collect();
+    if silent.is_empty() {
+        return String::new();
+    }
+    format!(
+        " Node {} is not connected with node {}: start what can be started, or add a node, which counts among the others.",
+        info.node,
+        silent.join(", ")
+    )
+}
+
 /// A change of a node that takes a while after it was accepted.
 struct Awaited {
     /// What it is called.
@@ -272,20 +299,20 @@ impl Awaited {
                     return Ok(Ok(()));
                 }
                 if begun.elapsed() >= limit {
-                    return Ok(Err(seen.err()));
+                    return Ok(Err(seen));
                 }
                 tokio::time::sleep(POLL).await;
             }
         })?;
-        let Err(unanswered) = complete else { return Ok(()) };
-        let why = match unanswered {
-            Some(error) => {
-                format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node")
+        let Err(seen) = complete else { return Ok(()) };
+        let why = match seen {
+            Err(error) => {
+                format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node.")
             }
-            None => self.waits_for.into(),
+            Ok(info) => format!("{}.{}", self.waits_for, not_connected(&info)),
         };
         Err(format!(
-            "the {} of node {node} has begun and goes on, but is not known to be complete after {} s. {why}. State: {} cluster \
+            "the {} of node {node} has begun and goes on, but is not known to be complete after {} s. {why} State: {} cluster \
              status{}",
             self.change,
             limit.as_secs(),
@@ -308,9 +335,19 @@ impl ClusterChange {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
+
+    #[test]
+    fn a_new_node_listens_on_an_address_of_its_own() {
+        let ip = |other: &str, host: &str| listen_ip(other.parse().unwrap(), host).to_string();
+        assert_eq!(ip("0.0.0.0", "10.1.0.4"), "0.0.0.0");
+        assert_eq!(ip("10.1.0.1", "10.1.0.4"), "10.1.0.4");
+        assert_eq!(ip("10.1.0.1", "db4.example"), "0.0.0.0");
+        assert_eq!(ip("fd00::1", "db4.example"), "::");
+        assert_eq!(ip("127.0.1.1", "127.0.1.5"), "127.0.1.5");
+        assert_eq!(ip("127.0.0.1", "10.1.0.4"), "127.0.0.1", "its clients are on its machine");
+        assert_eq!(ip("127.0.0.1", "localhost"), "127.0.0.1");
+    }
 
     fn template(from: &str, data: &str) -> Template {
         let file = |name: &str| Path::new(from).join(name);

@@ -23,7 +23,7 @@ struct Asked {
 
 /// Why a node does not tell about the cluster.
 enum NoInfo {
-    /// It answers, and refuses the question.
+    /// It answers, and refuses the request.
     Refused(String),
     /// It does not answer.
     Silent(String),
@@ -39,7 +39,7 @@ impl NoInfo {
 
     fn problem(&self, url: &str) -> String {
         match self {
-            NoInfo::Refused(reason) => format!("{url} refuses the question: {reason}"),
+            NoInfo::Refused(reason) => format!("{url} refuses the request: {reason}"),
             NoInfo::Silent(reason) => format!("{url} does not answer: {reason}"),
         }
     }
@@ -120,6 +120,8 @@ struct Report {
     releases: Vec<NodeRelease>,
     /// The nodes that are being added or removed, or are drained.
     changes: Vec<Change>,
+    /// Members that the node with the most recent state is not connected with.
+    silent: Vec<u16>,
     /// Which node pushes to each storage outside of the nodes.
     pushes: Vec<ClusterPush>,
     /// Which node delivers to each webhook.
@@ -254,19 +256,26 @@ impl Report {
                 problems.push(format!("node {} takes no transactions", info.node));
             }
         }
+        for told in told_of_others(&answers) {
+            if !problems.contains(&told) {
+                problems.push(told);
+            }
+        }
         problems.extend(strangers(&answers));
         let members = best.iter().flat_map(|info| &info.nodes);
-        let is_member = |other: &&ClusterNode| matches!(other.stage, NodeStage::Member | NodeStage::Drained);
         let changing = members.clone().filter(|other| other.stage != NodeStage::Member);
         let changes = changing.map(|other| Change { node: other.node, stage: other.stage }).collect();
-        let missing = members.filter(is_member).filter(|other| answers.iter().all(|info| info.node != other.node));
+        let silent = members.clone().filter(|other| is_member(other) && !other.connected);
+        let silent = silent.map(|other| other.node).collect();
+        let missing =
+            members.filter(|other| is_member(other)).filter(|other| answers.iter().all(|info| info.node != other.node));
         // One of those that do not answer may be it.
         let unasked: Vec<_> = missing.collect();
         if unasked.len() > asked.len() - answers.len() {
-            let names: Vec<String> = unasked.iter().map(|other| other.node.to_string()).collect();
+            let names: Vec<u16> = unasked.iter().map(|other| other.node).collect();
             problems.push(format!(
                 "not asked: node {}; list the URLs of all nodes in --url, separated by commas",
-                names.join(", ")
+                list(&names)
             ));
         }
         nodes.extend(unasked.into_iter().map(|other| Row {
@@ -288,6 +297,7 @@ impl Report {
             nodes,
             releases: best.map(|info| releases(&info.nodes)).unwrap_or_default(),
             changes,
+            silent,
             pushes: best.map(|info| info.pushes.clone()).unwrap_or_default(),
             webhooks: best.map(|info| info.webhooks.clone()).unwrap_or_default(),
             problems,
@@ -339,7 +349,10 @@ impl Report {
                 NodeStage::Drained => {
                     out!("\nnode {node} is drained, until {} cluster resume {node}", crate::commands::cli::program());
                 }
-                NodeStage::Leaving => out!("\nnode {node} is being removed"),
+                NodeStage::Leaving if self.silent.is_empty() => out!("\nnode {node} is being removed"),
+                NodeStage::Leaving => {
+                    out!("\nnode {node} is being removed; not connected: node {}", list(&self.silent))
+                }
                 NodeStage::Member => {}
             }
         }
@@ -388,6 +401,23 @@ impl Report {
         );
         line
     }
+}
+
+/// Returns what nodes tell of other members: that one cannot be reached, or has decided otherwise, is known only to others.
+fn told_of_others(answers: &[&ClusterInfo]) -> Vec<String> {
+    let told = answers.iter().flat_map(|info| {
+        let others = info.nodes.iter().filter(|other| other.node != info.node && is_member(other));
+        others.filter_map(|other| Some(format!("node {}: {}", other.node, other.problem.as_ref()?)))
+    });
+    told.collect()
+}
+
+fn is_member(node: &ClusterNode) -> bool {
+    matches!(node.stage, NodeStage::Member | NodeStage::Drained)
+}
+
+fn list(nodes: &[u16]) -> String {
+    nodes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Tells whether the nodes that answer are not of one cluster, or one of them was asked twice.
@@ -472,7 +502,7 @@ mod tests {
         let all = |third: Asked| [answer(1, 7, Some("d")), answer(2, 7, Some("d")), third];
         assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
         let denied = Asked { url: "http://three".into(), answer: Err(NoInfo::Refused("no key".into())), digest: None };
-        assert_eq!(fault(&all(denied)), "equal http://three refuses the question: no key");
+        assert_eq!(fault(&all(denied)), "equal http://three refuses the request: no key");
         assert!(fault(&all(answer(3, 7, Some("e")))).starts_with("differ nodes have decided differently"));
         assert!(fault(&all(answer(2, 7, Some("d")))).contains("node 2 was asked twice"));
         let single = fault(&[answer(1, 7, Some("d"))]);

@@ -315,11 +315,11 @@ fn start_added(nodes: &mut Vec<LocalNode>, data: &Path) {
 fn restart(node: &mut LocalNode) {
     match node.start() {
         Ok(output) => {
-            let id = node.id;
+            let (id, process) = (node.id, node.process.as_ref().map_or(0, Child::id));
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines().map_while(Result::ok) {
                     if line.contains("listens on") {
-                        out!("node {id} listens");
+                        out!("node {id} listens, process {process}");
                     }
                 }
             });

@@ -42,7 +42,8 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("log.retention_bytes", "Size of the log above which applied records are truncated earlier, bytes."),
     (
         "log.image_every_bytes",
-        "Bytes of log after which a new image of the resolver's state is written; in a cluster at most 128 MiB. Bounds recovery time.",
+        "Bytes of log after which a new image of the resolver's state is written, where each epoch counts as 16 KiB more; in a cluster at \
+         most 256 MiB. Bounds recovery time.",
     ),
     ("http", "The HTTP server."),
     ("http.connections_max", "Open connections; further ones are closed immediately."),

@@ -200,7 +200,7 @@ impl Waiting {
         let count = self.moves.len().min(READER_MOVES_MAX);
         let (mut moves, replies): (Vec<_>, Vec<_>) = self.moves.drain(..count).unzip();
         if self.watermarks_due.is_some_and(|due| due <= now) {
-            // What was delivered until another node took over is of no use any more.
+            // What was delivered until another node took over is of no more use.
             self.delivered.retain(|store, own| delivery_of(*store) == Some(own.delivery));
             let mut moved: Vec<_> =
                 self.delivered.iter_mut().filter(|(_, own)| own.proposed != Some(own.lsn)).collect();

@@ -24,7 +24,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tribunal_peer::{Authority, NodeCertificate, node_name};
 use tribunal_types::NodeId;
 
-use crate::nodes::{CLUSTER, DEADLINE};
+use crate::nodes::{CLUSTER, DEADLINE, LOG};
 
 /// Returns a certificate of node `node` that is valid.
 pub fn certificate(authority: &Authority, node: u16) -> NodeCertificate {
@@ -101,6 +101,7 @@ pub fn headers(node: u16, lane: &str) -> Headers {
     vec![
         ("tribunal-peer-version", "1".into()),
         ("tribunal-cluster", CLUSTER.into()),
+        ("tribunal-log", LOG.into()),
         ("tribunal-node", node.to_string()),
         ("tribunal-lane", lane.into()),
     ]

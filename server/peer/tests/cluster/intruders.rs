@@ -85,6 +85,8 @@ async fn requests_that_are_not_those_of_a_peer_are_refused() {
     let other_cluster = with(valid(), "tribunal-cluster", "production");
     let words = ["node 1 belongs to the cluster `test`, but node 2 to `production`", "correct the name"];
     scene.refused(2, PATH, other_cluster, StatusCode::CONFLICT, &words).await;
+    let words = ["node 1 and node 2 have different secrets", "4fec9d87 and 598ba9d7", "`cluster.secret_file`"];
+    scene.refused(2, PATH, with(valid(), "tribunal-log", "598ba9d7"), StatusCode::CONFLICT, &words).await;
     let words = ["node 1 does not have node 7 among its peers, which are 2", "add it"];
     scene.refused(7, PATH, headers(7, "bulk"), StatusCode::FORBIDDEN, &words).await;
     let words = ["node 1 refuses node 7, which says that it is node 2"];

@@ -15,6 +15,8 @@ use tribunal_types::{Generations, NodeId};
 /// Nothing that a test waits for takes so long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 pub const CLUSTER: &str = "test";
+/// Name of the log of the cluster, derived from its secret.
+pub const LOG: &str = "4fec9d87";
 pub const MIB: usize = 1 << 20;
 
 /// A frame that arrived: from, lane, bytes.
@@ -168,6 +170,7 @@ pub fn settings(node: u16, peers: &[(u16, SocketAddr)]) -> PeerSettings {
     PeerSettings {
         node: NodeId(node),
         cluster: CLUSTER.into(),
+        log: LOG.into(),
         peers: peers.iter().map(|(peer, address)| (NodeId(*peer), address.to_string())).collect::<BTreeMap<_, _>>(),
         frame_bytes_max: 12 * MIB,
         queue_bytes_max: 16 * MIB,

@@ -28,7 +28,7 @@ class BeginResponse:
             What is enforced is the
             window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
             writes is refused with `txn_id_expired`. Example: 2026-01-02T03:04:05.678Z.
-        session (str): Session token that covers these snapshots. Example: c2Vzc2lvbg.
+        session (str): Session token that covers these snapshots. Example: v1-8842.
         snapshots (BeginResponseSnapshots): Snapshot of each store: read at it, and pass it to the commit. Example:
             {'kv': '8841'}.
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:

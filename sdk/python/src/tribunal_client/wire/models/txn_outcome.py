@@ -42,7 +42,7 @@ class TxnOutcome:
             header `idempotency-replayed` instead.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
         retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id.
-        session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: c2Vzc2lvbg.
+        session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: v1-8842.
         txn_id (str | Unset): The transaction; absent only for a batch item without a readable id. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str | Unset): Version of every row that it wrote. Versions of one row rise and are never equal; two

@@ -1,0 +1,184 @@
+package tribunal
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// silent is a service that answers no request.
+func silent(t *testing.T) (url string, arrived chan string) {
+	t.Helper()
+	arrived = make(chan string, 100)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// The end of a connection is only noticed if the body was read.
+		_, _ = io.Copy(io.Discard, r.Body)
+		arrived <- r.URL.Path
+		<-r.Context().Done()
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL, arrived
+}
+
+// requestsOf has the requests of a client that begin, read, run and look up a transaction.
+func requestsOf(client *Client) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Begin": func(ctx context.Context) error { _, err := client.Begin(ctx, BeginOptions{}); return err },
+		"Row":   func(ctx context.Context) error { _, err := client.Row(ctx, "kv", "a"); return err },
+		"Rows":  func(ctx context.Context) error { _, err := client.Rows(ctx, "kv", "", "", 1); return err },
+		"Run": func(ctx context.Context) error {
+			_, err := client.Run(ctx, BeginOptions{}, func(context.Context, *Transaction) error { return nil })
+			return err
+		},
+		"Status": func(ctx context.Context) error { _, err := client.Status(ctx, "t", false, 0); return err },
+	}
+}
+
+func TestARequestWhoseContextEndsReturnsTheErrorOfTheContext(t *testing.T) {
+	url, arrived := silent(t)
+	for _, servers := range []string{url, url + "," + url + "/."} {
+		for _, alone := range []bool{false, true} {
+			client, err := New(servers, Options{NoCoalesce: alone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, request := range requestsOf(client) {
+				cancelled, cancel := context.WithCancel(t.Context())
+				cancel()
+				var unavailable *Unavailable
+				if err := request(cancelled); !errors.Is(err, context.Canceled) || errors.As(err, &unavailable) {
+					t.Errorf("%s: %v", name, err)
+				}
+				if len(arrived) > 0 {
+					t.Errorf("%s sent a request to %s", name, <-arrived)
+				}
+				late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+				if err := request(late); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unavailable) {
+					t.Errorf("%s: %v", name, err)
+				}
+				cancel()
+				<-arrived
+			}
+		}
+	}
+}
+
+func TestARequestThatExceedsTheTimeoutOfTheClientIsUnavailable(t *testing.T) {
+	url, _ := silent(t)
+	client, err := New(url, Options{Timeout: 10 * time.Millisecond, Retry: RetryPolicy{AttemptsMax: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, request := range requestsOf(client) {
+		var unavailable *Unavailable
+		if err := request(t.Context()); !errors.As(err, &unavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestACommitWhoseContextHasEndedIsNotSent(t *testing.T) {
+	url, arrived := silent(t)
+	for _, alone := range []bool{false, true} {
+		client, err := New(url, Options{NoCoalesce: alone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream := client.CommitStream()
+		defer stream.Close()
+		prepared := preparedOf(t, client)
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, commit := range map[string]func() error{
+			"Commit":       func() error { _, err := client.Commit(cancelled, prepared); return err },
+			"Batch":        func() error { _, err := client.Batch(cancelled, []*PreparedCommit{prepared}); return err },
+			"Validate":     func() error { _, err := client.Validate(cancelled, prepared); return err },
+			"CommitStream": func() error { _, err := stream.Commit(cancelled, prepared); return err },
+			"Transaction":  func() error { _, err := client.BeginLocal("").Commit(cancelled); return err },
+		} {
+			var unknown *OutcomeUnknown
+			if err := commit(); !errors.Is(err, context.Canceled) || errors.As(err, &unknown) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+		if len(arrived) > 0 {
+			t.Errorf("a request was sent to %s", <-arrived)
+		}
+	}
+}
+
+func TestACommitThatWaitsForAPlaceInAStreamIsNotSentOnceItsContextEnds(t *testing.T) {
+	url, _ := silent(t)
+	client, err := New(url, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream := client.CommitStream()
+	defer stream.Close()
+	// Full.
+	stream.window.commits, stream.window.bytes = streamCommitsMax, streamBytesMax
+	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	var unavailable *Unavailable
+	if _, err := stream.Commit(late, preparedOf(t, client)); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unavailable) {
+		t.Error(err)
+	}
+}
+
+// A Close must not hide that a commit may have been taken in.
+func TestAStreamThatIsClosedWhileACommitIsMovedToAnotherEndpointResolvesIt(t *testing.T) {
+	moved := make(chan struct{})
+	var stream *CommitStream
+	script := func(kind string, ids []string, _ int) (int, string) {
+		if kind != "stream" {
+			return 200, wonLine(ids[0])
+		}
+		stream.mutex.Lock()
+		stream.closed = true
+		stream.mutex.Unlock()
+		close(moved)
+		return isLost, ""
+	}
+	first, second := startEndpoint(t, script), startEndpoint(t, script)
+	client, err := NewWithEndpoints([]string{first.url, second.url}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream = client.CommitStream()
+	prepared := preparedOf(t, client)
+	verdict, err := stream.Commit(t.Context(), prepared)
+	<-moved
+	checkCommitted(t, prepared, verdict, err)
+}
+
+func TestALimitThatDoesNotFitIsNotTruncated(t *testing.T) {
+	for limit, sent := range map[int]int32{1<<32 + 5: 1<<31 - 1, -1<<32 + 5: -1 << 31, 0: 0, 7: 7} {
+		if got := *limitOf(limit); got != sent {
+			t.Errorf("%d became %d", limit, got)
+		}
+	}
+}
+
+func TestARangeWithoutALimitHasTheDefaultOne(t *testing.T) {
+	service := newScripted(t, func(string, int) (int, string) {
+		status, body := begunReply(0, 7)
+		return status, strings.TrimSuffix(body, "}") + `,"ranges":[{"rows":[],"more":false}]}`
+	}, httptest.NewServer)
+	begin := BeginOptions{Stores: []string{"kv"}, Ranges: map[string][]KeyRange{"kv": {{Start: "a", End: "b"}}}}
+	txn, err := service.client(t, Options{}).Begin(t.Context(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := txn.Scan(t.Context(), "kv", "a", "b", 1_000); err != nil || service.requests() != 1 {
+		t.Error(err, service.requests())
+	}
+}
