@@ -167,8 +167,12 @@ impl Connection {
     fn no_answer(url: &str, e: &ClientError) -> NoAnswer {
         let advice = tls::advice(e);
         let hopeless = e.is_connect() && tls::is_refusal(e);
-        let handshake = url.starts_with("https") && e.is_connect();
-        let why = advice.unwrap_or_else(|| chain(e) + if handshake { tls::hint(e) } else { "" });
+        let hint = match url.starts_with("https") {
+            true if e.is_connect() => tls::hint(e),
+            true => "",
+            false => tls::plain_hint(e),
+        };
+        let why = advice.unwrap_or_else(|| chain(e) + hint);
         NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }
     }
 

@@ -104,6 +104,11 @@ pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
     if find(error, &ended).is_some() { "; does it speak TLS there? If not, say `http://`" } else { "" }
 }
 
+/// Returns a hint for an answer that is not HTTP, as of a server that expects TLS.
+pub(crate) fn plain_hint(error: &(dyn StdError + 'static)) -> &'static str {
+    if find(error, &hyper::Error::is_parse).is_some() { "; does it speak TLS there? If so, say `https://`" } else { "" }
+}
+
 /// Finds the error of TLS within another one.
 fn found_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     find(error, &|_: &rustls::Error| true)

@@ -364,7 +364,10 @@ impl Config {
             .merge(Env::prefixed("TRIBUNAL__").split("__"))
             .extract()
             // The library prefixes keys of files with the name of a profile, which is always this one.
-            .map_err(|error| format!("configuration: {}", in_words(&error.to_string().replace("\"default.", "\""))))
+            .map_err(|error| {
+                let faults = in_words(&error.to_string().replace("\"default.", "\""));
+                faults.lines().map(|fault| format!("configuration: {fault}")).collect::<Vec<_>>().join("\n")
+            })
     }
 
     /// Reads the configuration and checks every bound.

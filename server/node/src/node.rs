@@ -178,6 +178,10 @@ impl Node {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
+        if let Some(cluster) = &config.cluster {
+            // Before there is a data directory. Nobody connects yet, or they would wait until the log has been read.
+            links::listen(cluster.listen).map(drop).map_err(NodeError::Start)?;
+        }
         let Configured { tls, jwt, signers, egress, cluster, expiries } = configured;
         let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
         let ready = match &cluster {

@@ -114,7 +114,8 @@ pub(crate) fn admit<P>(
     }
     if !peers.contains_key(&node) {
         let reason = format!(
-            "node {here} does not have node {node} among its peers, which are {}; add it to the cluster first",
+            "node {here} does not have node {node} among its peers, which are {}; add it to the cluster, unless it was added a \
+             moment ago",
             list(peers),
         );
         return refuse(StatusCode::FORBIDDEN, reason);

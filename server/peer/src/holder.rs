@@ -49,9 +49,10 @@ impl Holder {
 
 /// Says why a second process is refused. The same each time, so that it is logged once.
 pub(crate) fn elsewhere(here: NodeId, node: NodeId, holder: IpAddr, from: IpAddr) -> String {
+    let places = if holder == from { holder.to_string() } else { format!("{holder} and {from}") };
     format!(
-        "node {node} is connected to node {here} from elsewhere: another process at {holder} runs as node {node}. Check for a second \
-         process, or a copy of its data directory or certificate, at {holder} and {from}, and stop the one that is not to be \
-         node {node}; to get another node, use `tribunal cluster add`"
+        "node {node} is connected to node {here} already: another process at {holder} runs as node {node}. Check for a second \
+         process, or a copy of its data directory or certificate, at {places}, and stop the one that is not to be node {node}; to \
+         get another node, use `tribunal cluster add`"
     )
 }

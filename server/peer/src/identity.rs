@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
@@ -73,7 +73,7 @@ impl Identity {
     /// In words, if a text is not what it should be, or the key is not the certificate's.
     pub fn from_pem(pem: IdentityPem<'_>) -> Result<Identity, String> {
         let chain = certificates(pem.certificate).map_err(|error| format!("the certificate: {error}"))?;
-        let key = PrivateKeyDer::from_pem_slice(pem.key).map_err(|error| format!("the key: {error}"))?;
+        let key = private_key(pem.key).map_err(|error| format!("the key: {error}"))?;
         let authority = certificates(pem.authority).map_err(|error| format!("the authority: {error}"))?;
         Identity::new(chain, key, authority)
     }
@@ -87,7 +87,7 @@ impl Identity {
         let read = |file: &Path| std::fs::read(file).map_err(|error| in_file(file, &error));
         let list = |file: &Path| certificates(&read(file)?).map_err(|error| in_file(file, &error));
         let chain = list(&files.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?).map_err(|error| in_file(&files.key, &error))?;
+        let key = private_key(&read(&files.key)?).map_err(|error| in_file(&files.key, &error))?;
         let authority = list(&files.authority)?;
         let names = format!("`{}` with `{}`", files.certificate.display(), files.key.display());
         Identity::new(chain, key, authority).map_err(|error| format!("{names}: {error}"))
@@ -164,6 +164,13 @@ impl Identity {
             Err(error) => Err(format!("the certificate of node {node} is not signed by the authority: {error}")),
         }
     }
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        PemError::NoItemsFound => "there is no private key in it".into(),
+        error => error.to_string(),
+    })
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 pub use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
@@ -26,7 +26,10 @@ pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String
     if chain.is_empty() {
         return Err(unreadable(cert_file, &"there is no certificate in it"));
     }
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| unreadable(key_file, &error))?;
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| match error {
+        PemError::NoItemsFound => unreadable(key_file, &"there is no private key in it"),
+        error => unreadable(key_file, &error),
+    })?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))

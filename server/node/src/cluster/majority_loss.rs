@@ -1,4 +1,4 @@
-//! What is left of a cluster that has lost a majority of its nodes for good: one node goes on alone.
+//! What is left of a cluster that has lost a majority of its nodes for good: one node continues as the only member.
 //!
 //! Each log gets entries that make this node its only member, and the control log the removals of all others. They count as
 //! agreed on, and so does everything that this node had before them and did not know to be: it may have been acknowledged.

@@ -201,7 +201,7 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
         out!("node {}: copy {own}/, {SECRET_FILE} and {AUTHORITY_FILE} into one directory on {}", node.id, node.host);
     }
     if nodes.len() < 3 {
-        out!("\nWith less than three nodes, none may fail: a majority decides.");
+        out!("\nWith fewer than three nodes, the cluster stops when one fails: decisions take a majority.");
     }
     out!(
         "\nKeep {} away from the nodes: it signs certificates of this cluster.",

@@ -185,11 +185,26 @@ pub fn remove(flags: &ClusterChange) -> Result<(), String> {
         is_complete: |info, node| info.nodes.iter().all(|other| other.node != node),
         waits_for: "A log releases a node only while most of its other nodes are connected",
     };
+    must_outlive(flags)?;
     removed.carry_out(flags, async |client| client.remove_node(node).await)?;
     flags.tell(
         "removed",
         &format!("node {node} was removed. Its process ends by itself; its data directory can be deleted."),
     );
+    Ok(())
+}
+
+/// Refuses to ask nobody but the node that is to be removed: it ends before the others have completed its removal.
+fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
+    let asked = block_on(async { flags.target.client()?.cluster().await })?;
+    let is_alone = !flags.target.url.contains(',');
+    let others = asked.nodes.iter().filter(|other| other.node != flags.node && other.connected).count();
+    if is_alone && asked.node == flags.node && others > 0 {
+        return Err(format!(
+            "{} is node {} itself, which ends once it is removed, and cannot tell that it was: ask another node with --url",
+            flags.target.url, flags.node
+        ));
+    }
     Ok(())
 }
 
@@ -217,8 +232,9 @@ pub fn drain(flags: &ClusterChange) -> Result<(), String> {
         "drained",
         &format!(
             "node {node} is drained: it votes, but leads nothing, takes no commits and pushes to no storage. It takes part again with {} \
-             cluster resume {node}",
-            program()
+             cluster resume {node}{}",
+            program(),
+            flags.target.as_flags()
         ),
     );
     Ok(())

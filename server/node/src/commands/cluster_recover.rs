@@ -1,4 +1,4 @@
-//! `tribunal cluster recover`: one node goes on alone, after a majority was lost for good.
+//! `tribunal cluster recover`: one node continues as the only member, after a majority was lost for good.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -41,11 +41,13 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
         return Err(format!("there is no log in {}", config.data.display()));
     }
     tribunal_log::check_unused(&dir).map_err(|error| {
-        format!("{error}. Stop the node first; while a majority of the cluster lives, recover nothing")
+        format!(
+            "{error}. Stop the node first, and use `cluster recover` only if a majority of the nodes is lost for good"
+        )
     })?;
     if !accept_loss {
         return Err(format!(
-            "with this, node {} goes on alone, and all other nodes are removed for good. Commits that they have acknowledged, and \
+            "this makes node {} the only member, and removes all other nodes for good. Commits that they have acknowledged, and \
              that this node has not received, are lost. Do it only if a majority of the nodes and their disks are lost, on the \
              node that has decided most (`{} cluster status`), and never start another one with its old directory again. Then repeat \
              the command with --accept-loss",
@@ -84,8 +86,8 @@ fn must_be_the_last(membership: &Membership) -> Result<(), String> {
         let places = address.to_socket_addrs().into_iter().flatten();
         if places.into_iter().any(|place| TcpStream::connect_timeout(&place, ANSWERS_WITHIN).is_ok()) {
             return Err(format!(
-                "node {node} answers at {address}. While a majority of the cluster lives, recover nothing: remove the nodes that are \
-                 lost (`{} cluster remove`). If the majority is lost for good, stop all nodes that are left first",
+                "node {node} answers at {address}. If a majority of the nodes runs, remove those that are lost instead (`{} cluster \
+                 remove`). If a majority is lost for good, stop all nodes that are left first",
                 program()
             ));
         }
@@ -112,7 +114,7 @@ fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
 
 fn tell(list: &Path, file: &Path, accepted: &Accepted) {
     let removed: Vec<String> = accepted.removed.iter().map(ToString::to_string).collect();
-    out!("This node goes on alone. Removed: node {}.", removed.join(", "));
+    out!("This node is the only member now. Removed: node {}.", removed.join(", "));
     match accepted.in_doubt.len() {
         0 if list.exists() => out!("{} lists what was in doubt when this was done before.", list.display()),
         0 => out!("No transaction of its log was in doubt."),

@@ -183,6 +183,8 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     answers: bool,
+    /// It answers, but does not tell: the key is missing or wrong, or it is another service.
+    refuses: bool,
     ready: bool,
     takes_commits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,6 +234,7 @@ impl Report {
                     node: Some(info.node),
                     url: Some(url.clone()),
                     answers: true,
+                    refuses: false,
                     ready: info.ready,
                     takes_commits: info.takes_commits,
                     epoch: Some(info.epoch.clone()),
@@ -243,7 +246,8 @@ impl Report {
                 },
                 Err(reason) => {
                     problems.push(reason.problem(url));
-                    Row { url: Some(url.clone()), ..Row::default() }
+                    let refuses = matches!(reason, NoInfo::Refused(_));
+                    Row { url: Some(url.clone()), refuses, ..Row::default() }
                 }
             })
             .collect();
@@ -316,8 +320,10 @@ impl Report {
             None => {}
         }
         let digests = match self.digests {
+            "equal" if self.nodes.len() == 1 => "of one node, which is compared with no other",
             "equal" => "equal",
             "differ" => "DIFFER",
+            _ if self.nodes.iter().any(|node| node.refuses) => "unknown: a node refuses to tell",
             _ if self.nodes.iter().all(|node| !node.answers) => "unknown: no node answers",
             _ if self.nodes.iter().filter(|node| node.answers).count() == 1 => {
                 "unknown: only one node answers, which is compared with no other"
@@ -387,7 +393,11 @@ impl Report {
         let mut line = String::new();
         let node = row.node.map_or_else(|| "-".into(), |node| node.to_string());
         let lag = row.lag.map_or_else(|| "-".into(), |lag| lag.to_string());
-        let asked = if row.url.is_some() { word(row.answers) } else { "-" };
+        let asked = match row.url {
+            Some(_) if row.refuses => "refuses",
+            Some(_) => word(row.answers),
+            None => "-",
+        };
         let _ = write!(
             line,
             "{node:>5}  {asked:<8} {:<6} {:<8} {:>12} {lag:>8} {:>8}  {:<17} {leads:<20} {:<8} {}",

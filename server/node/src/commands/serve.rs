@@ -9,7 +9,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::JsonFields;
 
+use crate::cluster::first_start;
 use crate::cluster::links;
+use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
 use crate::commands::log_lines::{JsonLines, TextLines};
@@ -76,7 +78,20 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     crate::memory::use_small_pages();
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
-    let mut config = config.clone();
+    let was_removed = first_start::is_removed(&config.data);
+    match run_until_stopped(config.clone(), with_kv) {
+        // An operator asked for this, so it is no failure: a supervisor that restarts what failed must leave the node stopped.
+        Err(_) if !was_removed && first_start::is_removed(&config.data) => {
+            tracing::info!("{REMOVED}");
+            Ok(())
+        }
+        ended => ended,
+    }
+}
+
+/// Runs a node until it is stopped. One that lacks entries which no other node has any more copies the state of another node, and
+/// runs again.
+fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
     let mut stops_at_once = None;
     loop {
         match run_once(&mut config, with_kv, stops_at_once.take()) {
