@@ -2,6 +2,7 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
+import { duration, headerText, list } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
@@ -10,7 +11,7 @@ import { Endpoints } from "./endpoints.js";
 import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
 import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
-import { bodyOf, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
+import { bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
 import { normal, percentEncoded, type Key } from "./keys.js";
@@ -18,6 +19,7 @@ import { LogReader, type LogOptions } from "./log.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
 import {
   asked,
+  checkedRange,
   rangeAsked,
   rangeRows,
   readTerms,
@@ -33,7 +35,7 @@ import {
   type RowReads,
   type RowsToRead,
 } from "./reads.js";
-import { defaultRetry, sleep, waitMs, type RetryPolicy } from "./retry.js";
+import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
@@ -48,6 +50,7 @@ type ReadResponse = components["schemas"]["ReadResponse"];
 
 /** A read of one caller. */
 interface ReadItem {
+  /** Percent-encoded. */
   readonly store: string;
   readonly rows: readonly components["schemas"]["RowRead"][];
   readonly terms: ReadTerms;
@@ -175,12 +178,14 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
-    this.#endpoints = new Endpoints(url, options.endpointTimeoutMs ?? 2_000, options.endpointCoolDownMs ?? 10_000);
-    // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
-    if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(options.apiKey?.trim() ?? "")) throw new Misuse("the API key has characters that no header can have");
-    this.retry = { ...defaultRetry, ...options.retry };
-    this.#timeoutMs = options.timeoutMs ?? 30_000;
-    this.#resolveTimeoutMs = options.resolveTimeoutMs ?? 30_000;
+    const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
+    this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
+    if (options.apiKey !== undefined) headerText("API key", options.apiKey);
+    if (options.clientName !== undefined) headerText("client name", options.clientName);
+    if (options.fetch !== undefined && typeof options.fetch !== "function") throw new Misuse("`fetch` must be a function");
+    this.retry = retryPolicy(options.retry);
+    this.#timeoutMs = duration("timeoutMs", options.timeoutMs ?? 30_000);
+    this.#resolveTimeoutMs = duration("resolveTimeoutMs", options.resolveTimeoutMs ?? 30_000);
     this.#clientName = options.clientName;
     this.#session = options.readOwnWrites === false ? undefined : new Session();
     this.#coalesces = options.coalesce ?? true;
@@ -266,6 +271,8 @@ export class Client {
    * `row_missing` are final if the work read nothing, or if a fresh read did not help.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
+    const given: unknown = work;
+    if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
     const attempts = new Attempts(this.retry, this.#onAttempt);
     let firstAttemptMs: number | undefined;
     for (;;) {
@@ -273,8 +280,7 @@ export class Client {
       // Rules that let the oldest work win see since when this one is retried.
       txn.firstAttemptMs = firstAttemptMs;
       firstAttemptMs ??= timeOf(txn.id);
-      const value = await attempts.work(txn, work);
-      const prepared = txn.prepare();
+      const [value, prepared] = await attempts.work(txn, async () => [await work(txn), txn.prepare()] as const);
       // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
       const verdict = await attempts.available(() => this.commit(prepared), txn.id);
       if (verdict.status === "committed") {
@@ -362,6 +368,7 @@ export class Client {
    * place. A `traceparent` is sent if all commits have the same one.
    */
   async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
+    list(commits, "a list of commits").forEach(checkCommit);
     const txns = commits.map(({ txnId, request }) => ({ txn_id: txnId, ...request }));
     const traceparents = new Set(commits.map(({ traceparent }) => traceparent));
     const headers = this.#headers(traceparents.size === 1 ? commits[0]?.traceparent : undefined);
@@ -407,7 +414,8 @@ export class Client {
    * has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
-    const { fence = false, waitMs = 0 } = options;
+    const { fence = false } = options;
+    const waitMs = duration("waitMs", options.waitMs ?? 0);
     const outcome = settled(
       await this.#ask(
         (signal, wire) =>
@@ -439,6 +447,7 @@ export class Client {
    * has one. Changes nothing.
    */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
+    checkCommit(prepared);
     const path = { txn_id: percentEncoded(prepared.txnId) };
     const body = prepared.request;
     return settled(
@@ -455,6 +464,7 @@ export class Client {
   /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
   async rows(store: string, range: KeyRange = {}): Promise<RowPage> {
     const query: { start?: string; end?: string; limit?: number } = {};
+    checkedRange(range);
     if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
     if (range.limit !== undefined) query.limit = range.limit;
@@ -473,7 +483,7 @@ export class Client {
    * the read may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
-    const item = { store, rows: rows.map((row) => asked(row)), terms: readTerms(options) };
+    const item = { store: percentEncoded(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(options) };
     const bytes = bytesOf(item.rows);
     const group = JSON.stringify([store, item.terms]);
     const answer = await this.#retrying(store, () =>
@@ -491,8 +501,7 @@ export class Client {
   }
 
   async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
-    const path = { store: percentEncoded(store) };
-    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path }, body, signal }), body.wait_ms);
+    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), body.wait_ms);
   }
 
   /**
@@ -500,8 +509,8 @@ export class Client {
    * include every commit that its node acknowledged before the call.
    */
   async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
-    const body = { ranges: ranges.map(rangeAsked), ...readTerms(options) };
-    const answer = await this.#retrying(store, async () => settled(await this.#read(store, body)));
+    const body = { ranges: list(ranges, "a list of ranges").map(rangeAsked), ...readTerms(options) };
+    const answer = await this.#retrying(store, async () => settled(await this.#read(percentEncoded(store), body)));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
@@ -662,7 +671,7 @@ export class Client {
   #headers(traceparent: string | undefined): { "tribunal-client"?: string; traceparent?: string } {
     return {
       ...(this.#clientName === undefined ? {} : { "tribunal-client": this.#clientName }),
-      ...(traceparent === undefined ? {} : { traceparent }),
+      ...(traceparent === undefined ? {} : { traceparent: headerText("traceparent", traceparent) }),
     };
   }
 

@@ -35,7 +35,15 @@ const requestBytesMax = 10 * 1024 * 1024;
 
 /** Encodes the body of a commit's request. */
 export function commitItem(prepared: PreparedCommit): CommitItem {
+  checkCommit(prepared);
   return { prepared, body: bodyOf(prepared.request) };
+}
+
+/** Checks what was passed as a commit. A transaction is a likely mistake. */
+export function checkCommit(prepared: PreparedCommit): void {
+  const given = prepared as Partial<PreparedCommit> | undefined;
+  if (typeof given?.txnId === "string" && typeof given.request === "object") return;
+  throw new Misuse("a commit was expected as `Transaction.prepare` returns it, with `txnId` and `request`");
 }
 
 /**

@@ -20,10 +20,15 @@ export class Endpoints {
 
   /** Takes URLs apart that are separated by commas. A URL that is named twice counts once. */
   constructor(urls: string | readonly string[], timeoutMs: number, coolDownMs: number) {
-    const each = [urls].flat().flatMap((one) => one.split(","));
+    const named: readonly unknown[] = [urls].flat();
+    const each = named.flatMap((one) => {
+      if (typeof one !== "string") throw new Misuse(`an endpoint must be a string of the form http://host:port, not ${typeof one}`);
+      return one.split(",");
+    });
     this.urls = [...new Set(each.map((url) => url.trim().replace(/\/+$/, "")))];
     for (const url of this.urls) {
       if (!URL.canParse(url) || !/^https?:/.test(url)) throw new Misuse(`\`${url}\` is not of the form http://host:port or https://host:port`);
+      checkParts(new URL(url));
     }
     if (this.urls.length === 0) throw new Misuse("a client needs the URL of at least one endpoint");
     this.timeoutMs = timeoutMs;
@@ -66,4 +71,10 @@ export class Endpoints {
   #cools(at: number): boolean {
     return performance.now() - (this.#failedAt[at] ?? -Infinity) < this.#coolDownMs;
   }
+}
+
+/** Refuses parts with which no request can be sent. The message names no password. */
+function checkParts({ host, search, hash, username, password }: URL): void {
+  if (username !== "" || password !== "") throw new Misuse(`the endpoint ${host} has a user or password, which \`fetch\` refuses: pass an \`apiKey\``);
+  if (search !== "" || hash !== "") throw new Misuse(`the endpoint ${host} has a query or fragment where http://host:port was expected`);
 }

@@ -23,6 +23,9 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
     exchanged = await call();
   } catch (cause) {
     if (cause instanceof Misuse) throw cause;
+    if (cause instanceof Error && cause.cause instanceof Error && cause.cause.message === "bad port") {
+      throw new Misuse("`fetch` connects to no port that browsers block, such as 6000 or 10080: choose another, or pass a `fetch`", { cause });
+    }
     const untrusted = isUntrusted(cause);
     return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, problem: undefined, cause };
   }
@@ -88,6 +91,12 @@ function isProblem(body: unknown): body is Problem {
 /** Codes of failures before the first byte of a request is sent. */
 const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
 
+/**
+ * What OpenSSL makes of a response without TLS. It does not tell that nothing was sent: something on the way may answer so
+ * after the request.
+ */
+const plainResponse = /wrong version number|packet length too long/;
+
 /** Codes with which Node.js refuses a certificate. */
 const untrustedCodes =
   /^(CERT_|ERR_TLS_CERT_|SELF_SIGNED_CERT|DEPTH_ZERO_SELF_SIGNED|UNABLE_TO_(GET_ISSUER|VERIFY_LEAF)|HOSTNAME_MISMATCH|INVALID_CA|INVALID_PURPOSE)/;
@@ -109,5 +118,7 @@ function codeOf(error: unknown): string {
 
 function described(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error && error.cause.message !== "" ? `${error.message}: ${error.cause.message}` : error.message;
+  const cause = error.cause instanceof Error ? error.cause.message : "";
+  if (plainResponse.test(cause)) return `${error.message}: the server does not speak TLS: is its address http://?`;
+  return cause === "" ? error.message : `${error.message}: ${cause}`;
 }

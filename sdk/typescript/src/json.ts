@@ -25,7 +25,10 @@ function exact(this: Readonly<Record<string, unknown>>, name: string, value: unk
   if (ArrayBuffer.isView(original) || original instanceof ArrayBuffer) {
     throw new TypeError('bytes are not JSON: write {"$b64": TEXT} with their base64');
   }
+  if (typeof value !== "object") return value;
   if (value instanceof Map || value instanceof Set) throw new TypeError("a Map or Set is not JSON: write an object or an array");
+  if (value instanceof Promise) throw new TypeError("a Promise is not JSON: await it");
+  if (value instanceof Error || value instanceof RegExp) throw new TypeError("an Error or RegExp is not JSON: write its text");
   return value;
 }
 

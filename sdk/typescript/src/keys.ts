@@ -15,11 +15,12 @@ export function normal(key: Key): Key {
     if (loneSurrogate.test(key)) throw new Misuse("a key has a lone surrogate and cannot be written as UTF-8");
     return key;
   }
-  if (!ArrayBuffer.isView(key)) throw new Misuse(`a key must be a string or a Uint8Array, not ${String(key)}`);
+  if (!isBytes(key)) throw new Misuse(`a key must be a string or a Uint8Array, not ${String(key)}`);
   try {
     return decoder.decode(key);
   } catch {
-    return key.slice();
+    // A copy, which `slice` of a `Buffer` is not: the caller may use its own for the next key.
+    return new Uint8Array(key);
   }
 }
 
@@ -52,8 +53,9 @@ export function successor(key: Key): Key {
   return normal(next);
 }
 
-/** Percent-encodes a key for a path segment or a query value. */
+/** Percent-encodes a key or a name for a path segment or a query value. */
 export function percentEncoded(key: Key): string {
+  if (typeof key !== "string" && !isBytes(key)) throw new Misuse(`the name of a store or consumer, or an id, must be a string, not ${String(key)}`);
   let text = "";
   for (const byte of bytes(key)) {
     const char = String.fromCharCode(byte);
@@ -71,6 +73,11 @@ export function keyFields(key: Key): { key: string } | { key_b64: string } {
 export function keyOf(text: string | undefined, inBase64: string | undefined): Key | undefined {
   if (text !== undefined) return text;
   return inBase64 === undefined ? undefined : fromBase64(inBase64);
+}
+
+/** Tells whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that differ. */
+function isBytes(value: unknown): boolean {
+  return Object.prototype.toString.call(value) === "[object Uint8Array]";
 }
 
 function bytes(key: Key): Uint8Array {

@@ -2,7 +2,7 @@
 
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
-import { errorOf, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
+import { errorOf, Misuse, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import type { LogStream } from "./log_stream.js";
@@ -84,6 +84,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #log: string | undefined;
   #head = "0";
   #stream: LogStream | undefined;
+  /** Whether a call of `next` is under way. */
+  #isReading = false;
+  /** Whether `close` was called since the last `next` began. */
+  #isClosed = false;
 
   /** @internal */
   constructor(client: Client, store: string, options: LogOptions) {
@@ -114,14 +118,27 @@ export class LogReader implements AsyncIterable<LogRecord> {
   /**
    * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
    * unavailable. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
-   * opened with only returns what has arrived by then: 0 takes the records that are there already.
+   * opened with only returns what has arrived by then: 0 takes the records that are there already. To be called again only
+   * after the promise is settled.
    */
   async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+    if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
+    this.#isReading = true;
+    this.#isClosed = false;
+    try {
+      return await this.#next(wait);
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  async #next(wait: number): Promise<LogRecord | undefined> {
     const { signal } = this.#options;
     const asked = performance.now();
     let [opened, capped] = [false, false];
     for (let failed = 1; ; ) {
       signal?.throwIfAborted();
+      if (this.#wasClosed()) return undefined;
       let step: Step = "further";
       try {
         if (this.#stream === undefined) {
@@ -134,9 +151,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
         if (line === undefined) return undefined;
         step = this.#take(line);
       } catch (error) {
+        if (this.#wasClosed()) continue;
         // The next stream continues after the same record elsewhere: all endpoints have the same log.
         if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#client.endpointFailed(this.#stream.endpoint);
-        this.close();
+        this.#end();
         signal?.throwIfAborted();
         const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
         if (pause === undefined) throw error;
@@ -145,29 +163,44 @@ export class LogReader implements AsyncIterable<LogRecord> {
       }
       if (typeof step === "object") return step;
       if (step === "further") continue;
-      this.close();
+      this.#end();
       // If the stream had ended before this call, there may be records since.
       if (step === "idle" && opened && !capped) return undefined;
     }
   }
 
-  /** Ends the stream, if one is open. The reader can be used again. */
+  /**
+   * Ends the stream, if one is open. A call of `next` that waits returns `undefined`, and an iteration ends. The reader can be
+   * used again.
+   */
   close(): void {
+    this.#isClosed = true;
+    this.#end();
+  }
+
+  /** Tells whether `close` ended the call that is under way, and ends a stream that was being opened meanwhile. */
+  #wasClosed(): boolean {
+    if (this.#isClosed) this.#end();
+    return this.#isClosed;
+  }
+
+  #end(): void {
     this.#stream?.close();
     this.#stream = undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
     // Only a stream that was opened without a wait tells where the log ends.
-    if (this.#options.follow === false) this.close();
+    if (this.#options.follow === false) this.#end();
+    this.#isClosed = false;
     try {
-      for (;;) {
+      while (!this.#wasClosed()) {
         const record = await this.next(this.#options.follow === false ? 0 : undefined);
         if (record !== undefined) yield record;
         else if (this.#options.follow === false) return;
       }
     } finally {
-      this.close();
+      this.#end();
     }
   }
 

@@ -1,7 +1,8 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
+import { duration, list } from "./arguments.js";
 import type { Row } from "./client.js";
-import { ServerMisbehaved } from "./errors.js";
+import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyFields, keyOf, normal, type Key } from "./keys.js";
 import { valueOf } from "./log.js";
@@ -42,7 +43,7 @@ export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTe
   return {
     ...(session === undefined ? {} : { session }),
     ...(consistency === undefined ? {} : { consistency }),
-    ...(waitMs === undefined ? {} : { wait_ms: waitMs }),
+    ...(waitMs === undefined ? {} : { wait_ms: duration("waitMs", waitMs) }),
   };
 }
 
@@ -98,12 +99,22 @@ export interface NamedRange {
 
 /** Names the ranges that Begin reads. */
 export function rangesOf(ranges: RangesToRead): NamedRange[] {
-  return Object.entries(ranges).flatMap(([store, list]) => list.map((range) => ({ store, range, wire: { store, ...rangeAsked(range) } })));
+  return Object.entries(ranges).flatMap(([store, each]) =>
+    list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store, ...rangeAsked(range) } })),
+  );
 }
 
 /** Names a range in a request. */
-export function rangeAsked({ start, end, limit = rangeLimit }: KeyRange): WireRange {
+export function rangeAsked(range: KeyRange): WireRange {
+  const { start, end, limit = rangeLimit } = checkedRange(range);
   return { ...bound("start", start), ...bound("end", end), limit };
+}
+
+/** Returns a range. A prefix in its place would be one without bounds: the whole store. */
+export function checkedRange(range: KeyRange): KeyRange {
+  const given: unknown = range;
+  if (typeof given === "object" && given !== null) return range;
+  throw new Misuse('a range such as { start: "a/", end: "a0" } was expected, not ' + JSON.stringify(given));
 }
 
 /** Rows of a range that names no limit. */
@@ -140,7 +151,9 @@ export function asked({ key, version }: RowRead, store?: string): WireRead {
 
 /** Returns the rows that Begin reads. */
 export function askedOf(rows: RowsToRead): { store: string; key: Key }[] {
-  return Object.entries(rows).flatMap(([store, keys]) => keys.map((key) => ({ store, key: normal(key) })));
+  return Object.entries(rows).flatMap(([store, keys]) =>
+    list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store, key: normal(key) })),
+  );
 }
 
 /** Converts the rows of a response, of which there must be one per requested row. */

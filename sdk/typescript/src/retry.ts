@@ -1,5 +1,7 @@
 /** When to retry, and how long to wait before: bounded, exponential, with full jitter. */
 
+import { count, duration } from "./arguments.js";
+
 /** Bounds of retries. */
 export interface RetryPolicy {
   /** Maximum number of attempts; 1 disables retries. */
@@ -12,6 +14,15 @@ export interface RetryPolicy {
 
 /** The default policy. */
 export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMaxMs: 200 };
+
+/** Returns a policy with the default bounds where none are given. */
+export function retryPolicy(given: Partial<RetryPolicy> | undefined): RetryPolicy {
+  return {
+    attemptsMax: count("retry.attemptsMax", given?.attemptsMax ?? defaultRetry.attemptsMax),
+    waitMinMs: duration("retry.waitMinMs", given?.waitMinMs ?? defaultRetry.waitMinMs),
+    waitMaxMs: duration("retry.waitMaxMs", given?.waitMaxMs ?? defaultRetry.waitMaxMs),
+  };
+}
 
 const askedMaxMs = 30_000;
 

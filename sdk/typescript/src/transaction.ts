@@ -3,8 +3,10 @@
  * else.
  */
 
+import { list } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
+import { Misuse } from "./errors.js";
 import { copied, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
 import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
@@ -70,6 +72,8 @@ export class Transaction {
   readonly #fetchedRanges = new Map<string, RangeRows>();
   readonly #writes = new Map<string, Map<string, Written>>();
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
+  /** Reads whose response has not arrived. */
+  #reading = 0;
 
   /** @internal */
   constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
@@ -88,7 +92,7 @@ export class Transaction {
     let seen = this.#reads.get(store)?.get(identity(name));
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
-      const found = this.#taken(store, identity(name)) ?? (await this.#client.row(store, name));
+      const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name)));
       // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
       // since, the commit must detect it.
       const known = this.#reads.get(store)?.get(identity(name));
@@ -110,12 +114,12 @@ export class Transaction {
    */
   async getMany<T = JsonValue>(store: string, keys: readonly Key[]): Promise<(Row<T> | undefined)[]> {
     const missing = new Map<string, Key>();
-    for (const key of keys.map(normal)) {
+    for (const key of list(keys, "a list of keys").map(normal)) {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
     }
     if (missing.size > 0) {
       const asked = [...missing.values()];
-      const found = await this.#client.readRows(store, asked.map((key) => ({ key })));
+      const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key }))));
       asked.forEach((key, at) => {
         this.fetched(store, key, found.rows[at]);
       });
@@ -156,11 +160,11 @@ export class Transaction {
    * range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
+    const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
     const limit = range.limit ?? rangeLimit;
     let end = range.end === undefined ? undefined : normal(range.end);
-    const ahead = rangeIdentity(store, range);
-    const page = this.#fetchedRanges.get(ahead) ?? (await this.#client.rows(store, { start, end, limit }));
+    const page = this.#fetchedRanges.get(ahead) ?? (await this.#awaited(this.#client.rows(store, { start, end, limit })));
     this.#fetchedRanges.delete(ahead);
     const last = page.rows.at(-1);
     if (page.more && last !== undefined) end = successor(last.key);
@@ -253,8 +257,10 @@ export class Transaction {
     return this.#client.abort(this.id);
   }
 
-  /** Creates the commit request, for example for `Client.batch`. */
+  /** Creates the commit request, for example for `Client.batch`. All reads must have finished. */
   prepare(): PreparedCommit {
+    // The commit would not name the read, so nothing would protect what the caller makes of it.
+    if (this.#reading > 0) throw new Misuse("a read of the transaction has not finished: await it before the commit");
     const request: CommitRequest = { isolation: this.isolation };
     if (Object.keys(this.snapshots).length > 0) request.snapshots = { ...this.snapshots };
     if (this.priority !== undefined) request.priority = this.priority;
@@ -289,6 +295,16 @@ export class Transaction {
    */
   #mustBeSent(store: string, id: string, { inRange }: Seen): boolean {
     return this.#writes.get(store)?.has(id) === true || inRange !== true || this.isolation !== "serializable";
+  }
+
+  /** Awaits a response, during which the transaction cannot be committed. */
+  async #awaited<T>(response: Promise<T>): Promise<T> {
+    this.#reading++;
+    try {
+      return await response;
+    } finally {
+      this.#reading--;
+    }
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {

@@ -18,6 +18,7 @@ export interface PendingWrite {
 
 /** Returns what an add leaves in a row, given the row's value. */
 export function addedTo(row: JsonValue | undefined, add: PendingWrite): number {
+  if (row === undefined && add.or === undefined) throw new Misuse("the transaction adds to a row that is missing: pass `or` to create it");
   return sum(row === undefined ? add.or : row, add.value);
 }
 
@@ -49,11 +50,10 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
       if (before.op === "insert" || before.op === "put" || before.or !== undefined) {
         if (row === "absent") return undefined;
         if (before.op === "add" && row === "unread") {
-          throw new Misuse("the transaction adds to and deletes a row that it has not read");
+          throw new Misuse("the transaction adds to and deletes a row that it has not read: read it first");
         }
-        if (before.op === "insert" || row === "unread") {
-          throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read`);
-        }
+        if (row === "unread") throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read: read it first`);
+        if (before.op === "insert") throw new Misuse("the transaction inserts and deletes a row that it has read, which exists");
       }
       return { op: "delete", value: undefined };
   }

@@ -244,7 +244,7 @@ test("mistakes have a code and pointers and are not retried", async () => {
   assert.throws(() => { txn.put("kv", "a", undefined); }, Misuse);
   assert.throws(() => { txn.put("kv", "\ud800", 1); }, Misuse);
   assert.throws(() => new Client("localhost:7420"), Misuse);
-  const nobody = new Client("http://127.0.0.1:1", { retry: { attemptsMax: 2 } });
+  const nobody = new Client("http://127.0.0.1:2", { retry: { attemptsMax: 2 } });
   await assert.rejects(nobody.run(() => undefined), (error) => error instanceof Unavailable && error.code === "unreachable");
 });
 

@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { valueTexts } from "../src/checksum.js";
-import { Client, ClientMistake, ServerMisbehaved, Unavailable, type LogOptions, type LogReader } from "../src/index.js";
+import { Client, ClientMistake, Misuse, ServerMisbehaved, Unavailable, type LogOptions, type LogReader } from "../src/index.js";
 import { refused } from "./holding.js";
 import { certificate, type Certificate } from "./scripted.js";
 
@@ -287,6 +287,45 @@ test("a signal ends a wait with its reason, and a closed reader resumes", async 
     }, 20);
     await assert.rejects(found.next(), (error) => error === reason);
     assert.equal(asked.length, 2);
+  });
+});
+
+test("closing a reader ends a wait and an iteration", { timeout: 60_000 }, async () => {
+  const scripts: Script[] = [
+    { pieces: [beat(9)], then: "stay" },
+    { pieces: [beat(9), record(1)], then: "stay" },
+    { pieces: [beat(9), record(2), record(3)], then: "stay" },
+    { pieces: [beat(9), record(3)], then: "stay" },
+  ];
+  await withService(scripts, async ({ asked, reader }) => {
+    const found = reader();
+    const closeSoon = (): unknown => setTimeout(() => {
+      found.close();
+    }, 50);
+    closeSoon();
+    assert.equal(await found.next(30_000), undefined);
+    const seen: string[] = [];
+    for await (const { lsn } of found) {
+      seen.push(lsn);
+      closeSoon();
+    }
+    assert.equal(asked.length, 2);
+    for await (const { lsn } of found) {
+      seen.push(lsn);
+      found.close();
+    }
+    assert.deepEqual(seen, ["1", "2"]);
+    assert.equal(await next(found), "3");
+  });
+});
+
+test("two calls of one reader at a time are a misuse", async () => {
+  await withService([{ pieces: [beat(9), record(1), record(2)], then: "stay" }], async ({ reader }) => {
+    const found = reader();
+    const first = next(found);
+    await assert.rejects(found.next(), (error) => error instanceof Misuse && error.message.includes("await"));
+    assert.equal(await first, "1");
+    assert.equal(await next(found), "2");
   });
 });
 

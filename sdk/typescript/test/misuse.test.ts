@@ -3,9 +3,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client, Misuse, type Key } from "../src/index.js";
+import { Client, Misuse, Unavailable, type ClientOptions, type Key, type KeyRange, type PreparedCommit, type RowRead, type Work } from "../src/index.js";
+import { begun, committed, start } from "./scripted.js";
 
 const nowhere = "http://127.0.0.1:1";
+
+/** What a caller without types may pass. */
+const wrong = <T>(value: unknown): T => value as T;
+
+/** Tells whether an error is a misuse whose message has this. */
+const misuse = (text: string) => (error: unknown): boolean => error instanceof Misuse && error.message.includes(text);
 
 test("an API key that no header can have is a misuse", () => {
   for (const apiKey of ["a\nb", "a\u20acb", "a\0"]) assert.throws(() => new Client(nowhere, { apiKey }), Misuse);
@@ -28,7 +35,7 @@ test("a request that is too large is not sent", async () => {
 
 test("a key is text or bytes, and a number in a value is finite", () => {
   const txn = new Client(nowhere).beginLocal();
-  const keys: unknown[] = [5, null, undefined, {}];
+  const keys: unknown[] = [5, null, undefined, {}, new Uint16Array([1]), new DataView(new ArrayBuffer(1))];
   for (const key of keys) {
     assert.throws(() => {
       txn.put("kv", key as Key, 1);
@@ -44,11 +51,138 @@ test("a key is text or bytes, and a number in a value is finite", () => {
 
 test("what JSON would turn into something else is a misuse", () => {
   const txn = new Client(nowhere).beginLocal();
-  const values = [new Uint8Array([1]), Buffer.from("a"), new ArrayBuffer(1), new Map([["a", 1]]), [new Set([1])], { a: Buffer.from("a") }];
+  const values: unknown[] = [new Uint8Array([1]), Buffer.from("a"), new ArrayBuffer(1), new Map([["a", 1]]), [new Set([1])], { a: Buffer.from("a") }];
+  values.push(Promise.resolve(1), [/a/], { error: new Error("a") });
   for (const value of values) {
     assert.throws(() => {
       txn.put("kv", "a", value);
     }, Misuse);
   }
   txn.put("kv", "a", { at: new Date(0), optional: undefined, ofBytes: { $b64: "AQ==" } });
+});
+
+test("an endpoint is an address to which paths can be appended", () => {
+  const urls: unknown[] = [undefined, null, 5, new URL(nowhere), [undefined], "", "ftp://a"];
+  for (const url of urls) assert.throws(() => new Client(wrong(url)), misuse("of the form http://host:port"));
+  for (const url of [`${nowhere}/?a=b`, `${nowhere}/#a`]) assert.throws(() => new Client(url), misuse("query or fragment"));
+  for (const url of ["http://user:word@a:1", "http://user@a:1"]) {
+    assert.throws(() => new Client(url), (error) => misuse("apiKey")(error) && !String(error).includes("word@"));
+  }
+  assert.equal(new Client("http://a:1/prefix/").endpoint, "http://a:1/prefix");
+});
+
+test("options of a wrong type or size are a misuse", () => {
+  for (const ms of [NaN, -1, Infinity, 2 ** 31, "5000"]) {
+    for (const name of ["timeoutMs", "resolveTimeoutMs", "endpointTimeoutMs", "endpointCoolDownMs"]) {
+      assert.throws(() => new Client(nowhere, wrong({ [name]: ms })), misuse(name));
+    }
+    assert.throws(() => new Client(nowhere, { retry: wrong({ waitMaxMs: ms }) }), misuse("retry.waitMaxMs"));
+  }
+  for (const attemptsMax of [NaN, 0, "5"]) assert.throws(() => new Client(nowhere, { retry: wrong({ attemptsMax }) }), misuse("retry.attemptsMax"));
+  const options: unknown[] = [{ apiKey: 5 }, { apiKey: null }, { clientName: "a\nb" }, { clientName: "\u20ac" }, { fetch: 5 }];
+  for (const one of options) assert.throws(() => new Client(nowhere, one as ClientOptions), Misuse);
+  // What is not given has its default.
+  const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) });
+  assert.deepEqual(retry, { attemptsMax: 50, waitMinMs: 5, waitMaxMs: 200 });
+  assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).retry.attemptsMax, Infinity);
+});
+
+test("what cannot be sent is neither unavailable nor an abort", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 }, resolveTimeoutMs: 100 });
+  const txn = client.beginLocal();
+  txn.put("kv", "a", 1);
+  for (const traceparent of ["a\nb", "\u20ac"]) {
+    txn.traceparent = traceparent;
+    await assert.rejects(txn.commit(), misuse("traceparent"));
+  }
+  for (const name of [undefined, 5, null]) {
+    await assert.rejects(client.status(wrong(name)), misuse("must be a string"));
+    await assert.rejects(client.row(wrong(name), "a"), misuse("must be a string"));
+    await assert.rejects(client.store(wrong(name)), misuse("must be a string"));
+    await assert.rejects(client.setOffset(wrong(name), "kv", { lsn: "1" }), misuse("must be a string"));
+  }
+  for (const waitMs of [NaN, -1, 3e9]) {
+    await assert.rejects(client.begin({ waitMs }), misuse("waitMs"));
+    await assert.rejects(client.readRows("kv", [{ key: "a" }], { waitMs }), misuse("waitMs"));
+    await assert.rejects(client.status(txn.id, { waitMs }), misuse("waitMs"));
+  }
+});
+
+test("a port that fetch blocks is a misuse", async () => {
+  await assert.rejects(new Client(nowhere).beginLocal().commit(), misuse("port"));
+});
+
+test("one thing where a list was expected is a misuse, as is a prefix in place of a range", async () => {
+  const client = new Client(nowhere);
+  const txn = client.beginLocal();
+  await assert.rejects(client.begin({ read: wrong({ kv: "acct/1" }) }), misuse("a list"));
+  await assert.rejects(client.begin({ read: wrong(["acct/1"]) }), misuse("by store"));
+  await assert.rejects(client.begin({ ranges: wrong({ kv: { start: "a" } }) }), misuse("a list"));
+  await assert.rejects(txn.getMany("kv", wrong("ab")), misuse("a list"));
+  await assert.rejects(client.readRows("kv", wrong<RowRead[]>({ key: "a" })), misuse("a list"));
+  await assert.rejects(client.readRanges("kv", wrong<KeyRange[]>({ start: "a" })), misuse("a list"));
+  for (const range of ["acct/", null]) {
+    await assert.rejects(txn.scan("kv", wrong(range)), misuse("a range"));
+    await assert.rejects(client.rows("kv", wrong(range)), misuse("a range"));
+    await assert.rejects(client.readRanges("kv", [wrong<KeyRange>(range)]), misuse("a range"));
+  }
+});
+
+test("what is no prepared commit, or no work, is a misuse", async () => {
+  const client = new Client(nowhere);
+  const commits: unknown[] = [undefined, client.beginLocal(), { request: {} }];
+  for (const commit of commits) {
+    await assert.rejects(client.commit(commit as PreparedCommit), misuse("prepare"));
+    await assert.rejects(client.validate(commit as PreparedCommit), misuse("prepare"));
+    await assert.rejects(client.batch([commit as PreparedCommit]), misuse("prepare"));
+  }
+  await assert.rejects(client.run(wrong<Work<void>>({ stores: ["kv"] })), misuse("function"));
+});
+
+test("https to a port without TLS says so", async () => {
+  const service = await start(() => committed());
+  try {
+    for (const caFile of [undefined, process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt"]) {
+      const client = new Client(service.url.replace("http:", "https:"), { caFile });
+      await assert.rejects(client.begin(), (error) => error instanceof Unavailable && error.message.includes("does not speak TLS"));
+    }
+  } finally {
+    service.stop();
+  }
+});
+
+test("a commit while a read is on its way is a misuse", async () => {
+  const service = await start((kind, before) => (kind === "begin" ? begun(before) : kind === "rows" ? [200, { applied: "9", rows: [{ store: "kv", key: "a", value: 1, version: "5" }] }] : committed()));
+  try {
+    const client = new Client(service.url);
+    let read: Promise<unknown> | undefined;
+    await assert.rejects(client.run((txn) => {
+      read = txn.get("kv", "a");
+      txn.put("kv", "b", 1);
+    }), misuse("await"));
+    await read;
+    assert.equal(service.arrived.some(({ kind }) => kind === "commit"), false);
+    const { committed: verdict } = await client.run(async (txn) => {
+      txn.put("kv", "b", await txn.get("kv", "a"));
+    });
+    assert.equal(verdict.status, "committed");
+  } finally {
+    service.stop();
+  }
+});
+
+test("an add to a missing row, and a delete of an inserted one, tell what to do", async () => {
+  const service = await start(() => [200, { applied: "9", rows: [{ store: "kv", key: "a" }] }]);
+  try {
+    const txn = new Client(service.url).beginLocal();
+    txn.add("kv", "a", 1);
+    await assert.rejects(txn.get("kv", "a"), misuse("pass `or`"));
+    txn.observe("kv", "b", "5");
+    txn.insert("kv", "b", 1);
+    assert.throws(() => {
+      txn.delete("kv", "b");
+    }, misuse("which exists"));
+  } finally {
+    service.stop();
+  }
 });

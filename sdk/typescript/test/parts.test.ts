@@ -80,6 +80,13 @@ test("keys of any bytes survive a round trip in the order of their bytes", () =>
   assert.equal(percentEncoded(new Uint8Array([0x61, 0x2f, 0x20, 0xff, 0x7e])), "a%2F%20%FF~");
 });
 
+test("a key of bytes is a copy", () => {
+  const bytes = Buffer.from([0xff, 1]);
+  const key = normal(bytes);
+  bytes[1] = 2;
+  assert.deepEqual(keyFields(key), { key_b64: "/wE=" });
+});
+
 test("new ids are UUIDv7 of the current time", () => {
   const before = Date.now();
   const id = uuidv7();

@@ -1,0 +1,40 @@
+/** Checks what a caller passes before anything is sent: a mistake is a `Misuse` that tells what to pass instead. */
+
+import { Misuse } from "./errors.js";
+
+/** The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1. */
+const durationMsMax = 1_000_000_000;
+
+/** Returns a time in milliseconds. A timer would take `NaN`, text, or a number that is too large for no time at all. */
+export function duration(name: string, ms: unknown): number {
+  if (typeof ms === "number" && ms >= 0 && ms <= durationMsMax) return ms;
+  throw new Misuse(`\`${name}\` must be a number of milliseconds from 0 to ${durationMsMax}, not ${described(ms)}`);
+}
+
+/** Returns a count of at least 1; `Infinity` is one. */
+export function count(name: string, value: unknown): number {
+  if (typeof value === "number" && value >= 1) return value;
+  throw new Misuse(`\`${name}\` must be a number, at least 1, not ${described(value)}`);
+}
+
+/** Returns a list. Text has a length as well, and would be taken apart into its characters. */
+export function list<T>(values: readonly T[], what: string): readonly T[] {
+  const given: unknown = values;
+  if (Array.isArray(given)) return values;
+  throw new Misuse(`${what} was expected, not ${described(given)}`);
+}
+
+/** Returns the text of a header. `fetch` refuses other text, which would look like a failure of the connection. */
+export function headerText(what: string, text: unknown): string {
+  if (typeof text !== "string") throw new Misuse(`the ${what} must be a string, not ${described(text)}`);
+  // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
+  if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(text.trim())) throw new Misuse(`the ${what} has characters that no header can have`);
+  return text;
+}
+
+/** Describes a wrong argument: one of a simple type by its value, another by its class. */
+function described(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : Object.prototype.toString.call(value);
+  return typeof value === "function" ? "a function" : String(value);
+}
