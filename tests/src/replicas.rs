@@ -163,6 +163,7 @@ impl Cluster {
                 run: u64::from(node),
                 policies: Native,
                 executor: Inline,
+                replayed: 0,
                 settings: Settings {
                     epoch_length,
                     image_every_bytes: 2_000,

@@ -78,6 +78,7 @@ impl Played {
             run: 7,
             policies: Runner(Rc::clone(&code)),
             executor: Inline,
+            replayed: 0,
             settings: Settings {
                 epoch_length: None,
                 image_every_bytes: u64::MAX,

@@ -27,11 +27,11 @@ struct Played {
 impl Played {
     /// Node 1 of two, which leads its own group, and takes no images.
     fn new() -> Played {
-        Self::with_images_every(u64::MAX)
+        Self::with_images_every(u64::MAX, 0)
     }
 
-    /// An epoch counts as 1,000 bytes beside its items.
-    fn with_images_every(image_every_bytes: u64) -> Played {
+    /// An epoch counts as 1,000 bytes beside its items; so many were decided again at the start.
+    fn with_images_every(image_every_bytes: u64, replayed: u64) -> Played {
         let own = group(1);
         let start = ReplicaStart {
             group: own,
@@ -45,6 +45,7 @@ impl Played {
             run: 7,
             policies: Native,
             executor: Inline,
+            replayed,
             settings: Settings {
                 epoch_length: None,
                 image_every_bytes,
@@ -114,7 +115,7 @@ fn what_comes_while_a_batch_is_not_decided_gathers() {
 
 #[test]
 fn an_image_is_taken_after_so_many_epochs_however_little_was_in_them() {
-    let mut played = Played::with_images_every(20_000);
+    let mut played = Played::with_images_every(20_000, 0);
     let images = (0..60).map(|_| {
         played.request();
         let batch = played.after(PAUSE).remove(0);
@@ -127,6 +128,23 @@ fn an_image_is_taken_after_so_many_epochs_however_little_was_in_them() {
     let images: Vec<u32> = images.collect();
     assert_eq!(images[17], 0, "{images:?}");
     assert!((2..=3).contains(&images[59]), "one every 20 epochs, or a little earlier: {images:?}");
+}
+
+#[test]
+fn what_a_start_has_decided_again_counts_for_the_next_image() {
+    let mut played = Played::with_images_every(20_000, 18);
+    for _ in 0..4 {
+        played.request();
+        let batch = played.after(PAUSE).remove(0);
+        played.agreed(&batch);
+        while played.replica.takes_image() {
+            played.step(Event::CopyImage);
+        }
+    }
+    assert_eq!(
+        played.images, 1,
+        "a node that is killed again and again would decide more and more again at each start"
+    );
 }
 
 #[test]

@@ -275,13 +275,13 @@ async fn a_client_that_never_reads_stops_its_own_commits_and_nobody_elses() {
 #[tokio::test]
 async fn heartbeats_keep_a_quiet_stream_and_a_slow_line_ends_it() {
     let options = ServerOptions {
-        header_timeout: Duration::from_millis(300),
-        idle_timeout: Duration::from_millis(600),
+        header_timeout: Duration::from_secs(1),
+        idle_timeout: Duration::from_millis(1200),
         ..ServerOptions::default()
     };
     let router = RouterOptions {
         heartbeat: Duration::from_millis(100),
-        body_timeout: Duration::from_millis(1500),
+        body_timeout: Duration::from_secs(4),
         ..RouterOptions::default()
     };
     let server = start_with(FakeNode::new(), options, router).await;
@@ -356,6 +356,8 @@ async fn a_revoked_key_ends_its_streams_after_the_verdicts_of_what_was_taken_in(
         server.node.principals.lock().unwrap().clear();
         let last = quiet.answer().await.expect("an end");
         assert_eq!((&last["reason"], &last["problem"]["status"]), (&json!("unauthenticated"), &json!(401)), "{http:?}");
+        // Each stream looks for itself, once a second.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         stream.write(put(2)).await;
         tokio::time::sleep(MOMENT).await;
         server.node.held.send_replace(false);

@@ -15,8 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn impatient() -> ServerOptions {
     ServerOptions {
-        header_timeout: Duration::from_millis(200),
-        idle_timeout: Duration::from_millis(600),
+        header_timeout: Duration::from_secs(1),
+        idle_timeout: Duration::from_secs(2),
         ..ServerOptions::default()
     }
 }

@@ -84,6 +84,7 @@ impl Ready {
             run: draw()?,
             policies: recovered.policies,
             executor: recovered.workers,
+            replayed: recovered.replayed,
             settings: settings_of(config),
         };
         Ok(Ready {

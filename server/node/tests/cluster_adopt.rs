@@ -253,8 +253,10 @@ fn a_node_that_ran_alone_grows_to_three_and_loses_nothing() {
     commit(cluster.node(3), &put_of("kv", "from 3", 3));
     cluster.settled();
     let urls: Vec<&str> = cluster.running().map(|node| &*node.url).collect();
-    let status = tribunal(&["cluster", "status", "--url", &urls.join(",")]);
-    assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+    eventually("all nodes to be well", || {
+        let status = tribunal(&["cluster", "status", "--url", &urls.join(",")]);
+        status.status.success().then_some(())
+    });
 
     cluster.take(1).kill();
     for id in [2, 3] {

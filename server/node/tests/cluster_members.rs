@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::history::{Told, check, insert, load, noise, oldest, put, until_decided};
-use support::{Caller, Node, eventually, new_id};
+use support::{Caller, Node, eventually, new_id, taken};
 
 const REMOVED: &str = "the cluster has removed this node";
 
@@ -198,7 +198,7 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     assert!(answer.status() == 503 && text.contains("tribunal cluster add"), "{text}");
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(stages(cluster.node(1)).len(), 4);
-    let admitted = cluster.node(1).post("/v1/cluster/nodes", &json!({"address": address}));
+    let admitted = taken(|| cluster.node(1).post("/v1/cluster/nodes", &json!({"address": address})));
     assert_eq!((admitted.status, &admitted.body["node"]), (201, &json!(5)), "{}", admitted.body);
     let early = early.join().unwrap().unwrap_or_else(|stderr| panic!("{stderr}"));
     eventually("the node to be a member", || (early.get("/readyz").status == 200).then_some(()));
@@ -249,11 +249,11 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     cluster.change(3, "drain");
     for (method, path) in [("POST", "/v1/cluster/nodes/1/drain"), ("DELETE", "/v1/cluster/nodes/1")] {
         let node = cluster.node(1);
-        let refused = if method == "POST" { node.post(path, &json!({})) } else { node.delete(path) };
+        let refused = taken(|| if method == "POST" { node.post(path, &json!({})) } else { node.delete(path) });
         assert_eq!((refused.status, &refused.body["code"]), (422, &json!("last_serving")), "{}", refused.body);
     }
     // A node that is drained passes changes on, also that about itself.
-    assert_eq!(cluster.node(2).post("/v1/cluster/nodes/2/resume", &json!({})).status, 202);
+    assert_eq!(taken(|| cluster.node(2).post("/v1/cluster/nodes/2/resume", &json!({}))).status, 202);
     cluster.change(3, "resume");
     cluster.ready();
     until_members(&cluster, &[1, 2, 3]);
@@ -332,7 +332,9 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     let id = new_id();
     let doubted = std::thread::scope(|scope| {
         let commit = scope.spawn(|| cluster.node(1).try_post(&format!("/v1/txns/{id}/commit"), &insert("doubted")));
-        std::thread::sleep(Duration::from_millis(500));
+        eventually("the commit to be taken in", || {
+            (cluster.node(1).get(&format!("/v1/txns/{id}")).body["status"] == "in_flight").then_some(())
+        });
         two.kill();
         three.kill();
         let (success, running) = recover(&cluster, 1, &["--accept-loss"]);

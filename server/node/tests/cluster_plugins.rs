@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use rule::last_one_wins;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
-use support::{Node, Response, eventually};
+use support::{Node, Response, eventually, taken};
 
-/// Uploads a rule; the node's own log may just change its leader.
+/// Uploads a rule.
 fn push(node: &Node) {
-    let pushed = node.put_wasm("/v1/admin/plugins/last", &last_one_wins());
-    assert_eq!(pushed.status, 201, "{}", pushed.body);
+    let pushed = taken(|| node.put_wasm("/v1/admin/plugins/last", &last_one_wins()));
+    assert!(matches!(pushed.status, 200 | 201), "{}", pushed.body);
 }
 
 fn activate(node: &Node) -> Response {
@@ -48,7 +48,8 @@ fn a_plugin_that_one_node_takes_decides_on_all_and_goes_from_all() {
     let [one, two, three] = [1, 2, 3].map(|id| cluster.node(id));
     assert!(!decides(three, "before"));
     push(one);
-    let activated = activate(two);
+    // A node may need longer to compile it than a request waits.
+    let activated = taken(|| activate(two));
     assert_eq!(activated.status, 200, "{}", activated.body);
     for (node, key) in [(three, "on 3"), (one, "on 1"), (two, "on 2")] {
         assert!(decides(node, key), "{key}");
@@ -57,10 +58,10 @@ fn a_plugin_that_one_node_takes_decides_on_all_and_goes_from_all() {
     cluster.settled();
     let in_use = two.delete("/v1/admin/plugins/last");
     assert_eq!((in_use.status, &in_use.body["code"]), (422, &json!("plugin_in_use")), "{}", in_use.body);
-    let back = three.post("/v1/admin/plugins/last/rollback", &json!({"slot": "rule"}));
+    let back = taken(|| three.post("/v1/admin/plugins/last/rollback", &json!({"slot": "rule"})));
     assert_eq!(back.status, 200, "{}", back.body);
     assert!(!decides(one, "after"));
-    assert_eq!(two.delete("/v1/admin/plugins/last").status, 200);
+    assert_eq!(taken(|| two.delete("/v1/admin/plugins/last")).status, 200);
     for node in cluster.running() {
         eventually("the deletion to arrive", || (versions(node) == 0).then_some(()));
         assert_eq!(activate(node).status, 404);
@@ -73,10 +74,12 @@ fn nothing_is_activated_before_every_node_has_it_and_a_node_fetches_what_it_lack
     let mut cluster = Cluster::start(3);
     cluster.take(3).kill();
     push(cluster.node(1));
-    let refused = activate(cluster.node(2));
-    let detail = refused.body["detail"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(refused.status, 503, "{}", refused.body);
-    assert!(detail.contains("node 3") && !detail.contains("node 1") && !detail.contains("node 2"), "{detail}");
+    eventually("only node 3 to lack it", || {
+        let refused = activate(cluster.node(2));
+        assert_eq!(refused.status, 503, "{}", refused.body);
+        let detail = refused.body["detail"].as_str()?;
+        (detail.contains("node 3") && !detail.contains("node 1") && !detail.contains("node 2")).then_some(())
+    });
     assert!(!decides(cluster.node(1), "refused"), "nothing has changed");
     cluster.start_node(3);
     let activated = eventually("node 3 to have it", || Some(activate(cluster.node(2))).filter(|it| it.status == 200));

@@ -233,7 +233,10 @@ fn commits_of_a_client_that_disconnects_are_decided_and_found_by_their_ids() {
     let unfinished = put(&half, "half").to_string();
     let lines: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
     stream.write(&format!("{lines}{}", &unfinished[..unfinished.len() - 1]));
-    std::thread::sleep(Duration::from_millis(20));
+    // The node has read all of them. Lines that it had not read would be discarded with the connection.
+    eventually("the last commit to be taken in", || {
+        (node.get(&format!("/v1/txns/{}", ids[49])).body["status"] != "unknown").then_some(())
+    });
     stream.socket.shutdown(Shutdown::Both).expect("closed");
     drop(stream);
     for id in &ids {

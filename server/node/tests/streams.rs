@@ -165,7 +165,8 @@ fn a_stop_ends_streams_and_long_polls() {
             let open = text.lines().find_map(|line| line.strip_prefix("tribunal_http_connections_open "))?.to_owned();
             (open.parse::<u64>().ok()? >= 5).then_some(())
         });
-        std::thread::sleep(Duration::from_millis(100));
+        // Their requests follow at once.
+        std::thread::sleep(Duration::from_secs(1));
         node.signal("TERM");
         let last = stream.join().unwrap().expect("a last line");
         assert_eq!((&last["event"], &last["reason"], &last["next"]), (&json!("end"), &json!("stopping"), &json!("1")));

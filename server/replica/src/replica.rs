@@ -83,6 +83,8 @@ pub struct ReplicaStart<P, E> {
     pub policies: P,
     /// The shards' workers.
     pub executor: E,
+    /// Epochs that were decided again since the last state image, which the next start would decide again as well.
+    pub replayed: u64,
     /// When things are done.
     pub settings: Settings,
 }
@@ -178,9 +180,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Starts a replica.
     #[must_use]
     pub fn new(start: ReplicaStart<P, E>, now: Now) -> Self {
-        let ReplicaStart { group, resolver, epochs, mut batcher, visibility, replicated, control, run, .. } = start;
+        let ReplicaStart {
+            group, resolver, epochs, mut batcher, visibility, replicated, control, run, replayed, ..
+        } = start;
         batcher.share_epoch(epochs.members());
         batcher.limit_bytes(start.settings.batch_bytes_max);
+        let image_bytes = replayed * start.settings.epoch_bytes;
         let mut watches = StoreWatches::default();
         let stores = replicated.stores().stores();
         stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), now.monotonic));
@@ -221,7 +226,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             spare_commits: Vec::new(),
             imports: VecDeque::new(),
             idle: IdleSeal::new(now.monotonic),
-            image_bytes: 0,
+            image_bytes,
             image_due: false,
             waits_for_code: false,
             image: None,

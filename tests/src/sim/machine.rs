@@ -241,6 +241,7 @@ impl Machine {
             run: u64::from(self.node) << 32 | self.starts,
             policies: self.build.policies,
             executor: Inline,
+            replayed: 0,
             settings: Settings {
                 epoch_length: self.build.epoch_length,
                 image_every_bytes: self.build.image_every_bytes,

@@ -143,6 +143,8 @@ pub fn recover_member(
         run: drawn.run,
         policies,
         executor: Workers::start(threads_for(config.shards))?,
+        // A member decides again what follows from its logs as it decides anything.
+        replayed: 0,
         settings,
     };
     let now = Now::default();

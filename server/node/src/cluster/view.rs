@@ -106,12 +106,13 @@ impl View {
         let leaders = [GroupId::CONTROL].into_iter().chain(covered.keys().copied());
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
         let lacks = member.replica().policies().lacking();
-        // One that has lost entries is to be removed: until then, the fewer clients rely on it the better.
-        let decides = member.takes_commits() && lacks.is_none() && self.lost_entries.get().is_none();
+        let decides = member.takes_commits() && lacks.is_none();
+        // One that has lost entries is to be removed, by any node: until then, the fewer clients rely on it the better.
+        let has_all = self.lost_entries.get().is_none();
         let members = member.replica().replicated().members();
         let has_left = |group: &GroupId| members.node(group.node).is_some_and(|node| node.stage == NodeStage::Left);
         let roles = Roles {
-            takes_commits: decides && clock.is_none(),
+            takes_commits: decides && has_all && clock.is_none(),
             takes_changes: decides || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
             lacks,
             clock,

@@ -201,7 +201,7 @@ fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
     let others = asked.nodes.iter().filter(|other| other.node != flags.node && other.connected).count();
     if is_alone && asked.node == flags.node && others > 0 {
         return Err(format!(
-            "{} is node {} itself, which ends once it is removed, and cannot tell that it was: ask another node with --url",
+            "{} reached node {} itself, which ends once it is removed, and cannot tell that it was: name another node with --url",
             flags.target.url, flags.node
         ));
     }
@@ -273,9 +273,10 @@ fn listen_ip(of_other: IpAddr, host: &str) -> IpAddr {
     }
 }
 
-/// Names the nodes that a change may be waiting for, and what to do.
-fn not_connected(info: &ClusterInfo) -> String {
-    let silent = info.nodes.iter().filter(|other| !other.connected);
+/// Names the nodes that a change of `changed` may be waiting for, and what to do.
+fn not_connected(info: &ClusterInfo, changed: u16) -> String {
+    let is_staying = |other: &&tribunal_api::ClusterNode| other.node != changed && other.stage != NodeStage::Leaving;
+    let silent = info.nodes.iter().filter(is_staying).filter(|other| !other.connected);
     let silent: Vec<String> = silent.map(|other| other.node.to_string()).collect();
     if silent.is_empty() {
         return String::new();
@@ -325,7 +326,7 @@ impl Awaited {
             Err(error) => {
                 format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node.")
             }
-            Ok(info) => format!("{}.{}", self.waits_for, not_connected(&info)),
+            Ok(info) => format!("{}.{}", self.waits_for, not_connected(&info, node)),
         };
         Err(format!(
             "the {} of node {node} has begun and goes on, but is not known to be complete after {} s. {why} State: {} cluster \

@@ -512,7 +512,14 @@ mod tests {
         let all = |third: Asked| [answer(1, 7, Some("d")), answer(2, 7, Some("d")), third];
         assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
         let denied = Asked { url: "http://three".into(), answer: Err(NoInfo::Refused("no key".into())), digest: None };
-        assert_eq!(fault(&all(denied)), "equal http://three refuses the request: no key");
+        let all_and_denied = all(denied);
+        assert_eq!(fault(&all_and_denied), "equal http://three refuses the request: no key");
+        let report = Report::of(&all_and_denied);
+        let line = report.nodes.iter().find(|row| row.refuses).map(|row| report.line(row));
+        assert!(
+            line.as_ref().is_some_and(|line| line.contains("refuses") && line.contains("http://three")),
+            "{line:?}"
+        );
         assert!(fault(&all(answer(3, 7, Some("e")))).starts_with("differ nodes have decided differently"));
         assert!(fault(&all(answer(2, 7, Some("d")))).contains("node 2 was asked twice"));
         let single = fault(&[answer(1, 7, Some("d"))]);
@@ -524,6 +531,19 @@ mod tests {
         unready.answer = unready.answer.map(|info| ClusterInfo { takes_commits: false, ..info });
         assert!(fault(&all(unready)).contains("node 3 takes no transactions"));
         assert_eq!(fault(&[]), "unknown ");
+        // Only others know that a node cannot be reached, and tell it once.
+        let unreachable = |node| {
+            let mut asked = answer(node, 7, Some("d"));
+            asked.answer = asked.answer.map(|mut info| {
+                info.nodes[2].connected = false;
+                info.nodes[2].problem = Some("it closed the connection".into());
+                info
+            });
+            asked
+        };
+        let apart = [unreachable(1), unreachable(2), answer(3, 6, Some("d"))];
+        assert_eq!(fault(&apart), "equal node 3: it closed the connection");
+        assert_eq!(Report::of(&apart[..2]).silent, [3]);
         // A node that lags too far for its digest to be compared is not known to differ.
         assert_eq!(Report::of(&all(answer(3, 1, None))).digests, "unknown");
     }

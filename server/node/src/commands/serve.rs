@@ -81,8 +81,8 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     let was_removed = first_start::is_removed(&config.data);
     match run_until_stopped(config.clone(), with_kv) {
         // An operator asked for this, so it is no failure: a supervisor that restarts what failed must leave the node stopped.
-        Err(_) if !was_removed && first_start::is_removed(&config.data) => {
-            tracing::info!("{REMOVED}");
+        Err(reason) if !was_removed && reason == REMOVED => {
+            tracing::warn!("{reason}");
             Ok(())
         }
         ended => ended,

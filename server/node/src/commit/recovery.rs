@@ -62,6 +62,8 @@ pub struct Recovered {
     pub activations: Vec<PluginActivation>,
     /// Bounds that the configuration names and the control log does not have yet.
     pub bounds: Option<Bounds>,
+    /// Epochs that were decided again since the state image.
+    pub replayed: u64,
 }
 
 /// In force until the control log has others.
@@ -178,6 +180,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         policies,
         control,
         workers,
+        replayed,
     })
 }
 

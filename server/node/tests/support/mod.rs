@@ -162,7 +162,8 @@ impl Node {
         let small = json!({"txn_id": new_id(), "writes": [put(key.to_owned())]});
         let large = json!({"txn_id": new_id(),
             "writes": [put(key.to_owned()), put(format!("{key}/a")), put(format!("{key}/b"))]});
-        let reply = self.post("/v1/txns/batch-commit", &json!({"txns": [small, large]})).body;
+        let batch = json!({"txns": [small, large]});
+        let reply = taken(|| self.post("/v1/txns/batch-commit", &batch)).body;
         let of = |at: usize| &reply["results"][at];
         assert_ne!(of(0)["status"], of(1)["status"], "exactly one of them wins: {reply}");
         let epoch = of(0)["epoch"].as_str().and_then(|epoch| epoch.parse().ok()).expect("an epoch");
@@ -291,6 +292,11 @@ pub fn new_id() -> String {
 /// Waits until `check` gives something; says what was awaited if it never does.
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     eventually_within(Duration::from_secs(30), what, check)
+}
+
+/// Repeats a request while it is answered with 503: in a cluster, the log that it needs may just change its leader.
+pub fn taken(mut request: impl FnMut() -> Response) -> Response {
+    eventually("the request to be taken", || Some(request()).filter(|answer| answer.status != 503))
 }
 
 /// As [`eventually`], for what may take longer than usual.
