@@ -173,10 +173,12 @@ fn an_offset_is_known_to_all_nodes_and_survives_the_one_that_took_it() {
     // Without a majority nothing is acknowledged.
     cluster.take(1).kill();
     cluster.take(2).kill();
-    eventually("a node to know that it is alone", || {
-        (try_set_offset(cluster.node(3), "alone", 1).status == 503).then_some(())
-    });
-    assert_eq!(offset(cluster.node(3), "index"), None);
+    let left = cluster.node(3);
+    // Until it knows, a change waits for the others, for as long as this client does.
+    eventually("a node to know that it is alone", || (left.get("/readyz").status == 503).then_some(()));
+    let refused = try_set_offset(left, "alone", 1);
+    assert_eq!(refused.status, 503, "{}", refused.body);
+    assert_eq!(offset(left, "index"), None);
     cluster.start_all();
     cluster.ready();
     assert_eq!(set_offset(cluster.node(2), "index", 2).status, 200);
