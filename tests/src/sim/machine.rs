@@ -33,8 +33,6 @@ pub const TICK_US: u64 = 30_000;
 pub const LOG_DIR: &str = "/data/tribunal/log";
 /// How long others wait for a group whose leader is alive.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
-/// What an epoch counts toward the next state image besides its items: where images are frequent, one is due after a hundred epochs.
-const EPOCH_BYTES: u64 = 80;
 
 /// The member that runs on a machine.
 pub type SimMember = Member<Numbered, SimPolicies, Inline, SimLog>;
@@ -245,7 +243,7 @@ impl Machine {
             settings: Settings {
                 epoch_length: self.build.epoch_length,
                 image_every_bytes: self.build.image_every_bytes,
-                epoch_bytes: EPOCH_BYTES,
+                epoch_bytes: 0,
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 pause_min: Duration::from_millis(1),
