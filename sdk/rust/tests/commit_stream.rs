@@ -153,7 +153,7 @@ async fn every_commit_of_a_broken_stream_is_resolved() {
 async fn a_silent_stream_is_given_up() {
     let Some(server) = Server::start("stream-silent") else { return };
     let proxy = Proxy::start(&server.url).await;
-    let options = ClientOptions { timeout: Duration::from_millis(500), ..ClientOptions::default() };
+    let options = ClientOptions { timeout: Duration::from_secs(3), ..ClientOptions::default() };
     let proxied = Client::with_options(&proxy.url, options).expect("a URL");
     let stream = proxied.commit_stream();
     proxy.lose(Loss::Silence, "/v1/txns/stream");

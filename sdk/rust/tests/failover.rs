@@ -220,7 +220,7 @@ async fn an_unavailable_endpoint_is_left_until_its_cool_down_has_passed() {
     })
     .await;
     let third = Endpoint::that_commits().await;
-    let cool_down = Duration::from_millis(300);
+    let cool_down = Duration::from_secs(2);
     let client =
         client(&[&first.url, &second.url, &third.url], ClientOptions { endpoint_cool_down: cool_down, ..options() });
     let counts = || [first.asked().len(), second.asked().len(), third.asked().len()];
@@ -380,7 +380,7 @@ async fn an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeou
     for kind in ["begin", "commit", "stream"] {
         let paused = Endpoint::start(|_, _, _| Reply::Silent).await;
         let (second, third) = (Endpoint::that_commits().await, Endpoint::that_commits().await);
-        let endpoint_timeout = Duration::from_millis(100);
+        let endpoint_timeout = Duration::from_millis(500);
         let timeout = Duration::from_secs(30);
         let options = ClientOptions { timeout, endpoint_timeout, ..options() };
         let client = client(&[&paused.url, &second.url, &third.url], options);

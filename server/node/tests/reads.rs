@@ -187,6 +187,22 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     assert_eq!(some.status, 200, "{}", some.body);
 }
 
+/// At the level `snapshot`, what is read in a store that keeps versions counts as read at the snapshot.
+#[test]
+fn an_embedded_store_is_not_declared_to_keep_versions() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let refused = node.put("/v1/stores/rows", &json!({"adaptor": "kv", "multi_version": true}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("adaptor_invalid")), "{}", refused.body);
+    assert!(refused.body.to_string().contains("newest version of each row"), "{}", refused.body);
+    assert!(refused.body.to_string().contains("/multi_version"), "{}", refused.body);
+    assert_eq!(
+        node.put("/v1/stores/own", &json!({"multi_version": true})).status,
+        201,
+        "the engine's own may keep them"
+    );
+}
+
 /// A store that keeps versions itself is read at its snapshot, so a transaction with it has one snapshot for all stores:
 /// rows that Begin returns must not be newer.
 #[test]

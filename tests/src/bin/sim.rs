@@ -16,6 +16,10 @@ struct Runs {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let runs = match arguments(std::env::args().skip(1)) {
         Ok(runs) => runs,
         Err(wrong) => {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tribunal_api::StoreDeclaration;
+use tribunal_api::{NodeStage, StoreDeclaration};
 use tribunal_client::Client;
 
 use crate::cluster::first_start;
@@ -227,7 +227,15 @@ fn last_line(file: &Path) -> String {
     text.lines().next_back().map_or_else(|| format!("see {}", file.display()), str::to_owned)
 }
 
-/// Declares the embedded store `kv`, as `tribunal dev` does.
+/// Tells whether a node takes transactions: it leads its own log, or is not to.
+async fn takes_transactions(client: &Client) -> bool {
+    client.cluster().await.is_ok_and(|info| {
+        let mut own = info.nodes.iter().filter(|node| node.node == info.node);
+        own.any(|own| own.stage != NodeStage::Member || (info.takes_commits && own.led_by == Some(info.node)))
+    })
+}
+
+/// Declares the embedded store `kv`, as `tribunal dev` does, and waits until all nodes have it and take transactions.
 fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
     let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
     block_on(async move {
@@ -243,6 +251,10 @@ fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
         for node in nodes {
             let client = Client::new(&node.url)?;
             while !client.stores().await?.iter().any(|store| store.store == "kv") {
+                tokio::time::sleep(POLL).await;
+            }
+            // Others may have led its log until it was there.
+            while !takes_transactions(&client).await && Instant::now() < deadline {
                 tokio::time::sleep(POLL).await;
             }
         }

@@ -156,6 +156,12 @@ impl Pushes {
     /// # Errors
     /// A JSON pointer into the declaration, and what is wrong there.
     pub fn check(&self, spec: &StoreSpec) -> Result<WriteKinds, (String, String)> {
+        if spec.is_embedded() && spec.multi_version {
+            // Its reads would be taken for those of one snapshot, and are of the newest rows.
+            let reason = "an embedded store has only the newest version of each row, so a transaction cannot read it at its snapshot: \
+                          leave out `multi_version`; what Begin reads (`read`, `ranges`) is as of one snapshot anyway";
+            return Err(("/multi_version".into(), reason.into()));
+        }
         let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
         let sql = &self.egress_by_tenant.of(spec.namespace).sql;
