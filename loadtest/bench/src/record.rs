@@ -40,7 +40,7 @@ struct Space {
     bytes_per_row: Option<f64>,
     payload_bytes: usize,
     encoded_overhead_bytes: Option<f64>,
-    file_overhead_bytes: Option<f64>,
+    answered_overhead_bytes: Option<f64>,
     syncs_per_epoch: Option<f64>,
     txns_per_epoch: Option<f64>,
     idle_syncs: Option<f64>,
@@ -180,13 +180,13 @@ fn space(out: &mut String, name: &str, space: &Space) {
     let show = |figure: Option<f64>| figure.map_or("?".to_owned(), round);
     let _ = writeln!(
         out,
-        "### Bytes and syncs, {}\n\n{} bytes a tracked row; over {} bytes of keys and values a transaction {} encoded, {} of \
-         file growth; {} syncs an epoch of {} commits; {} syncs while idle.\n",
+        "### Bytes and syncs, {}\n\n{} bytes a tracked row; over {} bytes of keys and values a transaction {} encoded for a committed \
+         one, {} for an answered one; {} syncs an epoch of {} commits; {} syncs while idle.\n",
         name.trim_start_matches("space-"),
         show(space.bytes_per_row),
         space.payload_bytes,
         show(space.encoded_overhead_bytes),
-        show(space.file_overhead_bytes),
+        show(space.answered_overhead_bytes),
         show(space.syncs_per_epoch),
         show(space.txns_per_epoch),
         show(space.idle_syncs)

@@ -25,7 +25,6 @@ struct Figures {
     epochs: Option<f64>,
     syncs: Option<f64>,
     appended_bytes: Option<f64>,
-    file_bytes: Option<f64>,
 }
 
 /// What is stored, and what a commit costs the disk.
@@ -37,8 +36,8 @@ pub struct Space {
     pub payload_bytes: usize,
     /// Bytes of encoded log for a committed transaction, over its payload.
     pub encoded_overhead_bytes: Option<f64>,
-    /// Growth of the log's file for a committed transaction, over its payload.
-    pub file_overhead_bytes: Option<f64>,
+    /// Bytes of encoded log for an answered transaction, over its payload: those that abort are logged as well.
+    pub answered_overhead_bytes: Option<f64>,
     /// Syncs on the commit path for an epoch.
     pub syncs_per_epoch: Option<f64>,
     /// Committed transactions of an epoch.
@@ -55,13 +54,14 @@ impl Space {
     pub fn text(&self) -> String {
         let show = |figure: Option<f64>| figure.map_or("unknown".to_owned(), |figure| format!("{figure:.2}"));
         format!(
-            "{}space: {} bytes a tracked row; over {} bytes of keys and values a transaction: {} encoded, {} of file growth\n  \
+            "{}space: {} bytes a tracked row; over {} bytes of keys and values a transaction: {} encoded for a committed one, {} for an answered \
+             one\n  \
              {} syncs an epoch of {} commits, {} syncs in {} idle seconds\n",
             self.load.text(),
             show(self.bytes_per_row),
             self.payload_bytes,
             show(self.encoded_overhead_bytes),
-            show(self.file_overhead_bytes),
+            show(self.answered_overhead_bytes),
             show(self.syncs_per_epoch),
             show(self.txns_per_epoch),
             show(self.idle_syncs),
@@ -87,13 +87,14 @@ pub fn measure(common: &Common, mode: Mode) -> Result<Space, BenchError> {
     let later = read(&mut rpc)?;
     let payload_bytes = common.shape.writes * (KEY_BYTES + common.shape.value_bytes);
     let committed = load.counts.committed.max(1) as f64;
-    let overhead = |from, to| grown(from, to).map(|bytes| bytes / committed - payload_bytes as f64);
+    let appended = grown(before.appended_bytes, after.appended_bytes);
+    let overhead = |txns: f64| appended.map(|bytes| bytes / txns - payload_bytes as f64);
     let epochs = grown(before.epochs, after.epochs).map(|epochs| epochs.max(1.0));
     Ok(Space {
         bytes_per_row: after.row_bytes.zip(after.rows).map(|(bytes, rows)| bytes / rows.max(1.0)),
         payload_bytes,
-        encoded_overhead_bytes: overhead(before.appended_bytes, after.appended_bytes),
-        file_overhead_bytes: overhead(before.file_bytes, after.file_bytes),
+        encoded_overhead_bytes: overhead(committed),
+        answered_overhead_bytes: overhead(load.counts.attempted.max(1) as f64),
         syncs_per_epoch: grown(before.syncs, after.syncs).zip(epochs).map(|(syncs, epochs)| syncs / epochs),
         txns_per_epoch: epochs.map(|epochs| committed / epochs),
         idle_syncs: grown(after.syncs, later.syncs),
@@ -121,7 +122,6 @@ fn parse(text: &str) -> Figures {
         epochs: of("tribunal_epochs_total"),
         syncs: of("tribunal_log_fdatasyncs_total").or_else(|| of("tribunal_sync_seconds_count")),
         appended_bytes: of("tribunal_log_appended_bytes_total").or_else(|| of("tribunal_log_appended_bytes")),
-        file_bytes: of("tribunal_log_file_bytes"),
     }
 }
 
