@@ -224,9 +224,9 @@ async fn two_pushes_of_one_log_write_every_record_once_and_one_that_lags_catches
     }
     assert_eq!(rows_in(redis.endpoint()).await, log.state());
     // A node that does not know yet what another one has pushed.
-    let late = Arc::new(MemoryLog::new());
-    late.late.store(1_200, Ordering::Relaxed);
-    let lagging = Push::of(late, redis.endpoint());
+    let source = Arc::new(MemoryLog::new());
+    source.late.store(1_200, Ordering::Relaxed);
+    let lagging = Push::of(source, redis.endpoint());
     lagging.until("it knows", |push| push.handle.status().acked == Lsn(1_200)).await;
     for push in pushes.into_iter().chain([lagging]) {
         push.until_caught_up().await;
