@@ -54,9 +54,8 @@ impl Space {
     pub fn text(&self) -> String {
         let show = |figure: Option<f64>| figure.map_or("unknown".to_owned(), |figure| format!("{figure:.2}"));
         format!(
-            "{}space: {} bytes a tracked row; over {} bytes of keys and values a transaction: {} encoded for a committed one, {} for an answered \
-             one\n  \
-             {} syncs an epoch of {} commits, {} syncs in {} idle seconds\n",
+            "{}space: {} bytes a tracked row; over {} bytes of keys and values a transaction: {} encoded \
+             for a committed one, {} for an answered one\n  {} syncs an epoch of {} commits, {} syncs in {} idle seconds\n",
             self.load.text(),
             show(self.bytes_per_row),
             self.payload_bytes,

@@ -167,10 +167,13 @@ impl Connection {
     fn no_answer(url: &str, e: &ClientError) -> NoAnswer {
         let advice = tls::advice(e);
         let hopeless = e.is_connect() && tls::is_refusal(e);
-        let hint = match url.starts_with("https") {
-            true if e.is_connect() => tls::hint(e),
-            true => "",
-            false => tls::plain_hint(e),
+        let is_tls = url.starts_with("https");
+        let hint = if !is_tls {
+            tls::plain_hint(e)
+        } else if e.is_connect() {
+            tls::hint(e)
+        } else {
+            ""
         };
         let why = advice.unwrap_or_else(|| chain(e) + hint);
         NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }

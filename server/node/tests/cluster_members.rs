@@ -77,6 +77,14 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     cluster.insert(4, added);
     until_members(&cluster, &[1, 2, 3, 4]);
     assert_eq!(until_decided(&[cluster.node(4)], &new_id(), &insert("from-4"))["status"], "committed");
+    // It could not tell that it was removed.
+    let own = &cluster.node(2).url;
+    let asked = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["cluster", "remove", "2", "--url", own]).output();
+    let asked = asked.expect("it runs");
+    let refused = String::from_utf8_lossy(&asked.stderr);
+    assert!(!asked.status.success() && refused.contains("name another node with --url"), "{refused}");
+    assert_eq!(stages(cluster.node(1)).len(), 4, "nothing has begun");
+    assert!(stages(cluster.node(1)).iter().all(|(_, stage)| stage == "member"), "nothing has begun");
     // One that takes transactions, and leads the changes of configuration maybe.
     under_load(&cluster, &told, "leaving", || cluster.remove(2));
     let (status, stderr) = cluster.take(2).ended();

@@ -242,8 +242,8 @@ impl FirstStart {
             Some(_) => {
                 let (node, directory) = (self.node, self.directory());
                 Err(format!(
-                    "node {node} has run before, with another data directory than {directory} or with what was in that before it was \
-                     emptied: what it has promised to the others is there. Start it with that. {LOST}"
+                    "node {node} has run before with another data directory: {directory} is not that one, or was emptied since. The votes \
+                     and acknowledgements that node {node} has given are in the original directory: start it with that. {LOST}"
                 ))
             }
             None => Ok(()),

@@ -143,7 +143,7 @@ pub fn recover_member(
         run: drawn.run,
         policies,
         executor: Workers::start(threads_for(config.shards))?,
-        // A member decides again what follows from its logs as it decides anything.
+        // The replica itself decides a member's epochs again, and counts them.
         replayed: 0,
         settings,
     };
