@@ -24,7 +24,9 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub existence: Option<StoreExistence>,
-    /// The engine itself reads this store at the snapshot of Begin (multi-version storage).
+    /// The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
+    /// validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
+    /// version of each row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub multi_version: Option<bool>,

@@ -6,6 +6,7 @@ use fake_node::client::{Client, Reply, post};
 use fake_node::start;
 use serde_json::{Value, json};
 use tribunal_types::limits::*;
+use tribunal_types::{Epoch, Version};
 
 const TXN: &str = "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 const COMMIT: &str = "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit";
@@ -158,9 +159,32 @@ async fn each_error_has_its_code_and_pointer() {
             "/writes/0/or",
         ),
         one(json!({"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"}), 400, "unknown_field", "/txn_id"),
+        one(read_at("snapshot", "orders/ü", 11), 422, "read_after_snapshot", "/reads/0/version"),
     ];
     for (body, status, code, pointer) in table {
         check(&body.to_string(), status, code, &[(pointer, code)]).await;
+    }
+}
+
+/// A commit that read a row in a version of an epoch; the snapshots are of epoch 10.
+fn read_at(isolation: &str, store: &str, epoch: u64) -> Value {
+    let version = Version::new(Epoch(epoch), 3).unwrap().to_string();
+    json!({"isolation": isolation, "snapshots": {store: "10"}, "reads": [{"store": store, "key": "a", "version": version}]})
+}
+
+/// Where reads are validated by version, and up to the snapshot, any version is taken.
+#[tokio::test]
+async fn only_reads_that_are_not_validated_must_be_of_the_snapshot() {
+    for body in [
+        read_at("snapshot", "orders/ü", 10),
+        read_at("snapshot", "kv", 11),
+        read_at("serializable", "orders/ü", 11),
+        read_at("repeatable-read", "orders/ü", 11),
+    ] {
+        let server = start().await;
+        let reply = post(server.address, COMMIT, &body.to_string()).await;
+        assert_eq!(reply.status, 200, "{body}: {}", reply.json());
+        server.stop().await.unwrap();
     }
 }
 

@@ -477,6 +477,7 @@ impl<'c> Draft<'c> {
         }
         self.check_duplicates(at);
         self.check_snapshots(at);
+        self.check_versions(at);
         self.txn.snapshots.sort_unstable_by_key(|snapshot| snapshot.store);
         if self.errors.is_empty() {
             self.txn.body_hash = body_hash(&self.txn);
@@ -517,6 +518,31 @@ impl<'c> Draft<'c> {
             return;
         };
         self.errors.add(Code::SnapshotRequired, at.field("snapshots"), why);
+    }
+
+    /// At level snapshot, the reads of a multi-version store are believed to be of its snapshot, so that they are not validated. A later
+    /// version proves that they are not.
+    fn check_versions(&mut self, at: Path<'_>) {
+        if self.txn.isolation != Isolation::Snapshot {
+            return;
+        }
+        for snapshot in &self.txn.snapshots {
+            if !self.catalog.by_id(snapshot.store).is_some_and(|store| store.multi_version) {
+                continue;
+            }
+            let reads = self.txn.reads.iter().enumerate().filter(|(_, read)| read.store == snapshot.store);
+            for (index, version) in reads.filter_map(|(index, read)| Some((index, read.seen?))) {
+                if version.epoch() > snapshot.at {
+                    let (list, epoch) = (at.field("reads"), version.epoch());
+                    let detail = format!(
+                        "is of epoch {epoch}, after the snapshot {} of a multi-version store; read the row as of the snapshot, or declare \
+                         the store without `multi_version`",
+                        snapshot.at
+                    );
+                    self.errors.add(Code::ReadAfterSnapshot, list.item(index).field("version"), detail);
+                }
+            }
+        }
     }
 
     fn word<T: Copy>(&mut self, found: Scalar<'_>, at: Path<'_>, choices: &[(&str, T)]) -> Option<T> {

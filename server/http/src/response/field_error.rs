@@ -74,6 +74,8 @@ pub enum Code {
     EmptyRange,
     /// A store that `snapshots` does not name.
     StoreNotNamed,
+    /// A row of a multi-version store in a version that its snapshot does not have.
+    ReadAfterSnapshot,
 }
 
 impl Code {
@@ -113,6 +115,7 @@ impl Code {
             Code::WriteNotSupported => ("write_not_supported", 422),
             Code::EmptyRange => ("empty_range", 422),
             Code::StoreNotNamed => ("store_not_named", 422),
+            Code::ReadAfterSnapshot => ("read_after_snapshot", 422),
         }
     }
 }

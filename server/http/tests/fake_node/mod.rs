@@ -83,7 +83,7 @@ impl FakeNode {
     pub fn new() -> Self {
         let specs = vec![
             spec(KV, "kv"),
-            StoreSpec { transactional: false, adaptor: None, ..spec(ORDERS, "orders/ü") },
+            StoreSpec { transactional: false, multi_version: true, adaptor: None, ..spec(ORDERS, "orders/ü") },
             StoreSpec { existence: Existence::Declared, ..spec(DECLARED, "declared") },
         ];
         let state = State { epoch: 10, specs, ..State::default() };

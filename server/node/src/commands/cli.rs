@@ -547,7 +547,7 @@ pub struct Declare {
     /// The engine reports in its read sets which rows exist; Tribunal does not track them.
     #[arg(long)]
     pub declared_existence: bool,
-    /// The engine itself reads the store at the snapshot of Begin (multi-version storage).
+    /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores.
     #[arg(long)]
     pub multi_version: bool,
     /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
