@@ -29,6 +29,7 @@ mod epoch_runs;
 mod epoch_starts;
 mod error;
 mod files;
+mod former;
 mod frame;
 mod group_epochs;
 mod group_log;

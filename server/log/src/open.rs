@@ -15,6 +15,7 @@ use crate::control_log::{self, ControlLog};
 use crate::copies::Copies;
 use crate::error::LogError;
 use crate::files::{self, Files, RealFiles, name_of};
+use crate::former;
 use crate::frame::{Kind, chain};
 use crate::identity::{ClusterIdentity, Identity};
 use crate::images::{self, ImageWriter};
@@ -124,6 +125,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         identity.check_member(options.node, cluster).map_err(refused)?;
     }
     let found = verify(files, dir, &identity)?;
+    let former = former::load(disk, dir)?;
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = covering_image(dir, &image_writer, &found)?;
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
@@ -138,6 +140,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let shared = Arc::new(Shared {
         dir: dir.to_owned(),
         id: identity.id,
+        former,
         keyer: RowKeyer::new(identity.row_secret),
         segments: Arc::clone(&found.segments),
         index: RwLock::new(found.index),
@@ -210,6 +213,7 @@ pub fn find_damage(dir: &Path) -> Result<Option<String>, LogError> {
         let missing = || LogError::damaged(dir, "its identity file is missing");
         let identity = Identity::load(&*files, dir)?.ok_or_else(missing)?;
         let found = verify(&files, dir, &identity)?;
+        former::load(&*files, dir)?;
         covering_image(dir, &ImageWriter::open(&files, dir)?, &found).map(drop)
     };
     match found() {

@@ -11,6 +11,7 @@ use crate::batches::batch_of;
 use crate::epoch_runs::EpochRuns;
 use crate::epoch_starts::EpochStarts;
 use crate::error::LogError;
+use crate::former::FormerLog;
 use crate::frame::Kind;
 use crate::groups::Groups;
 use crate::kept_outcomes::KeptOutcomes;
@@ -39,6 +40,8 @@ pub enum Located {
 pub(crate) struct Shared {
     pub dir: PathBuf,
     pub id: LogId,
+    /// The logs that this one continues.
+    pub former: Vec<FormerLog>,
     pub keyer: RowKeyer,
     pub segments: Arc<Segments>,
     pub index: RwLock<Index>,
@@ -108,6 +111,13 @@ impl LogReader {
     #[must_use]
     pub fn id(&self) -> LogId {
         self.shared.id
+    }
+
+    /// Returns whether this log continues another one, and has the records of `store` up to `lsn` in common with it: it was salvaged.
+    #[must_use]
+    pub fn continues(&self, log: LogId, store: StoreId, lsn: Lsn) -> bool {
+        let mut former = self.shared.former.iter();
+        former.any(|former| former.id == log && former.common.get(&store).is_some_and(|common| lsn <= *common))
     }
 
     /// Returns what the log contains about record `lsn` of `store`, for comparison with what a storage kept beside its

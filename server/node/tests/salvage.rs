@@ -179,3 +179,30 @@ fn a_cold_copy_is_a_backup() {
     node.stop();
     restored.stop();
 }
+
+#[test]
+fn an_embedded_store_survives_the_loss_of_its_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    commit(&node, 0, 20);
+    // A node that stops writes its rows, and an image.
+    assert!(node.stop().success());
+    let segments = dir.path().join("log/segments");
+    std::fs::remove_file(segments.join("log-0000000000000000")).expect("the first segment");
+    let refused = Node::try_start(dir.path(), &[]).err().expect("damage is refused");
+    run_as_printed(&refused);
+
+    for round in 0..2 {
+        let node = Node::start(dir.path());
+        for n in 0..20 {
+            let row = node.get(&format!("/v1/stores/kv/rows/k{n}"));
+            assert_eq!((row.status, &row.body["value"]), (200, &json!(n)), "round {round}: {}", row.body);
+        }
+        let store = node.get("/v1/stores/kv").body;
+        assert_eq!(store["push"]["state"], "running", "round {round}: {store}");
+        commit(&node, 0, 20);
+        assert!(node.stop().success());
+    }
+    let stores = std::fs::read_dir(dir.path().join("stores")).expect("stores").map(|entry| entry.unwrap().file_name());
+    assert!(stores.into_iter().all(|name| !name.to_string_lossy().contains("aside")), "nothing was rebuilt");
+}

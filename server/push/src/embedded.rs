@@ -217,13 +217,20 @@ impl EmbeddedStore {
         runs::watermark_in(dir)
     }
 
-    /// Removes all files of a closed store in `dir`, so that it can be rebuilt from the beginning of its log.
+    /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log. Returns where they are.
     ///
     /// # Errors
-    /// See [`EmbeddedError`]. Some files may have been removed; calling this again removes the rest.
-    pub fn erase(dir: &Path) -> Result<(), EmbeddedError> {
+    /// See [`EmbeddedError`]. Nothing has changed then.
+    pub fn set_aside(dir: &Path) -> Result<PathBuf, EmbeddedError> {
         let _lock = runs::lock_directory(dir)?;
-        fs::remove_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))
+        let beside = |number: u32| {
+            let mut name = dir.as_os_str().to_owned();
+            name.push(format!(".set-aside-{number}"));
+            PathBuf::from(name)
+        };
+        let aside = (1..).map(beside).find(|path| !path.exists()).expect("some number is free");
+        fs::rename(dir, &aside).map_err(|error| EmbeddedError::io(dir, error))?;
+        Ok(aside)
     }
 
     /// Returns the id of the store.

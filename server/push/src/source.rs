@@ -44,6 +44,14 @@ pub trait LogSource: Send + Sync + 'static {
     /// # Errors
     /// [`SourceError::Unavailable`].
     fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError>;
+
+    /// Returns whether what a storage has applied up to `watermark` is what the log contains up to there. May read the disk.
+    ///
+    /// # Errors
+    /// [`SourceError::Unavailable`].
+    fn contains(&self, store: StoreId, watermark: &Watermark) -> Result<bool, SourceError> {
+        Ok(self.point(store, watermark.lsn)?.is_of(watermark, self.id()))
+    }
 }
 
 /// The same records as whole epochs, for stores in the same process as the log.

@@ -121,6 +121,19 @@ fn words_of<const N: usize>(count: usize, rows: impl Iterator<Item = [u64; N]>) 
     words
 }
 
+/// Returns the last position of each store's log as of an image.
+///
+/// # Errors
+/// If the stores cannot be read.
+pub fn heads(image: &StateImage) -> Result<Vec<(StoreId, Lsn)>, ImageMismatch> {
+    let stores = rows_of(image, words::STORES)?.iter();
+    let head = |&[id, head, ..]: &[u64; 7]| {
+        let id = u32::try_from(id).map_err(|_| mismatch("a store's number is too large"))?;
+        Ok((StoreId(id), Lsn(head)))
+    };
+    stores.map(head).collect()
+}
+
 impl Resolver {
     /// Returns the replicated state after the last epoch.
     #[must_use]

@@ -24,8 +24,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
+use tribunal_core::image;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_types::{Epoch, GroupId};
+use tribunal_types::{Epoch, GroupId, Lsn, StoreId};
 
 use crate::batches::batch_of;
 use crate::control_log;
@@ -66,13 +67,15 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let mark = mark_file::load(&RealFiles, dir).ok().flatten();
     refuse_member(dir, &chunks, mark.as_ref())?;
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
-    let image = ImageWriter::open(&real_files(), dir)?.load_newest().0.map(|image| image.epoch);
+    let newest = ImageWriter::open(&real_files(), dir)?.load_newest().0;
+    let image = newest.as_ref().map(|image| image.epoch);
+    let heads = newest.and_then(|image| image::heads(&image).ok()).unwrap_or_default();
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 
     let fresh = beside(dir, "salvaged");
     remove(&fresh)?;
-    let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, kept, mark: mark.as_ref() };
+    let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, heads, kept, mark: mark.as_ref() };
     known.drop_undecided_below_image()?;
     let built = known.rebuild(&fresh).and_then(|mut report| {
         report.judge_loss(&known, marked.map(|mark| mark.index))?;
@@ -124,6 +127,8 @@ struct Known<'a> {
     /// Of the damaged log.
     identity: Identity,
     image: Option<Epoch>,
+    /// Last position of each store as of the image.
+    heads: Vec<(StoreId, Lsn)>,
     kept: Option<Chain>,
     mark: Option<&'a tribunal_codec::Mark>,
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use tribunal_codec::{GroupMark, Mark, decode_control, encode_control};
-use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, Lsn};
+use tribunal_types::{Batch, ControlChange, ControlIndex, Epoch, EpochOutcome, Lsn, StoreId};
 
 use super::{Chain, Known, SalvageReport, real_files};
 use crate::batches::{batch_of, payload_of};
@@ -13,6 +13,7 @@ use crate::control_compaction::Skipped;
 use crate::control_log::ControlLog;
 use crate::error::LogError;
 use crate::files::{self, RealFiles};
+use crate::former::{self, FormerLog};
 use crate::frame::{Kind, chain};
 use crate::kept_outcomes::KeptWriter;
 use crate::lsn_index::spans_of;
@@ -66,7 +67,8 @@ impl Known<'_> {
         entries.writer.sync()?;
         entries.apart.take().map_or(Ok(()), KeptWriter::finish)?;
         self.write_control(&mut control, entries.control, &mut report)?;
-        self.write_truncation(dir, &mut report)?;
+        let truncated = self.write_truncation(dir, &mut report)?;
+        self.write_former(dir, truncated)?;
         self.link_images(dir)?;
         let group = identity.group;
         let marked = GroupMark { group, index: entries.tip.index, chain: entries.tip.chain };
@@ -255,8 +257,26 @@ impl Known<'_> {
         Ok(next)
     }
 
+    /// Returns the last position of each store before the first entry kept, as far as the image tells: what it includes of a store
+    /// is in the outcomes from there on, or lost.
+    fn before_kept(&self, kept_from: Epoch) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
+        let mut before: BTreeMap<StoreId, Lsn> = self.heads.iter().copied().collect();
+        let image = self.image.unwrap_or_default();
+        let kept = self.chunks.indices(Kind::Outcome).filter(|epoch| (kept_from.0..=image.0).contains(epoch));
+        // Newest first, so that the oldest one counts.
+        for epoch in kept.rev() {
+            for stored in self.chunks.records(Kind::Outcome, epoch)? {
+                let Ok(decoded) = outcomes::outcome_of(&stored, self.dir) else { continue };
+                for (store, span) in spans_of(&decoded.outcome) {
+                    before.insert(store, Lsn(span.first.0 - 1));
+                }
+            }
+        }
+        Ok(before)
+    }
+
     /// Notes each store's last position before the first entry kept.
-    fn write_truncation(&self, dir: &Path, report: &mut SalvageReport) -> Result<(), LogError> {
+    fn write_truncation(&self, dir: &Path, report: &mut SalvageReport) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
         let noted = truncation::load(&RealFiles, self.dir).unwrap_or_default();
         let mut positions: BTreeMap<_, Lsn> = noted.positions.into_iter().collect();
         let kept_from = self.kept.map_or(self.image.map_or(Epoch(0), Epoch::next), |chain| chain.start);
@@ -269,6 +289,10 @@ impl Known<'_> {
                 }
             }
         }
+        for (store, last) in self.before_kept(kept_from)? {
+            let position = positions.entry(store).or_default();
+            *position = (*position).max(last);
+        }
         if self.kept.is_none() && self.image.is_none() {
             // Nothing is left of any store.
             positions.clear();
@@ -279,8 +303,17 @@ impl Known<'_> {
             }
         }
         let first_entry = self.kept.map_or(0, |chain| chain.first);
-        let positions = positions.into_iter().collect();
-        truncation::store(&RealFiles, dir, &Truncated { first_entry, positions, ..Truncated::default() })
+        let noted = positions.iter().map(|(store, last)| (*store, *last)).collect();
+        truncation::store(&RealFiles, dir, &Truncated { first_entry, positions: noted, ..Truncated::default() })?;
+        Ok(positions)
+    }
+
+    /// Notes up to where the new log has the records of the damaged one without its outcomes, which are compared otherwise.
+    fn write_former(&self, dir: &Path, common: BTreeMap<StoreId, Lsn>) -> Result<(), LogError> {
+        // Without those before it, what has followed them is filled again, or stays closed.
+        let mut former = former::load(&RealFiles, self.dir).unwrap_or_default();
+        former.push(FormerLog { id: self.identity.id, common });
+        former::store(&RealFiles, dir, &former)
     }
 
     /// Takes the state images over; they are never changed, so both logs may name the same files.

@@ -329,6 +329,12 @@ impl LogSource for Records {
             Err(error) => Err(SourceError::Unavailable(error.to_string())),
         }
     }
+
+    fn contains(&self, store: StoreId, watermark: &Watermark) -> Result<bool, SourceError> {
+        let point = self.point(store, watermark.lsn)?;
+        let is_common = point == LogPoint::Unknown && self.log.continues(watermark.log, store, watermark.lsn);
+        Ok(is_common || point.is_of(watermark, LogSource::id(self)))
+    }
 }
 
 impl EpochSource for Records {

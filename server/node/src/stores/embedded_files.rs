@@ -3,7 +3,7 @@
 //! A copy of the data directory, a salvaged log or a restored backup leaves a store beside a log that it did not follow:
 //! then the store has applied records that the log does not have, or has others in their place. Both are told by the
 //! digest that the store keeps beside its watermark, at every opening, before anything is pushed. If the log is no longer
-//! complete, the store stays closed: nothing else has its rows.
+//! complete, the store stays closed: nothing else has its rows. The former files are set aside, because the log may be what is wrong.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,8 +47,13 @@ pub fn open(
              `loaded_lsn`"
         ));
     }
-    tracing::warn!(store = spec.name, reason = wrong, "rebuilding the embedded store from its log");
-    EmbeddedStore::erase(dir).map_err(|error| error.to_string())?;
+    let aside = EmbeddedStore::set_aside(dir).map_err(|error| error.to_string())?;
+    tracing::warn!(
+        store = spec.name,
+        reason = wrong,
+        "rebuilding the embedded store from its log; its former files are in {}, for you to delete",
+        aside.display()
+    );
     open().map_err(|error| error.to_string())
 }
 
@@ -65,9 +70,9 @@ fn name_log(store: &EmbeddedStore, log: LogId) -> Result<(), String> {
 /// Tells in words how the store differs from the log, if it does.
 fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &dyn EpochSource) -> Result<Option<String>, String> {
     let watermark = store.watermark();
-    let point = log.point(spec.id, watermark.lsn).map_err(|error| error.to_string())?;
+    let is_of_log = log.contains(spec.id, &watermark).map_err(|error| error.to_string())?;
     let (lsn, id, head) = (watermark.lsn, log.id(), log.head(spec.id));
-    Ok((!point.is_of(&watermark, id)).then(|| {
+    Ok((!is_of_log).then(|| {
         format!(
             "the embedded store followed another log: it has applied LSN {lsn} of log {}, this one is {id} and ends at \
              LSN {head}",

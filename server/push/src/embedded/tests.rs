@@ -398,8 +398,10 @@ fn damage_is_detected_and_never_read_as_rows() {
     fs::remove_file(dir.path().join("run-0")).expect("removes");
     let opened = open().map(|store| store.applied());
     assert!(matches!(opened, Err(EmbeddedError::Damaged(_))), "{opened:?}");
-    EmbeddedStore::erase(dir.path()).expect("erases");
+    let aside = EmbeddedStore::set_aside(dir.path()).expect("sets aside");
     assert_eq!(open().expect("opens").applied(), Lsn(0));
+    assert!(aside.join("manifest").exists(), "nothing is deleted");
+    fs::remove_dir_all(aside).expect("removes");
 }
 
 #[test]
