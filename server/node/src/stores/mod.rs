@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod credentials;
 pub mod embedded_files;
 pub mod embedded_memory;
+pub mod embedded_stores;
 pub mod fork_file;
 pub mod push_control;
 pub mod push_effects;

@@ -1,4 +1,4 @@
-//! Runs one push per store that has an adaptor, and keeps the embedded stores open. In a cluster, a node pushes to those
+//! Runs one push per store that has an adaptor. In a cluster, a node pushes to those
 //! storages for which the control log names it, and knows of the others what their nodes tell.
 //!
 //! What a push needs (a compiled adaptor, an opened store) is made on threads that may wait, never on the sequencer's:
@@ -17,9 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, ApplyObserver, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, EpochSource, Follower, LogSource,
-    PushActivity, PushHandle, PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport,
-    StorageDurability, StoreFile, Transport,
+    Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
+    PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, StoreFile, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -28,15 +27,11 @@ use crate::commit::message::Message;
 use crate::plugins::engine::Language;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::stores::catalog::{Acks, Forks, Records};
-use crate::stores::embedded_files;
-use crate::stores::embedded_memory::EmbeddedMemory;
+use crate::stores::embedded_stores::EmbeddedStores;
 use crate::stores::fork_file::ForkFile;
 use crate::stores::push_states::{ToldPush, ToldPushes};
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
-use crate::telemetry::{ApplyTraces, Tracing};
-
-/// How long to wait for readers of an embedded store that is to be opened again.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::telemetry::Tracing;
 
 /// How often a store whose rows are ahead of the log looks for it.
 const LOG_POLL: Duration = Duration::from_millis(20);
@@ -114,8 +109,7 @@ pub struct Pushes {
     entries: Mutex<HashMap<StoreId, Entry>>,
     /// Wakes the tasks that wait for a push to be made.
     settled: watch::Sender<()>,
-    embedded: Mutex<HashMap<StoreId, Arc<EmbeddedStore>>>,
-    embedded_memory: Mutex<EmbeddedMemory>,
+    embedded: EmbeddedStores,
     loader: Arc<PluginLoader>,
     tracing: Option<Arc<Tracing>>,
 }
@@ -131,8 +125,7 @@ impl Pushes {
         loader: Arc<PluginLoader>,
         tracing: Option<Arc<Tracing>>,
     ) -> Pushes {
-        let (entries, embedded, settled) = (Mutex::default(), Mutex::default(), watch::Sender::new(()));
-        let embedded_memory = Mutex::default();
+        let embedded = EmbeddedStores::new(data.clone(), records.clone(), runtime.clone(), tracing.clone());
         Pushes {
             me: records.member.as_ref().map(|(node, _)| *node),
             told: ToldPushes::default(),
@@ -141,10 +134,9 @@ impl Pushes {
             records,
             messages,
             runtime,
-            entries,
-            settled,
+            entries: Mutex::default(),
+            settled: watch::Sender::new(()),
             embedded,
-            embedded_memory,
             loader,
             tracing,
         }
@@ -192,8 +184,7 @@ impl Pushes {
         let begin = matches!(state, State::Starting);
         if !embedded {
             // What an earlier declaration kept here is not this store's data any more.
-            self.embedded.lock().remove(&id);
-            self.embedded_memory.lock().take_back(id);
+            self.embedded.forget(id);
         }
         entries.insert(id, Entry { store: store.clone(), state });
         drop(entries);
@@ -284,11 +275,11 @@ impl Pushes {
     /// Returns the last record that the rows of an embedded store reflect, if the log does not have it yet: rows that were
     /// copied from another member.
     fn rows_ahead(&self, spec: &StoreSpec) -> Option<Lsn> {
-        if self.me.is_none() || !spec.is_embedded() || self.embedded.lock().contains_key(&spec.id) {
+        if self.me.is_none() || !spec.is_embedded() || self.embedded.get(spec.id).is_some() {
             return None;
         }
         // Whatever is wrong with them is for the opening to tell.
-        let rows = EmbeddedStore::flushed_in(&self.embedded_dir(spec.id)).ok()?;
+        let rows = EmbeddedStore::flushed_in(&self.embedded.dir(spec.id)).ok()?;
         (rows.lsn > self.records.log.head(spec.id)).then_some(rows.lsn)
     }
 
@@ -315,10 +306,6 @@ impl Pushes {
             std::thread::sleep(LOG_POLL);
         }
         set(State::Starting)
-    }
-
-    fn embedded_dir(&self, store: StoreId) -> PathBuf {
-        self.data.join("stores").join(store.to_string())
     }
 
     fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
@@ -399,7 +386,7 @@ impl Pushes {
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
         if spec.is_embedded() {
-            return Ok(Some(Outlet::Embedded(self.open_embedded(spec)?)));
+            return Ok(Some(Outlet::Embedded(self.embedded.open(spec)?)));
         }
         let TenantEgress { sql, egress } = self.egress_by_tenant.of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
@@ -411,60 +398,9 @@ impl Pushes {
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
     }
 
-    fn open_embedded(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
-        let mut embedded = self.embedded.lock();
-        if let Some(open) = embedded.get(&spec.id) {
-            return Ok(Arc::clone(open));
-        }
-        let dir = self.embedded_dir(spec.id);
-        let bytes = self.embedded_memory.lock().give(spec.id, spec.namespace);
-        let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
-        let open = embedded_files::open(&dir, bytes, spec, &source)
-            .inspect_err(|_| self.embedded_memory.lock().take_back(spec.id))?;
-        let observer = self
-            .tracing
-            .clone()
-            .map(|tracing| Arc::new(ApplyTraces::new(tracing, spec.id, spec.name.clone())) as Arc<dyn ApplyObserver>);
-        let open = Arc::new(open.observed_by(observer));
-        embedded.insert(spec.id, Arc::clone(&open));
-        Ok(open)
-    }
-
-    /// Closes an embedded store, so that it is read from the disk again: something may have been repaired there.
-    async fn close_embedded(&self, store: StoreId) -> Result<(), String> {
-        let Some(mut open) = self.embedded.lock().remove(&store) else { return Ok(()) };
-        let begun = tokio::time::Instant::now();
-        loop {
-            match Arc::try_unwrap(open) {
-                Ok(open) => {
-                    // Dropping the store waits for its flush.
-                    let _ = tokio::task::spawn_blocking(move || drop(open)).await;
-                    let embedded = self.embedded.lock();
-                    // One that was opened again meanwhile keeps its new part.
-                    if !embedded.contains_key(&store) {
-                        self.embedded_memory.lock().take_back(store);
-                    }
-                    return Ok(());
-                }
-                Err(shared) if begun.elapsed() < CLOSE_TIMEOUT => open = shared,
-                Err(shared) => {
-                    self.embedded.lock().insert(store, shared);
-                    return Err("the embedded store is being read; try again".into());
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
     /// Has an embedded store write what is only in memory to its disk, on threads of its own.
     pub fn flush(&self, store: StoreId) {
-        if let Some(embedded) = self.embedded(store) {
-            self.runtime.spawn_blocking(move || {
-                if let Err(error) = embedded.flush() {
-                    tracing::warn!(%store, %error, "an embedded store was not flushed");
-                }
-            });
-        }
+        self.embedded.flush(store);
     }
 
     /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
@@ -474,14 +410,13 @@ impl Pushes {
     pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
         let (open, broken) = {
             let entries = self.entries.lock();
-            let embedded = self.embedded.lock();
+            let open = self.embedded.all();
             let is_missing = |entry: &&Entry| {
-                entry.store.spec.is_embedded()
-                    && entry.store.detached.is_none()
-                    && !embedded.contains_key(&entry.store.spec.id)
+                let DeclaredStore { spec, detached, .. } = &entry.store;
+                spec.is_embedded() && detached.is_none() && open.iter().all(|(id, _)| *id != spec.id)
             };
             let broken = entries.values().find(is_missing).map(|entry| entry.store.spec.name.clone());
-            (embedded.iter().map(|(id, store)| (*id, Arc::clone(store))).collect::<Vec<_>>(), broken)
+            (open, broken)
         };
         if let Some(name) = broken {
             return Err(format!("its copy of the embedded store `{name}` is not open"));
@@ -495,7 +430,7 @@ impl Pushes {
 
     /// Returns an embedded store.
     pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
-        self.embedded.lock().get(&store).cloned()
+        self.embedded.get(store)
     }
 
     /// Returns why an embedded store cannot be read here, if something is wrong with it.
@@ -589,7 +524,7 @@ impl Pushes {
         if let Some(task) = task {
             let _ = task.await;
         }
-        let closed = self.close_embedded(store).await;
+        let closed = self.embedded.close(store).await;
         let this = Arc::clone(self);
         let _ = self.runtime.spawn_blocking(move || this.start(declared)).await;
         closed
@@ -628,7 +563,7 @@ impl Pushes {
         let spec = &declared.spec;
         let (fork, _) = self.forks(declared);
         if spec.is_embedded() {
-            self.close_embedded(spec.id).await.map_err(refused)?;
+            self.embedded.close(spec.id).await.map_err(refused)?;
         }
         let made = {
             let (this, spec) = (Arc::clone(self), spec.clone());
@@ -664,11 +599,7 @@ impl Pushes {
         for push in running {
             let _ = push.task.await;
         }
-        let embedded: Vec<Arc<EmbeddedStore>> = self.embedded.lock().values().cloned().collect();
-        let flushes = embedded.into_iter().map(|store| self.runtime.spawn_blocking(move || store.flush_at_stop()));
-        for flush in flushes.collect::<Vec<_>>() {
-            let _ = flush.await;
-        }
+        self.embedded.flush_at_stop().await;
     }
 }
 
