@@ -28,7 +28,7 @@ fn every_way(case: &str, expect: impl Fn(&str, bool) -> Vec<&'static str>) {
                 for (i, expected) in expect(level, next).iter().enumerate() {
                     script = script.replace(&format!("{{{}}}", i + 1), expected);
                 }
-                check(&format!("nodes 2\n{shards}\nepoch\nT0 ser put x=10 put y=20 => ok\n{script}"));
+                check(&format!("stores kv sql\nnodes 2\n{shards}\nepoch\nT0 ser put x=10 put y=20 => ok\n{script}"));
             }
         }
     }
@@ -249,4 +249,70 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_existed() {
              T2 {level} @1 read x@T0 read y@T0 upd x=0  => {expected}"
         ));
     }
+}
+
+#[test]
+fn long_fork_readers_agree_on_the_order_of_writers() {
+    // One sees transaction 1 without 2, the other one 2 without 1. If both wrote in one epoch, neither state ever was.
+    every_way(
+        "epoch
+         T1 {L} @1 upd x=11                         => ok
+         {next}
+         {T2} {L} @1 upd y=21                       => ok
+         epoch
+         T3 {L} @2 read x@T1 read y@T0 put a=1      => {1}
+         T4@2 {L} @{3} read x@T0 read y@T2 put b=1  => {2}",
+        |level, next| {
+            let (x, y) =
+                ("read_conflict validate: read x seen T0 now T1", "read_conflict validate: read y seen T0 now T2");
+            match (level, next) {
+                ("rc", true) => vec!["ok", "ok", "3"],
+                ("rc", false) => vec!["ok", "ok", "2"],
+                ("si", true) => vec!["ok", x, "3"],
+                (_, true) => vec![y, x, "3"],
+                (_, false) => vec![y, x, "2"],
+            }
+        },
+    );
+}
+
+#[test]
+fn fractured_reads_across_stores() {
+    // Transaction 2 sees what transaction 1 wrote in one store, and not what it wrote in the other.
+    every_way(
+        "epoch
+         F ser @1 put sql/y=20                      => ok
+         epoch
+         T1 {L} @2 put x=11 put sql/y=19            => ok
+         epoch
+         {T2} {L} @3 read x@T1 read sql/y@F put z=1 => {1}
+         T3 {L} @2 read x@T0 read sql/y@F put w=1   => {2}",
+        |level, _| {
+            let (x, y) =
+                ("read_conflict validate: read x seen T0 now T1", "read_conflict validate: read sql/y seen F now T1");
+            match level {
+                "rc" => vec!["ok", "ok"],
+                "si" => vec![y, "ok"],
+                _ => vec![y, x],
+            }
+        },
+    );
+}
+
+#[test]
+fn mixed_levels_each_gets_what_its_own_level_promises() {
+    every_way(
+        "epoch
+         T1 ser @1 read x@T0 read y@T0 upd x=11     => ok
+         {next}
+         {T2} {L} @1 read x@T0 read y@T0 upd y=21   => {1}",
+        |_, _| vec!["ok"],
+    );
+    every_way(
+        "epoch
+         T1 {L} @1 read x@T0 read y@T0 upd x=11     => ok
+         {next}
+         {T2} ser @1 read x@T0 read y@T0 upd y=21   => {1}",
+        |_, _| vec!["ok"],
+    );
 }

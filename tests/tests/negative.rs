@@ -183,7 +183,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::RemovedNodeReads
         | Bug::JoinsWithoutLeader
         | Bug::NewGroupWithoutLeaving
-        | Bug::EndsBeforeItIsForgotten => unreachable!("of a cluster"),
+        | Bug::EndsBeforeItIsForgotten
+        | Bug::FreshWithoutCode => unreachable!("of a cluster"),
     }
 }
 
@@ -258,6 +259,7 @@ fn faults_that_show(bug: Bug) -> Faults {
         Bug::PeersGapsFolded => Faults::Only(Fault::Bridge),
         // A removal, an admission and a lost disk, within a second.
         Bug::NewGroupWithoutLeaving | Bug::EndsBeforeItIsForgotten => Faults::OfMembers,
+        Bug::FreshWithoutCode => Faults::Only(Fault::MissingCode),
         _ => Faults::All,
     }
 }

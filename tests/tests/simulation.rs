@@ -4,11 +4,12 @@
 //! `cargo run --release -p tribunal-tests --bin sim -- --seeds 100000`.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 
 use tribunal_tests::sim::faults::{Fault, Faults};
 use tribunal_tests::sim::machine::TICK_US;
 use tribunal_tests::sim::storages::StoragesReport;
-use tribunal_tests::sim::{MembersReport, Planted, Run, play};
+use tribunal_tests::sim::{MembersReport, Planted, Report, Run, play};
 
 /// Seeds of a run in CI.
 const SEEDS: u64 = 2_000;
@@ -17,42 +18,37 @@ fn run(seed: u64) -> Run {
     Run { seed, trace: false, planted: None, faults: Faults::All }
 }
 
+/// Plays a run that is to keep all promises.
+fn played(run: Run) -> Report {
+    play(run).unwrap_or_else(|(wrong, _)| panic!("{wrong}; replay: {}", run.replay())).0
+}
+
 /// Plays seeds on all cores; returns the reports in the order of their seeds.
-fn reports(seeds: std::ops::Range<u64>) -> Vec<tribunal_tests::sim::Report> {
+fn reports(seeds: std::ops::Range<u64>) -> Vec<Report> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
-    let played = std::thread::scope(|scope| {
+    let reports = std::thread::scope(|scope| {
         let of = |core| {
             let seeds = seeds.clone().filter(move |seed| seed % cores == core);
-            scope.spawn(move || seeds.map(|seed| (seed, play(run(seed)).map(|(report, _)| report))).collect::<Vec<_>>())
+            scope.spawn(move || seeds.map(|seed| (seed, played(run(seed)))).collect::<Vec<_>>())
         };
         let threads: Vec<_> = (0..cores).map(of).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a run does not panic")).collect::<BTreeMap<_, _>>()
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|broken| resume_unwind(broken)));
+        joined.flatten().collect::<BTreeMap<_, _>>()
     });
-    let report = |(seed, played): (u64, Result<_, (String, _)>)| {
-        played.unwrap_or_else(|(wrong, _)| {
-            panic!("{wrong}; replay: cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --trace")
-        })
-    };
-    played.into_iter().map(report).collect()
+    reports.into_values().collect()
 }
 
 #[test]
 fn a_machine_that_loses_its_disk_is_replaced() {
-    let wiped = (1..=100).map(|seed| {
-        let played = play(Run { faults: Faults::Only(Fault::WipedDisk), ..run(seed) });
-        played.unwrap_or_else(|(wrong, _)| panic!("{wrong}, with lost disks only")).0.members.wiped
-    });
+    let wiped = (1..=100).map(|seed| played(Run { faults: Faults::Only(Fault::WipedDisk), ..run(seed) }).members.wiped);
     let wiped = wiped.sum::<u64>();
     assert!(wiped >= 50, "{wiped} machines lose their disk");
 }
 
 #[test]
 fn nodes_come_go_and_are_lost_in_quick_succession() {
-    let played = (1..=200).map(|seed| {
-        let played = play(Run { faults: Faults::OfMembers, ..run(seed) });
-        played.unwrap_or_else(|(wrong, _)| panic!("{wrong}, with faults of members only")).0.members
-    });
-    let all = played.fold((0, 0, 0), |all, m| (all.0 + m.joined, all.1 + m.removed, all.2 + m.wiped));
+    let runs = (1..=200).map(|seed| played(Run { faults: Faults::OfMembers, ..run(seed) }).members);
+    let all = runs.fold((0, 0, 0), |all, m| (all.0 + m.joined, all.1 + m.removed, all.2 + m.wiped));
     assert!(all.0 >= 200 && all.1 >= 200 && all.2 >= 200, "(joined, removed, lost their disks): {all:?}");
 }
 
@@ -117,9 +113,8 @@ fn many_seeds_keep_all_promises() {
 fn a_seed_plays_the_same_run_twice() {
     for seed in 1..=20 {
         let (first, second) = (play(run(seed)), play(run(seed)));
-        let digest = |played: Result<(tribunal_tests::sim::Report, _), (String, _)>| {
-            played.map(|(report, _)| report).map_err(|(wrong, _)| wrong)
-        };
+        let digest =
+            |played: Result<(Report, _), (String, _)>| played.map(|(report, _)| report).map_err(|(wrong, _)| wrong);
         assert_eq!(digest(first), digest(second));
     }
 }

@@ -82,6 +82,8 @@ pub enum Bug {
     NewGroupWithoutLeaving = 37,
     /// A node that is being removed ends as soon as some node sees it vote in no group.
     EndsBeforeItIsForgotten = 38,
+    /// A node that lacks code answers fresh reads from what it has decided without it.
+    FreshWithoutCode = 39,
 }
 
 impl Bug {
@@ -92,7 +94,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 10] = [
+    pub const OF_THE_CLUSTER: [Bug; 11] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -103,6 +105,7 @@ impl Bug {
         Bug::JoinsWithoutLeader,
         Bug::NewGroupWithoutLeaving,
         Bug::EndsBeforeItIsForgotten,
+        Bug::FreshWithoutCode,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.

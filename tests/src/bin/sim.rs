@@ -1,4 +1,5 @@
-//! Plays runs of the simulated cluster: `sim --seed 7 --trace` one of them, readably; `sim --seeds 2000` many.
+//! Plays runs of the simulated cluster: `sim --seed 7 --trace` one of them, readably; `sim --seeds 2000` many. `--faults members`
+//! adds, removes and breaks nodes only, `--faults StuckDisk` has that kind of fault only.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -6,13 +7,14 @@ use std::process::ExitCode;
 use tribunal_tests::sim::faults::Faults;
 use tribunal_tests::sim::{Run, Trace, play};
 
-const USAGE: &str = "usage: sim [--seed N] [--seeds COUNT] [--trace]";
+const USAGE: &str = "usage: sim [--seed N] [--seeds COUNT] [--faults all|members|KIND] [--trace]";
 
 /// What to play.
 struct Runs {
     from: u64,
     count: u64,
     trace: bool,
+    faults: Faults,
 }
 
 fn main() -> ExitCode {
@@ -40,11 +42,16 @@ fn main() -> ExitCode {
 }
 
 fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String> {
-    let mut runs = Runs { from: 1, count: 1, trace: false };
+    let mut runs = Runs { from: 1, count: 1, trace: false, faults: Faults::All };
     while let Some(name) = arguments.next() {
         let number = match name.as_str() {
             "--trace" => {
                 runs.trace = true;
+                continue;
+            }
+            "--faults" => {
+                let kind = arguments.next().ok_or("`--faults` needs a kind after it")?;
+                runs.faults = kind.parse()?;
                 continue;
             }
             "--seed" => &mut runs.from,
@@ -64,7 +71,8 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String
 fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
     let mut broken = 0;
     for seed in runs.from..runs.from + runs.count {
-        match play(Run { seed, trace: runs.trace, planted: None, faults: Faults::All }) {
+        let run = Run { seed, trace: runs.trace, planted: None, faults: runs.faults };
+        match play(run) {
             Ok((report, trace)) => {
                 print_trace(&trace, out)?;
                 writeln!(out, "seed {seed}: {report:?}")?;
@@ -72,7 +80,7 @@ fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
             Err((wrong, trace)) => {
                 print_trace(&trace, out)?;
                 writeln!(out, "BROKEN: {wrong}")?;
-                writeln!(out, "replay: cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --trace")?;
+                writeln!(out, "replay: {}", run.replay())?;
                 broken += 1;
             }
         }

@@ -1,5 +1,8 @@
 //! What goes wrong, drawn from a seed: when, where, and for how long.
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::sim::random::Random;
 
 /// A fault, at a machine or in the network.
@@ -43,11 +46,13 @@ pub enum Fault {
     StoragesAway,
     /// A disk has no room left.
     FullDisk,
+    /// A machine lacks the code that decides, and decides nothing.
+    MissingCode,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 19] = [
+    pub const ALL: [Fault; 20] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -67,6 +72,7 @@ impl Fault {
         Fault::WipedDisk,
         Fault::StoragesAway,
         Fault::FullDisk,
+        Fault::MissingCode,
     ];
 
     /// Returns whether nodes come or go by it.
@@ -112,6 +118,26 @@ impl Faults {
                 (Fault::ALL.into_iter().filter(|fault| fault.changes_members()).collect(), (20_000, 900_000))
             }
         }
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Faults::All => f.write_str("all"),
+            Faults::OfMembers => f.write_str("members"),
+            Faults::Only(fault) => write!(f, "{fault:?}"),
+        }
+    }
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Faults, String> {
+        let mut known = [Faults::All, Faults::OfMembers].into_iter().chain(Fault::ALL.map(Faults::Only));
+        let unknown = || format!("`{name}` is none of all, members and {:?}", Fault::ALL);
+        known.find(|faults| faults.to_string() == name).ok_or_else(unknown)
     }
 }
 

@@ -4,8 +4,10 @@
 //! what is written meanwhile waits for the next one. No two machines are alike: their clocks, their cores, the length of their epochs
 //! and how often they take images differ.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
@@ -23,7 +25,7 @@ use tribunal_types::{GroupId, NodeId, StoreId, Version};
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
 use crate::scenario::{ROW_SECRET, Row};
-use crate::sim::policies::SimPolicies;
+use crate::sim::policies::{MachinePolicies, SimPolicies};
 use crate::sim::storages::{Push, visibility_of};
 use crate::stand_ins::Numbered;
 
@@ -35,7 +37,7 @@ pub const LOG_DIR: &str = "/data/tribunal/log";
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 
 /// The member that runs on a machine.
-pub type SimMember = Member<Numbered, SimPolicies, Inline, SimLog>;
+pub type SimMember = Member<Numbered, MachinePolicies, Inline, SimLog>;
 
 /// The groups' logs on a simulated disk, for the Raft groups to read.
 #[derive(Clone)]
@@ -114,6 +116,8 @@ pub struct Machine {
     pub paused_until: u64,
     /// No sync ends before this time, microseconds.
     pub stuck_until: u64,
+    /// The code that decides is missing.
+    pub lacks_code: Rc<Cell<bool>>,
     /// Its power was cut, or its disk has failed: what was not synced may be lost.
     pub lost_power: bool,
     /// What is durable of each group.
@@ -147,6 +151,7 @@ impl Machine {
             pace: 1000,
             paused_until: 0,
             stuck_until: 0,
+            lacks_code: Rc::default(),
             lost_power: false,
             durable: BTreeMap::new(),
             votes: None,
@@ -224,7 +229,7 @@ impl Machine {
         GroupState { vote, ..state }
     }
 
-    fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<SimPolicies, Inline> {
+    fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<MachinePolicies, Inline> {
         let Restored { mut resolver, replicated, epochs, groups } = restored;
         resolver.declare_store(tracked(1, "kv"));
         ReplicaStart {
@@ -237,13 +242,13 @@ impl Machine {
             epochs,
             replicated,
             run: u64::from(self.node) << 32 | self.starts,
-            policies: self.build.policies,
+            policies: MachinePolicies { policies: self.build.policies, is_missing: Rc::clone(&self.lacks_code) },
             executor: Inline,
             replayed: 0,
             settings: Settings {
                 epoch_length: self.build.epoch_length,
                 image_every_bytes: self.build.image_every_bytes,
-                epoch_bytes: 0,
+                epoch_bytes: 80,
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 pause_min: Duration::from_millis(1),

@@ -161,18 +161,15 @@ impl World {
         }
     }
 
-    /// Returns whether a majority is left without a machine, whether or not those vote that have not joined, and those that are being
-    /// removed.
+    /// Returns whether a majority is left without a machine in each group, whichever of the nodes vote there by now that are being
+    /// added or removed: at worst all that are lost, and none that is whole.
     fn may_break(&self, node: u16) -> bool {
         let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
-        let leaves = |node: u16| self.nodes.leaving.contains(&node);
-        [(true, true), (true, false), (false, true), (false, false)].into_iter().all(|(joining, leaving)| {
-            let votes = |node: u16| (joining || has_joined(node)) && (leaving || !leaves(node));
-            let may_vote = self.machines.iter().filter(|machine| !machine.left && votes(machine.node));
-            let whole = |machine: &Machine| !machine.broken && machine.node != node;
-            let (all, left) = may_vote.fold((0, 0), |all, machine| (all.0 + 1, all.1 + u32::from(whole(machine))));
-            2 * left > all
-        }) && self.groups_survive_without(node)
+        let votes = |machine: &Machine| has_joined(machine.node) && !self.nodes.leaving.contains(&machine.node);
+        let is_lost = |machine: &Machine| machine.broken || machine.node == node;
+        let lost = self.machines.iter().filter(|machine| !machine.left && is_lost(machine)).count();
+        let whole = self.machines.iter().filter(|machine| !machine.left && !is_lost(machine) && votes(machine)).count();
+        whole > lost && self.groups_survive_without(node)
     }
 
     /// Returns whether each group has a majority without a machine, whichever members those have that run.

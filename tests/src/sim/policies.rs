@@ -3,6 +3,8 @@
 //! Some runs starve the components: a call has fuel for a few transactions only, so whether an epoch falls back depends on the
 //! number of partitions. All machines have to agree on it, however many cores each of them has.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use tribunal_core::native::{NativeRule, NativeValidator};
@@ -71,10 +73,18 @@ impl SimPolicies {
     }
 }
 
-impl PolicyRunner for SimPolicies {
+/// The policies of one machine, which may lack their code for a while.
+pub struct MachinePolicies {
+    /// What decides once it is here.
+    pub policies: SimPolicies,
+    /// Whether it is missing.
+    pub is_missing: Rc<Cell<bool>>,
+}
+
+impl PolicyRunner for MachinePolicies {
     fn policies(&self) -> Policies<'_> {
         let rule_fallback = NativeRule::FirstWriterWins;
-        match self {
+        match &self.policies {
             SimPolicies::Native => {
                 Policies { rule: &NativeRule::FirstWriterWins, validator: &NativeValidator, rule_fallback }
             }
@@ -87,7 +97,7 @@ impl PolicyRunner for SimPolicies {
     fn activated(&mut self, _: &PluginActivation, _: bool) {}
 
     fn is_complete(&mut self) -> bool {
-        true
+        !self.is_missing.get()
     }
 
     fn install(&mut self, _: &PluginSlot) {}

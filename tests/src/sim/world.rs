@@ -87,6 +87,15 @@ pub struct Run {
     pub faults: Faults,
 }
 
+impl Run {
+    /// Returns the command that plays it again, with all that happens.
+    #[must_use]
+    pub fn replay(&self) -> String {
+        let Run { seed, faults, .. } = self;
+        format!("cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --faults {faults} --trace")
+    }
+}
+
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -528,6 +537,7 @@ impl World {
             Fault::WipedDisk => return self.wipe(node),
             Fault::StoragesAway => self.storages.away = true,
             Fault::FullDisk => self.machine(node).disk.limit_room(Some(0)),
+            Fault::MissingCode => self.machine(node).lacks_code.set(true),
             Fault::PlannedStop if self.machine(node).paused_until > self.time_us => {}
             Fault::PlannedStop => {
                 let start = self.machine(node).starts;
@@ -590,6 +600,7 @@ impl World {
             Fault::SlowDisks => self.slow_disks = false,
             Fault::StoragesAway => self.storages.away = false,
             Fault::FullDisk => self.machine(node).disk.limit_room(None),
+            Fault::MissingCode => self.machine(node).lacks_code.set(false),
             Fault::ClockJump => self.machine(node).clock_off_us = 0,
             Fault::WrongPace => self.machine(node).pace = 1000,
             fault if fault.is_of_the_network() => {
