@@ -1,8 +1,8 @@
 //! When a group that was taken over goes back to the node whose group it is.
 //!
-//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it.
-//! One whose disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as
-//! long as the one before.
+//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. While it
+//! lacks entries, it is offered nothing: an attempt would fail, and stop the group's log meanwhile. A node whose disk is stuck cannot
+//! take the leadership, although its messages arrive. So each attempt waits twice as long as the one before.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,14 @@ impl Homecoming {
         *due = self.now + *wait;
     }
 
-    /// Notes that a tick has passed, and returns those of `led` that are to be offered to their nodes now.
-    pub(crate) fn tick(&mut self, led: impl Iterator<Item = GroupId>, presence: &Presence) -> Vec<GroupId> {
+    /// Notes that a tick has passed, and returns those of `led` that are to be offered to their nodes now. `has_all` says whether the
+    /// node of a group has its entries.
+    pub(crate) fn tick(
+        &mut self,
+        led: impl Iterator<Item = GroupId>,
+        presence: &Presence,
+        has_all: impl Fn(GroupId) -> bool,
+    ) -> Vec<GroupId> {
         self.now += 1;
         let now = self.now;
         let mut offered = Vec::new();
@@ -38,7 +44,7 @@ impl Homecoming {
             if !presence.is_here(group.node) {
                 // It begins again when the node is back.
                 (*due, *wait) = (now + WAIT_TICKS.0, WAIT_TICKS.0);
-            } else if now >= *due {
+            } else if now >= *due && has_all(group) {
                 *wait = (*wait * 2).min(WAIT_TICKS.1);
                 *due = now + *wait;
                 offered.push(group);
@@ -59,22 +65,25 @@ mod tests {
         let (node, group) = (NodeId(2), GroupId { node: NodeId(2), ..GroupId::default() });
         let (mut homecoming, mut presence) = (Homecoming::default(), Presence::default());
         homecoming.led(group);
-        let mut offered_at = |ticks: u64, homecoming: &mut Homecoming, here: bool| {
+        let mut offered_at = |ticks: u64, homecoming: &mut Homecoming, here: bool, has_all: bool| {
             let mut at = Vec::new();
             for _ in 0..ticks {
                 presence.tick();
                 if here {
                     presence.received(node);
                 }
-                if !homecoming.tick([group].into_iter(), &presence).is_empty() {
+                if !homecoming.tick([group].into_iter(), &presence, |_| has_all).is_empty() {
                     at.push(homecoming.now);
                 }
             }
             at
         };
-        assert_eq!(offered_at(100, &mut homecoming, false), [0; 0]);
-        assert_eq!(offered_at(150, &mut homecoming, true), [120, 160, 240]);
-        assert_eq!(offered_at(20, &mut homecoming, false), [0; 0]);
-        assert_eq!(offered_at(60, &mut homecoming, true), [290, 330]);
+        assert_eq!(offered_at(100, &mut homecoming, false, true), [0; 0]);
+        assert_eq!(offered_at(150, &mut homecoming, true, true), [120, 160, 240]);
+        assert_eq!(offered_at(20, &mut homecoming, false, true), [0; 0]);
+        assert_eq!(offered_at(60, &mut homecoming, true, true), [290, 330]);
+        assert_eq!(offered_at(20, &mut homecoming, false, true), [0; 0]);
+        assert_eq!(offered_at(300, &mut homecoming, true, false), [0; 0], "it lacks entries");
+        assert_eq!(offered_at(50, &mut homecoming, true, true), [651, 691], "none of its attempts has failed");
     }
 }

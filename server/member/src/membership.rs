@@ -9,7 +9,8 @@
 //! * A group joins when its node leads it, and is a voter of all groups.
 //! * A node that is being removed votes until its group has closed and, if it is there, for a moment longer: so it learns
 //!   of the close, answers those who wait, and gives its leaderships away. Then it becomes a learner, of one group after the
-//!   other, if most of the others are there; one that leads on nevertheless is deposed.
+//!   other, if most of the others are there; one that leads on nevertheless is deposed. A group that is about to get another voter
+//!   gets it first: with fewer voters in between, it would survive the loss of fewer nodes.
 //! * As a learner it decides epochs as before, because a group that it does not know yet may have begun with it. Once it votes in no
 //!   group, the control log says that it has left, and the groups drop it (decision 113).
 //!
@@ -28,8 +29,8 @@ use crate::cursors::Included;
 use crate::frame::Frame;
 use crate::member::Member;
 
-/// Entries that a learner may lack when it becomes a voter.
-const LAG_MAX: u64 = 64;
+/// Entries that a learner may lack when it becomes a voter, and a node when it is offered the leadership of its group.
+pub(crate) const LAG_MAX: u64 = 64;
 /// Ticks for which a node whose group has closed stays in the other groups, if it is there.
 const STAYS_TICKS: u64 = 20;
 /// Ticks after which it is deposed where it still leads, and between the turns of those who do that.
@@ -202,6 +203,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             next.learners.remove(node);
         } else if let Some(node) =
             present.voters.iter().find(|node| self.goes(**node) && self.goes_well(present, **node))
+            && !self.gets_a_voter(present)
         {
             next.voters.remove(node);
             next.learners.insert(*node);
@@ -227,6 +229,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let others = || present.voters.iter().filter(|other| **other != node);
         let here = others().filter(|other| **other == self.node || self.presence.sends(**other)).count();
         2 * here > others().count()
+    }
+
+    /// Returns whether a node that is there is on its way to be a voter of a group. Where [`goes_well`](Self::goes_well) holds,
+    /// it becomes one as soon as it has caught up.
+    fn gets_a_voter(&self, present: &Members) -> bool {
+        let mut new = self.nodes().present().filter(|node| !present.voters.contains(&node.id));
+        new.any(|node| self.presence.sends(node.id))
     }
 
     /// Returns whether a learner of a group is to become a voter now: one that falls silent with the others, while it copies

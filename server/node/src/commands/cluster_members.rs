@@ -183,7 +183,8 @@ pub fn remove(flags: &ClusterChange) -> Result<(), String> {
     let removed = Awaited {
         change: "removal",
         is_complete: |info, node| info.nodes.iter().all(|other| other.node != node),
-        waits_for: "A log releases a node only while most of its other nodes are connected",
+        waits_for: "A log releases a node only while most of its other nodes are connected, and once nodes that \
+                    are being added vote in it",
     };
     must_outlive(flags)?;
     removed.carry_out(flags, async |client| client.remove_node(node).await)?;
