@@ -4,8 +4,9 @@
 //! again. Until then the later ones wait in a file of their own, in the frames of the segments: a recorded outcome stays
 //! authoritative. The node appends each of them as it replays its epoch; the file is removed at the start after that.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use tribunal_types::{Epoch, GroupId};
@@ -108,7 +109,13 @@ pub(crate) struct KeptWriter {
 impl KeptWriter {
     pub(crate) fn create(dir: &Path, group: GroupId) -> Result<Self, LogError> {
         let path = path_in(dir);
-        let file = File::create(&path).map_err(|e| LogError::io("create", &path, &e))?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|e| LogError::io("create", &path, &e))?;
         Ok(Self { path, group, file: BufWriter::new(file), position: 0 })
     }
 

@@ -411,6 +411,9 @@ impl Config {
                 format!("configuration: `{key}` is {value}; it must be from {min} to {max}{unit}")
             })
             .collect();
+        if self.data.as_os_str().is_empty() {
+            faults.push("configuration: `data` is empty; name the directory for the log and the stores".into());
+        }
         let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
         if !rules.contains(&self.rule.name.as_str()) {
             faults.push(format!(
@@ -487,6 +490,7 @@ mod tests {
         assert!(check("[log]\nretention_bytes = 1048575").contains("from 1048576 to 1125899906842624 bytes"));
         assert!(check("[rule]\nname = \"coin-toss\"").contains("no rule `coin-toss`"));
         assert!(check("shard = 2").contains("shard"));
+        assert!(check("data = \"\"").contains("`data` is empty"));
         let cluster = "listen = \"127.0.0.1:7\"\n[cluster]\nname = \"c\"\nnode = 1\nlisten = \"127.0.0.1:7\"\n\
                        secret_file = \"s\"\ncert_file = \"c\"\nkey_file = \"k\"\nauthority_file = \"a\"\nnodes = []";
         assert!(check(cluster).contains("`listen` and `cluster.listen` are both 127.0.0.1:7"), "{}", check(cluster));

@@ -6,7 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    hang_up: Signal,
+    /// `None` if whoever started the process has it ignored, as `nohup` does.
+    hang_up: Option<Signal>,
 }
 
 impl Signals {
@@ -18,7 +19,7 @@ impl Signals {
         let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let hang_up = signal(SignalKind::hangup()).map_err(failed)?;
+        let hang_up = (!ignores_hang_up()).then(|| signal(SignalKind::hangup())).transpose().map_err(failed)?;
         Ok(Signals { interrupt, terminate, hang_up })
     }
 
@@ -27,7 +28,22 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
+            () = received(self.hang_up.as_mut()) => {}
         }
     }
+}
+
+/// Waits for a signal; for one that is not caught, forever.
+async fn received(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => drop(signal.recv().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether SIGHUP is ignored.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
 }

@@ -1,5 +1,6 @@
 //! A bound of the time that a stop may take.
 
+use std::io::Write;
 use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
@@ -20,7 +21,9 @@ impl StopDeadline {
         let watch = move || {
             if cancelled.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 let seconds = STOP_TIMEOUT.as_secs();
-                eprintln!(
+                // Standard error may be closed, and the process has to end all the same.
+                let _ = writeln!(
+                    std::io::stderr(),
                     "tribunal: the stop did not end within {seconds} s, so the process ends without it. Nothing \
                      acknowledged is lost. Check the disk of the data directory before you start again"
                 );

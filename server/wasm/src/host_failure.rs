@@ -3,6 +3,7 @@
 //! Any decision made then, even by the native fallback, could differ from that of other replicas. So the process aborts.
 //! After a restart, it resolves the same epochs from the same inputs.
 
+use std::io::Write;
 use std::sync::OnceLock;
 
 static HOOK: OnceLock<fn(&str)> = OnceLock::new();
@@ -18,7 +19,7 @@ pub(crate) fn stop(reason: &str) -> ! {
     let text = format!("a plugin cannot run on this machine, so no verdict can be given: {reason}");
     match HOOK.get() {
         Some(hook) => hook(&text),
-        None => eprintln!("tribunal: {text}"),
+        None => drop(writeln!(std::io::stderr(), "tribunal: {text}")),
     }
     std::process::abort()
 }

@@ -1,5 +1,7 @@
 //! `tribunal key`: issue, list and revoke API keys.
 
+use std::io::Write;
+
 use tribunal_api::KeyRequest;
 
 use crate::commands::cli::{KeyRole, Target};
@@ -30,7 +32,9 @@ pub fn create(
             None => "valid until it is revoked".to_owned(),
         };
         let (id, namespace) = (&made.id, &made.namespace);
-        eprintln!("key {id} of namespace {namespace}, roles: {roles}, {validity}. It is not shown again.");
+        let mut err = std::io::stderr();
+        // The key was printed: that standard error is closed makes it no failure.
+        let _ = writeln!(err, "key {id} of namespace {namespace}, roles: {roles}, {validity}. It is not shown again.");
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! `tribunal log tail` and `tribunal log salvage`.
 
-use std::io::Write;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use tribunal_types::Lsn;
 
 use crate::cluster::first_start;
 use crate::commands::cli::Target;
-use crate::commands::output;
+use crate::commands::output::{self, out};
 use crate::commands::store::block_on;
 use crate::commit::recovery::log_dir;
 
@@ -56,7 +55,6 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     if let Some(offset) = offset {
         reader = reader.of_log(offset.log);
     }
-    let mut out = std::io::stdout().lock();
     let (mut printed, mut noted) = (after, after);
     loop {
         // Once a page: what was printed of it is noted before the next one is requested.
@@ -67,10 +65,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
         match reader.next().await? {
             Some(record) => {
                 let line = if target.json { as_json(store, &record).to_string() } else { as_text(&record) };
-                if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-                    // The reader of the pipe has ended, as `head` does.
-                    return Ok(());
-                }
+                out!("{line}");
                 printed = record.lsn;
             }
             None if tail.follow => {}

@@ -63,7 +63,9 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         Ok(_) | Err(_) => EnvFilter::new("info"),
     };
     let node = config.cluster.as_ref().map(|cluster| cluster.node);
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. Telling that, on standard error as well, would panic.
+    let logs =
+        tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => {
             logs.with_ansi(std::io::stderr().is_terminal()).event_format(TextLines::new(node)).init();
@@ -171,11 +173,15 @@ fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String>
 /// compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
 fn log_filter(text: &str) -> Result<EnvFilter, String> {
     let text = text.trim();
+    let has_level = text.split(',').any(|directive| directive.trim().parse::<LevelFilter>().is_ok());
     let filter = if matches!(text.to_ascii_lowercase().as_str(), "debug" | "trace") {
         // Targets are matched by their beginning, and the names of all our crates begin like this one.
         format!("info,tribunal={text}")
-    } else {
+    } else if has_level {
         text.to_owned()
+    } else {
+        // Levels of single crates leave all others as they are.
+        format!("info,{text}")
     };
     let refused = |error: String| {
         format!(

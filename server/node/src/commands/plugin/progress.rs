@@ -1,6 +1,6 @@
 //! Tells a person at a terminal that a long step is still running. Programs that read the output see nothing of it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -19,11 +19,11 @@ pub fn during<T>(what: &str, step: impl FnOnce() -> T) -> T {
             let mut wait = QUIET;
             let mut shown = false;
             while waiting.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                eprint!("\r{what}: {} s", start.elapsed().as_secs());
+                let _ = write!(std::io::stderr(), "\r{what}: {} s", start.elapsed().as_secs());
                 (shown, wait) = (true, Duration::from_secs(1));
             }
             if shown {
-                eprintln!();
+                let _ = writeln!(std::io::stderr());
             }
         });
         let result = step();

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
@@ -37,7 +38,7 @@ impl RunWriter {
     pub(super) fn create(dir: &Path, number: u64, rows_max: u64) -> io::Result<Self> {
         let path = path_of(dir, number);
         // An existing file with this number is a leftover that no manifest lists.
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
         Ok(RunWriter {
             path,
             file,
