@@ -34,7 +34,7 @@ pub trait DurableLog: Send {
     /// Appends what an epoch decided. Durable with the next sync; until then the epoch can be resolved again.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if no entry ends with that epoch; [`LogError::DurabilityInDoubt`].
+    /// [`LogError::OutOfOrder`] if no entry ends with that epoch, or that or a later epoch has an outcome; [`LogError::DurabilityInDoubt`].
     fn append_outcome(&mut self, outcome: &EpochOutcome) -> Result<(), LogError>;
 
     /// Appends an entry of the control log.

@@ -219,7 +219,7 @@ impl Frame {
     /// Decodes a frame.
     ///
     /// # Errors
-    /// If the bytes are none, or more than [`FRAME_BYTES_MAX`].
+    /// If the bytes are not a frame, or more than [`FRAME_BYTES_MAX`].
     pub fn decode(bytes: &Bytes) -> Result<Frame, Malformed> {
         let mut reader = Reader::new(bytes);
         if bytes.len() > FRAME_BYTES_MAX {

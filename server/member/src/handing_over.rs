@@ -8,7 +8,7 @@ use tribunal_types::{GroupId, NodeId};
 
 /// Ticks that a node has to take a leadership, after which Raft gives up as well.
 const TURN_TICKS: u64 = 10;
-/// Ticks between two words to the others that this node is about to stop; fewer than these are remembered for.
+/// Ticks between two `Leaving` frames; fewer than those for which peers remember one.
 const TOLD_EVERY_TICKS: u64 = 3;
 
 /// How long this node has been giving away what it leads.

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use tribunal_types::NodeId;
 
-/// Ticks between the last message of a node and the moment from which it counts as away; also those after its last word
-/// that it is about to stop, from which it counts as one that stays.
+/// Ticks after its last message from which a node counts as away; also those for which its last `Leaving` frame counts.
 pub(crate) const AWAY_TICKS: u64 = 10;
 
 /// When other nodes last sent something.

@@ -165,7 +165,7 @@ impl Node {
     /// serves.
     ///
     /// # Errors
-    /// If anything of that fails; nothing runs then.
+    /// If anything of that fails. Some threads may run then, so the process must end.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let configured = Configured::read(config).map_err(NodeError::Start)?;
         let runtime = runtime().map_err(NodeError::Start)?;
@@ -613,7 +613,7 @@ impl Node {
             Ok(Err(_)) => Err(NodeError::Start(format!(
                 "a change of the configuration was not written and applied within {} s: the disk, or a thread of the node, \
                  does not go on; see the lines before",
-                START_STEP_TIMEOUT.as_secs()
+                timeout.as_secs()
             ))),
             _ => Err(self.failure()),
         }

@@ -60,7 +60,7 @@ const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// When to come back at the latest if there is no room, milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 30_000;
 
-/// The node's face.
+/// What the API asks of this node: the traits of `tribunal-service`.
 pub struct NodeService {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
@@ -115,7 +115,7 @@ impl NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(stopping());
         }
-        if self.joined.is_some() && self.shared.view.has_wrong_clock() {
+        if self.joined.is_some() && self.shared.view.refuses_transactions() {
             return Err(self.not_taken());
         }
         let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -193,6 +193,11 @@ impl NodeService {
             KnownNow::At(_) => outcome_unknown(),
             KnownNow::Expired | KnownNow::Unknown => self.not_taken(),
         }
+    }
+
+    /// The sequencer has not replied: it has ended, or lacks the code that judges.
+    fn not_judged(&self) -> ServiceError {
+        if self.stopping.load(Ordering::Relaxed) { stopping() } else { self.not_taken() }
     }
 
     /// Returns what this node knows of an id.
@@ -328,7 +333,7 @@ impl NodeService {
         self.admit(txns.iter().map(TxnRequest::memory_bytes).sum())?;
         let (reply, answer) = oneshot::channel();
         self.send(Message::Judge(txns, reply))?;
-        let verdicts = answer.await.map_err(|_| stopping())?;
+        let verdicts = answer.await.map_err(|_| self.not_judged())?;
         Ok(verdicts.into_iter().map(|verdict| self.with_winners(verdict)).collect())
     }
 
@@ -342,7 +347,7 @@ impl NodeService {
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
         self.send(Message::DryRun(Box::new(txn), reply))?;
-        match answer.await.map_err(|_| stopping())? {
+        match answer.await.map_err(|_| self.not_judged())? {
             Ok(verdict) => Ok(DryRun::Judged(self.with_winners(verdict))),
             Err(known) => self.words(known, asked).await.map(DryRun::Known),
         }
@@ -614,8 +619,8 @@ impl NodeService {
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
-            if self.joined.is_some() && self.shared.view.has_wrong_clock() {
-                // It would issue an id that no node executes.
+            if self.joined.is_some() && self.shared.view.refuses_transactions() {
+                // With a wrong clock, it would issue an id that no node executes; without the code that decides, none that it executes.
                 return Err(self.not_taken());
             }
             let until = self.until_fresh(&begin.stores, begin.freshness).await?;

@@ -82,7 +82,7 @@ pub(crate) fn entry(id: EntryId, content: Bytes) -> Result<Entry, Malformed> {
 /// Reads a change of members, in the protobuf encoding in which raft-rs wrote it.
 ///
 /// # Errors
-/// If it is none, or one that raft-rs would not have written.
+/// If it is not a change of members, or one that raft-rs would not have written.
 pub(crate) fn change(bytes: &[u8]) -> Result<ConfChangeV2, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut change = ConfChangeV2::default();

@@ -381,7 +381,7 @@ impl<L: GroupLog> Group<L> {
         if self.stopped || after < store.compacted().index {
             return entries;
         }
-        for index in after + 1..=self.handed {
+        for index in after.saturating_add(1)..=self.handed {
             let entry = store.read(index);
             if store.failure().is_some() {
                 break;

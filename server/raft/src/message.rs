@@ -120,7 +120,7 @@ impl RaftMessage {
     /// Decodes a message. Its entries share the memory of `bytes`.
     ///
     /// # Errors
-    /// If the bytes are none, or more than [`MESSAGE_BYTES_MAX`].
+    /// If the bytes are not a message, or more than [`MESSAGE_BYTES_MAX`].
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         if bytes.len() > MESSAGE_BYTES_MAX {

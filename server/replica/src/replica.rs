@@ -43,11 +43,11 @@ pub struct Settings {
     pub epoch_length: Option<Duration>,
     /// Bytes of decided epochs after which a new image is taken, and one at the end; [`u64::MAX`] if none is, ever.
     pub image_every_bytes: u64,
-    /// As how many bytes an epoch counts beside its items: it takes time to decide again, whatever is in it.
+    /// Bytes charged for an epoch on top of its items: it takes time to decide again, whatever is in it.
     pub epoch_bytes: u64,
     /// How much of the log a store may hold back, in words.
     pub quota: String,
-    /// Own batches that may be on their way through the log at a time. 1 where only the disk is waited for: every sync carries
+    /// Own batches that may be in flight at a time. 1 where only the disk is waited for: every sync carries
     /// all that came meanwhile.
     pub in_flight_max: usize,
     /// Time between two own batches with items while the former is not decided, at least. Zero where only the disk is waited for.
@@ -114,7 +114,7 @@ pub(crate) enum Stopping {
 /// Invariants:
 /// * an epoch is resolved only once the entries of all members are there, in the order of epochs, and with the control
 ///   entries that `Epochs` requests before it: none is applied at any other time;
-/// * so many own batches are on their way as the settings allow, each of which begins where the one before it ends;
+/// * at most `in_flight_max` own batches are in flight, each of which begins where the one before it ends;
 /// * a waiter of an item or an import is answered exactly once.
 pub struct Replica<W: Waiters, P, E> {
     pub(crate) group: GroupId,

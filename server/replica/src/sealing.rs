@@ -48,7 +48,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         paces.then(|| self.idle.sealed_at() + self.pace.pause(in_flight_max, pause_min))
     }
 
-    /// Returns the first epoch that the own group has neither sealed nor proposed to seal.
+    /// Returns the first epoch that the own group has neither sealed nor covered by a pending proposal.
     pub(crate) fn next_own(&self) -> Epoch {
         // Those that are agreed on and wait for other groups may be many, and come before the others.
         let mut others = self.writing;

@@ -75,7 +75,7 @@ pub struct ResolverStats {
     pub history_bytes: u64,
     /// Ids in the id table.
     pub ids: u64,
-    /// Bytes that they count for.
+    /// Bytes charged for them.
     pub ids_bytes: u64,
     /// Transactions of the last epoch that contended for a row or range.
     pub contended: u64,

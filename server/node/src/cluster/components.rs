@@ -75,10 +75,10 @@ impl AnnouncedPlugins {
         self.state.read().0.clone()
     }
 
-    /// Returns the control entry up to which [`AnnouncedPlugins::components`] is.
+    /// Returns them, and the control entry up to which they are.
     #[must_use]
-    pub fn index(&self) -> u64 {
-        self.state.read().1
+    fn state(&self) -> (Components, u64) {
+        self.state.read().clone()
     }
 }
 
@@ -149,7 +149,7 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             let Some(peers) = self.parts.peers.upgrade() else { return };
-            let (components, index) = (self.parts.announced.components(), self.parts.announced.index());
+            let (components, index) = self.parts.announced.state();
             self.hide_deleted(&components, index);
             components.iter().for_each(|announced| self.settle(announced, &peers));
         }

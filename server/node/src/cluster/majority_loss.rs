@@ -20,7 +20,7 @@ use crate::cluster::recovery::NodeMember;
 /// Bytes of entries that are read at a time.
 const READ_BYTES: usize = 16 << 20;
 
-/// How far the terms of the new entries are ahead of all that this node knows: others may have gone on without it, and what
+/// Margin of the new entries' terms over every term that this node knows: others may have gone on without it, and what
 /// they have written in terms of theirs must not be taken for the same.
 const TERMS_AHEAD: u64 = 1 << 20;
 

@@ -35,7 +35,7 @@ impl PeerClocks {
     }
 
     /// Returns by how much the own clock is ahead of the others', milliseconds, if that is too much. `epoch_time_ms` is the
-    /// replicated time of the last epoch: no clock that is right is before it. `wall_ahead_ms` is by how much the system clock
+    /// replicated time of the last epoch: a correct clock is never earlier. `wall_ahead_ms` is by how much the system clock
     /// is ahead of the own clock, which it was made of, if it has been so for long.
     pub fn apart_ms(&self, own_ms: u64, wall_ahead_ms: i64, epoch_time_ms: u64, now: Instant) -> Option<i64> {
         let late = i64::try_from(own_ms).unwrap_or(i64::MAX).saturating_sub_unsigned(epoch_time_ms);

@@ -150,10 +150,11 @@ impl View {
         self.roles.read().takes_commits
     }
 
-    /// Returns whether the clock of a member is not to be believed.
+    /// Returns whether this node can decide nothing, whatever the others do: its clock is not to be believed, or it lacks code.
     #[must_use]
-    pub fn has_wrong_clock(&self) -> bool {
-        self.roles.read().clock.is_some()
+    pub fn refuses_transactions(&self) -> bool {
+        let roles = self.roles.read();
+        roles.clock.is_some() || roles.lacks.is_some()
     }
 
     /// Returns whether a member takes transactions, and has found so just now: a process that was paused is not sure of it

@@ -45,7 +45,7 @@ impl LogWriter {
         LogWriter { log, cache, metrics, mark_due_since, failed: false, members, last_sync }
     }
 
-    /// Says that the log is that of a cluster's member.
+    /// Marks the log as that of a cluster's member.
     #[must_use]
     pub fn of_member(mut self, reader: LogReader) -> LogWriter {
         self.members = Some(reader);

@@ -1,4 +1,4 @@
-//! The way of a commit: from the queue to the sequencer, the log and the reply, and back to it after a restart.
+//! The commit path: from the queue to the sequencer, the log and the reply, and back to it after a restart.
 
 pub(crate) mod abort_report;
 pub mod commit_queue;

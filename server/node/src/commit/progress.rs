@@ -118,7 +118,7 @@ impl Progress {
         self.changes.subscribe()
     }
 
-    /// Publishes a complete epoch. Stores come by [`Progress::set_store`] before, so that no reader that sees the epoch
+    /// Publishes a complete epoch. Stores come by [`Progress::set_stores`] before, so that no reader that sees the epoch
     /// misses its records.
     pub fn set_epoch(&self, last: Epoch, floor: Epoch) {
         self.floor.store(floor.0, Ordering::Release);

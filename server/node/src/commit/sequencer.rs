@@ -20,9 +20,11 @@ use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::commit::waiters::{Channels, Commit, ItemWaiter};
+use availability::Availability;
 use inline_writes::InlineWrites;
 use member::{FreshReads, MAJORITY_TIMEOUT, Phase};
 
+mod availability;
 mod effects;
 mod inline_writes;
 mod member;
@@ -53,6 +55,7 @@ pub struct Sequencer {
     clocks: PeerClocks,
     /// By how much the own one is ahead of them, milliseconds, if that is too much.
     apart_ms: Option<i64>,
+    availability: Availability,
     /// Ticks since the member takes part.
     ticks: u64,
     /// Ticks that the first start of a member has taken.
@@ -92,6 +95,7 @@ impl Sequencer {
             lag: None,
             clocks: PeerClocks::default(),
             apart_ms: None,
+            availability: Availability::default(),
             ticks: 0,
             waited_ticks: 0,
             stopped: false,
@@ -206,7 +210,7 @@ impl Sequencer {
             Message::Judge(txns, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(&txns);
-                // Nobody judges in the place of a plugin that is not here; who asked is told that it was not taken.
+                // Nobody judges in the place of a plugin that is not here. Without a reply, who asked says why.
                 if !self.replica().waits_for_code() {
                     let _ = reply.send(self.replica().judge(&txns));
                 }
@@ -321,15 +325,16 @@ impl Sequencer {
             }
         }
         commits.into_iter().for_each(|commit| commit.waiter.handle.answer(Answer::Unknown, Some(commit.txn)));
+        // If the log has failed, its thread ends without carrying this out.
+        self.log.send(Job::Stop);
         if self.refused {
             return Ended::Refused(reason);
         }
-        if let Some(lag) = self.lag.take() {
+        match self.lag.take() {
             // The log is whole, and so is everything else.
-            self.log.send(Job::Stop);
-            return Ended::Lags(lag);
+            Some(lag) => Ended::Lags(lag),
+            None => Ended::LogFailed(reason),
         }
-        Ended::LogFailed(reason)
     }
 }
 

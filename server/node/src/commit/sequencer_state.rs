@@ -43,7 +43,7 @@ pub struct SequencerState {
     pub clock: Arc<EpochClock>,
     /// Where single commits gather.
     pub intake: CommitIntake,
-    /// The way of answers.
+    /// Delivers answers to the requests that wait.
     pub dispatch: Dispatch,
     /// Where effects of control entries outside the replica are carried out (catalog, pushes, keys). Must not wait for
     /// anything.

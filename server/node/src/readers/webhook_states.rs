@@ -78,7 +78,7 @@ pub fn encode(told: &[ToldDelivery]) -> Bytes {
 /// Decodes what another node has told.
 ///
 /// # Errors
-/// If the bytes are none of that.
+/// If the bytes are not such a list.
 pub fn decode(bytes: &[u8]) -> Result<Vec<ToldDelivery>, Malformed> {
     let mut reader = Reader::new(bytes);
     let count = reader.count(7, "deliveries")?;

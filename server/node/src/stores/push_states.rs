@@ -59,7 +59,7 @@ pub(crate) fn shortened(text: &str) -> &str {
 /// Decodes what another node has told.
 ///
 /// # Errors
-/// If the bytes are none of that.
+/// If the bytes are not such a list.
 pub fn decode(bytes: &[u8]) -> Result<Vec<ToldPush>, Malformed> {
     let mut reader = Reader::new(bytes);
     let count = reader.count(7, "pushes")?;

@@ -83,7 +83,7 @@ impl Listing {
     /// Decodes a listing.
     ///
     /// # Errors
-    /// If it is none, if it has not exactly one image, or if a name is not that of a file in its directory.
+    /// If it is not a listing, if it has not exactly one image, or if a name is not that of a file in its directory.
     pub fn decode(bytes: &[u8]) -> Result<Listing, Malformed> {
         let mut reader = Reader::new(bytes);
         let epoch = Epoch(reader.varint("epoch")?);

@@ -32,11 +32,14 @@ const CLOCK_TOLD_EVERY: u64 = 8;
 const WAITING_TOLD_EVERY: u32 = 1_000;
 /// Ticks between two claims of a number.
 const CLAIMED_EVERY: u32 = 16;
-/// Ticks before the first of them.
+/// Ticks before the first such line.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
 
 /// Rounds of the groups that are written on the sequencer's thread before it looks at its messages again.
 const ROUNDS_HERE_MAX: u32 = 2;
+
+/// How long epochs are decided before ticks and messages have their turn, and what was decided goes to the log.
+const DECIDES_FOR: Duration = Duration::from_millis(20);
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,10 @@ impl Sequencer {
         if self.decider.member().is_none() {
             return replica;
         }
+        if self.replica().may_decide() && !self.replica().waits_for_code() {
+            // There was more than there was time for.
+            return Some(Duration::ZERO);
+        }
         let tick = TICK.saturating_sub(self.ticked_at.elapsed());
         Some(replica.map_or(tick, |replica| replica.min(tick)))
     }
@@ -103,7 +110,16 @@ impl Sequencer {
             let clock = self.apart_ms.map(peer_clocks::problem);
             if let Some(member) = self.decider.member() {
                 self.shared.view.follow(member, clock);
+                self.tell_availability();
             }
+        }
+    }
+
+    fn tell_availability(&mut self) {
+        match self.availability.note(self.shared.view.takes_commits(), Instant::now()) {
+            Some(true) => tracing::info!("this node takes transactions"),
+            Some(false) => tracing::warn!("this node takes no transactions; `tribunal cluster status` tells why"),
+            None => {}
         }
     }
 
@@ -309,7 +325,7 @@ impl Sequencer {
     }
 
     /// Does what inputs of a member have led to since the last call, beyond what was due at once: other nodes and the log get what is
-    /// for them, in one piece each; then the epochs that are complete are decided.
+    /// for them, in one piece each; then the epochs that are complete are decided, as many as there is time for.
     pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
         if self.decider.member().is_none() {
             return;
@@ -324,7 +340,10 @@ impl Sequencer {
                 self.follow();
                 self.state.outgoing.flush();
             }
-            while let Some(output) = self.decider.poll() {
+            let begun = Instant::now();
+            while begun.elapsed() < DECIDES_FOR
+                && let Some(output) = self.decider.poll()
+            {
                 self.carry_out(output);
             }
             self.write_outcomes();

@@ -1,0 +1,47 @@
+//! Whether a member takes transactions, as its log tells it: when it begins to, when it stops, and when it does again.
+
+use std::time::{Duration, Instant};
+
+/// A shorter interruption is not told: an election, a node that hands over.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+
+/// What was last seen, and last told.
+#[derive(Debug, Default)]
+pub(super) struct Availability {
+    seen: Option<(bool, Instant)>,
+    told: bool,
+}
+
+impl Availability {
+    /// Notes whether the member takes transactions now. Returns that if it is to be told.
+    pub(super) fn note(&mut self, takes: bool, now: Instant) -> Option<bool> {
+        let since = match self.seen {
+            Some((seen, since)) if seen == takes => since,
+            _ => now,
+        };
+        self.seen = Some((takes, since));
+        let is_news = takes != self.told && now.duration_since(since) >= TOLD_AFTER;
+        self.told ^= is_news;
+        is_news.then_some(takes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_lasts_is_told_and_only_once() {
+        let begun = Instant::now();
+        let mut availability = Availability::default();
+        let mut told = |takes, ms| availability.note(takes, begun + Duration::from_millis(ms));
+        assert_eq!([told(false, 0), told(false, 5_000)], [None, None], "it has not begun to");
+        assert_eq!(
+            [told(true, 5_010), told(true, 6_000), told(true, 6_010), told(true, 9_000)],
+            [None, None, Some(true), None]
+        );
+        assert_eq!([told(false, 9_010), told(true, 9_500), told(true, 12_000)], [None, None, None], "an election");
+        assert_eq!([told(false, 13_000), told(false, 14_000), told(false, 15_000)], [None, Some(false), None]);
+        assert_eq!([told(true, 16_000), told(true, 17_000)], [None, Some(true)]);
+    }
+}
