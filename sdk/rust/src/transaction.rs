@@ -236,28 +236,47 @@ impl Transaction {
         end: impl AsRef<[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, Error> {
-        let (start, mut end) = (start.as_ref(), end.as_ref().to_vec());
-        let ahead = self.fetched_ranges.remove(&(store.to_owned(), KeyRange::new(start, &end, limit)));
-        let page = match ahead {
+        let (first, end) = (start.as_ref(), end.as_ref());
+        let ahead = self.fetched_ranges.remove(&(store.to_owned(), KeyRange::new(first, end, limit)));
+        let mut page = match ahead {
             Some(page) => page,
-            None => {
-                let page = self.client.rows(store, start, &end, limit).await?;
-                RangeRows { rows: page.rows, more: page.more }
-            }
+            None => self.page(store, first, end, limit).await?,
         };
-        if let (true, Some(last)) = (page.more, page.rows.last()) {
-            end = [&last.key[..], &[0]].concat();
-        }
-        self.observe_range(store, start, &end);
+        let (mut found, mut start) = (Vec::new(), first.to_vec());
+        let upto = loop {
+            // The service ends a page early if its rows are large.
+            let last = page.rows.last().filter(|_| page.more);
+            let next = last.map(|last| [&last.key[..], &[0]].concat());
+            let page_end = next.as_deref().unwrap_or(end);
+            found.extend(self.with_own_writes(store, &start, page_end, page.rows)?);
+            match next {
+                Some(next) if found.len() < limit => start = next,
+                next => break next.unwrap_or_else(|| end.to_vec()),
+            }
+            page = self.page(store, &start, end, limit - found.len()).await?;
+        };
+        self.observe_range(store, first, upto);
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Reads rows of a range, as many as the service returns at once.
+    async fn page(&self, store: &str, start: &[u8], end: &[u8], limit: usize) -> Result<RangeRows, Error> {
+        let page = self.client.rows(store, start, end, limit).await?;
+        Ok(RangeRows { rows: page.rows, more: page.more })
+    }
+
+    /// Notes that rows were read, and returns those of `start..end` as this transaction leaves them.
+    fn with_own_writes(&mut self, store: &str, start: &[u8], end: &[u8], read: Vec<Row>) -> Result<Vec<Row>, Error> {
         let mut rows = BTreeMap::new();
-        for found in page.rows {
+        for found in read {
             let name = self.name(store, &found.key);
             self.reads.entry(name).or_insert(Seen { version: found.version, value: None, in_range: true });
             rows.insert(found.key.clone(), found);
         }
         let store_name = self.store(store);
         for ((written, key), write) in &self.writes {
-            if *written != store_name || key[..] < *start || (!end.is_empty() && *key >= end) {
+            if *written != store_name || key[..] < *start || (!end.is_empty() && key[..] >= *end) {
                 continue;
             }
             let before = rows.remove(key);
@@ -272,7 +291,7 @@ impl Transaction {
                 rows.insert(key.clone(), row(key.clone(), before.and_then(|row| row.version), &value)?);
             }
         }
-        Ok(rows.into_values().take(limit).collect())
+        Ok(rows.into_values().collect())
     }
 
     /// Records that the engine has read a row in its own storage: its version, or that it is absent (`None`). The first

@@ -80,3 +80,32 @@ async fn transactions_that_scanned_the_same_rows_conflict_within_an_epoch() {
         assert_eq!(won, 1, "{level:?}, skew: {skew}");
     }
 }
+
+#[tokio::test]
+async fn a_scan_returns_as_many_rows_as_its_limit_if_there_are_as_many() {
+    let Some(server) = Server::start("scan-limit") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let keys: Vec<String> = (0..20).map(|n| format!("job/{n:02}")).collect();
+    for key in &keys {
+        let mut txn = client.begin_local(IsolationLevel::Serializable);
+        // Twenty of these are more than the service returns at once.
+        txn.put("kv", key, &"x".repeat(900_000)).expect("text");
+        assert!(matches!(txn.commit().await.expect("a verdict"), Outcome::Committed(_)));
+    }
+    let mut txn = client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+    let all = txn.scan("kv", "job/", "job0", 1000).await.expect("rows");
+    assert_eq!(
+        all.iter().map(|row| &row.key[..]).collect::<Vec<_>>(),
+        keys.iter().map(String::as_bytes).collect::<Vec<_>>()
+    );
+    assert_eq!(txn.prepare().request.ranges.len(), 1, "one range, however many pages");
+
+    // Rows that the transaction has deleted do not count.
+    let mut queue = client.begin(BeginOptions::stores(["kv"])).await.expect("begins");
+    for key in &keys {
+        let next = queue.scan("kv", "job/", "job0", 1).await.expect("rows");
+        assert_eq!(next.iter().map(|row| &row.key[..]).collect::<Vec<_>>(), [key.as_bytes()]);
+        queue.delete("kv", key).expect("a key");
+    }
+    assert!(queue.scan("kv", "job/", "job0", 1).await.expect("rows").is_empty());
+}

@@ -5,8 +5,8 @@ mod support;
 use std::process::Command;
 
 use serde_json::json;
-use support::Node;
 use support::damage::{chunks, flip};
+use support::{Node, eventually};
 
 /// Commits rows `from..to` and returns when they are acknowledged.
 fn commit(node: &Node, from: u32, to: u32) {
@@ -205,4 +205,34 @@ fn an_embedded_store_survives_the_loss_of_its_records() {
     }
     let stores = std::fs::read_dir(dir.path().join("stores")).expect("stores").map(|entry| entry.unwrap().file_name());
     assert!(stores.into_iter().all(|name| !name.to_string_lossy().contains("aside")), "nothing was rebuilt");
+}
+
+#[test]
+fn an_embedded_store_with_a_damaged_block_is_rebuilt_once_that_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    commit(&node, 0, 20);
+    assert!(node.stop().success());
+    let store = std::fs::read_dir(dir.path().join("stores")).expect("stores").next().expect("kv").unwrap().path();
+    let damage = || flip(&store.join("run-0"), 9);
+
+    damage();
+    let node = Node::start(dir.path());
+    let read = |node: &Node| node.get("/v1/stores/kv/rows/k1");
+    let refused = read(&node);
+    assert!(refused.status == 503 && refused.body["detail"].to_string().contains("is damaged"), "{}", refused.body);
+    assert!((200..300).contains(&node.post("/v1/stores/kv/push/resume", &json!({})).status));
+    eventually("the rows to be there again", || (read(&node).body["value"] == 1).then_some(()));
+    // Written to the disk again.
+    assert!(node.stop().success());
+
+    damage();
+    let node = Node::start(dir.path());
+    assert_eq!(read(&node).status, 503);
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    for n in 0..20 {
+        assert_eq!(node.get(&format!("/v1/stores/kv/rows/k{n}")).body["value"], n);
+    }
+    assert!(node.stop().success());
 }

@@ -93,6 +93,9 @@ pub struct Row {
     pub version: Version,
 }
 
+/// File in a store's directory that tells what was found damaged.
+const DAMAGED: &str = "damaged";
+
 /// The position that a read reflects: the store's log up to `lsn`, and thus at least all epochs up to `epoch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadAt {
@@ -215,6 +218,12 @@ impl EmbeddedStore {
     /// See [`EmbeddedError`].
     pub fn flushed_in(dir: &Path) -> Result<Watermark, EmbeddedError> {
         runs::watermark_in(dir)
+    }
+
+    /// Returns what a reader has found damaged in `dir` since the store was last rebuilt, if anything.
+    #[must_use]
+    pub fn damage_in(dir: &Path) -> Option<String> {
+        fs::read_to_string(dir.join(DAMAGED)).ok()
     }
 
     /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log. Returns where they are.
@@ -353,7 +362,7 @@ impl View<'_> {
     pub fn get(&self, key: &[u8]) -> Result<Option<Row>, EmbeddedError> {
         let stored = match self.recent.stored(key) {
             Some(stored) => stored,
-            None => self.shared.runs.get(key)?,
+            None => self.shared.runs.get(key).map_err(|error| self.shared.note_damage(error))?,
         };
         Ok(stored.map(|stored| row(key, stored)))
     }
@@ -378,8 +387,9 @@ impl View<'_> {
             return Ok(page);
         }
         let mut bytes = 0;
-        for pair in Merged::new(&self.recent, &self.shared.runs, start, end)? {
-            let (key, stored) = pair?;
+        let damage = |error| self.shared.note_damage(error);
+        for pair in Merged::new(&self.recent, &self.shared.runs, start, end).map_err(damage)? {
+            let (key, stored) = pair.map_err(damage)?;
             if page.rows.len() >= limit || bytes > SCAN_BYTES_MAX {
                 page.next = Some(key);
                 break;
@@ -409,6 +419,21 @@ impl Shared {
         // The store may be idle: nothing else would wake the follower, which reports this.
         self.flushed.send_modify(|_| ());
         EmbeddedError::Stopped(text)
+    }
+
+    /// Notes a damaged file in the directory, so that the store can be rebuilt once it is opened again.
+    fn note_damage(&self, error: EmbeddedError) -> EmbeddedError {
+        let path = self.dir.join(DAMAGED);
+        if let EmbeddedError::Damaged(text) = &error
+            && !path.exists()
+        {
+            let noted = fs::write(&path, text).err().map(|error| format!("; that could not be noted: {error}"));
+            tracing::error!(
+                "an embedded store is damaged ({text}); it is rebuilt from its log at the next start, or by `tribunal store resume`{}",
+                noted.unwrap_or_default()
+            );
+        }
+        error
     }
 
     /// Returns the current state of a row.

@@ -23,8 +23,11 @@ pub fn open(
 ) -> Result<EmbeddedStore, String> {
     let open = || EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log));
     let wrong = match open() {
-        Ok(store) => match difference(&store, spec, &**log)? {
-            None => {
+        Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
+            (Some(difference), _) => difference,
+            (None, Some(damage)) if log.oldest(spec.id) == Lsn(1) => damage,
+            // Without a whole log, what is left of a damaged store is better than nothing.
+            (None, _) => {
                 if let Err(error) = name_log(&store, log.id()) {
                     tracing::warn!(
                         store = spec.name,
@@ -34,7 +37,6 @@ pub fn open(
                 }
                 return Ok(store);
             }
-            Some(difference) => difference,
         },
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
         Err(error) => return Err(error.to_string()),

@@ -505,9 +505,11 @@ impl Pushes {
             let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(&store) else { return Ok(()) };
             let embedded = entry.store.spec.is_embedded();
+            let damaged = embedded && EmbeddedStore::damage_in(&self.embedded.dir(store)).is_some();
+            let stopped = |running: &Running| running.handle.status().activity == PushActivity::Stopped;
             match std::mem::replace(&mut entry.state, State::Starting) {
                 State::Broken(_) => Some((entry.store.clone(), None)),
-                State::Running(running) if embedded && running.handle.status().activity == PushActivity::Stopped => {
+                State::Running(running) if embedded && (damaged || stopped(&running)) => {
                     let _ = running.stop.send(true);
                     Some((entry.store.clone(), Some(running.task)))
                 }

@@ -388,6 +388,8 @@ fn damage_is_detected_and_never_read_as_rows() {
             });
             assert!(matches!(opened, Err(EmbeddedError::Damaged(_))), "{name}, byte {at}: {opened:?}");
         }
+        let noted = EmbeddedStore::damage_in(dir.path());
+        assert!(noted.is_some_and(|noted| noted.contains("does not match its checksum")), "a damaged block was read");
         for len in [0, 1, good.len() / 2, good.len() - 1] {
             fs::write(&path, &good[..len]).expect("writes");
             let opened = open().map(|store| store.applied());

@@ -49,6 +49,7 @@ fn peers_get_what_was_handed_out_and_nothing_else() {
         assert_eq!(read(&mut cluster, node, 1, 1), all[1..2], "one in any case");
         assert_eq!(read(&mut cluster, node, 3, 1000), []);
         assert_eq!(read(&mut cluster, node, 99, 1000), []);
+        assert_eq!(read(&mut cluster, node, u64::MAX, 1000), [], "a peer may ask for anything");
     }
     let node = cluster.node(2);
     node.save_image();
