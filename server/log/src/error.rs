@@ -36,7 +36,7 @@ pub enum LogError {
         reason: String,
     },
     /// A write or a sync failed: what is on disk is unknown. Final.
-    #[error("durability in doubt: {reason}. Nothing more is acknowledged; stop, check the disk, start again")]
+    #[error("the log cannot be written: {reason}")]
     DurabilityInDoubt {
         /// What failed.
         reason: String,

@@ -65,7 +65,8 @@ impl Identity {
             let (here, there) = (self.id, cluster.id);
             return Err(format!(
                 "it is log {here}, the cluster's is {there}: the data directory belongs to another cluster, or to a node that ran \
-                 alone (`tribunal cluster adopt` makes that the first node of a cluster), or `cluster.name` or the cluster's secret was changed"
+                 alone (`tribunal cluster adopt` makes that the first node of a cluster), or `cluster.name` or the cluster's secret was changed. If \
+                 the node has only ever been started with a wrong name or secret, start it with an empty directory"
             ));
         }
         if here != there {

@@ -120,7 +120,7 @@ fn reason(free: u64) -> Option<String> {
     let mib = |bytes: u64| bytes >> 20;
     (free < FREE_BYTES_MIN).then(|| {
         format!(
-            "the disk of the data directory is full: {} MiB are free, {} are needed; free some space",
+            "the disk of the data directory is almost full: {} MiB are free, {} are needed; free some space",
             mib(free),
             mib(FREE_BYTES_MIN)
         )

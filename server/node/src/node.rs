@@ -108,7 +108,7 @@ impl std::fmt::Display for NodeError {
                 f,
                 "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Repair the disk \
                  (space, quota, file size limit, hardware) and start again: the node continues after the last \
-                 acknowledged epoch."
+                 acknowledged epoch"
             ),
         }
     }

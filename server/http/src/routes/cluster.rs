@@ -163,7 +163,9 @@ async fn change_draining(app: &App, path: &str, drained: bool) -> Result<Respons
 fn named_node(app: &App, path: &str) -> Result<NodeId, ProblemResponse> {
     let node = segment(path, 3);
     let number = std::str::from_utf8(&node).ok().and_then(|node| node.parse().ok());
-    let unknown = || ServiceError::NotFound { what: "node with this number; `GET /v1/cluster` lists them".into() };
+    let unknown = || ServiceError::NotFound {
+        what: "node with this number; `tribunal cluster status` (`GET /v1/cluster`) lists them".into(),
+    };
     number.map(NodeId).ok_or_else(|| refuse(&app.service.stores.catalog())(unknown()))
 }
 

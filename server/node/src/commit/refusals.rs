@@ -24,7 +24,9 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
         Refusal::NodeUnknown => {
-            return ServiceError::NotFound { what: "node with this number; `GET /v1/cluster` lists them".into() };
+            return ServiceError::NotFound {
+                what: "node with this number; `tribunal cluster status` (`GET /v1/cluster`) lists them".into(),
+            };
         }
         Refusal::PluginNotReady
         | Refusal::KeyIdTaken
