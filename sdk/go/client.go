@@ -382,8 +382,12 @@ func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.
 	if err := mayBeSent(ctx, prepared); err != nil {
 		return nil, err
 	}
+	body, err := bodyOf(prepared.Request)
+	if err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-		return at.TxnValidate(ctx, prepared.TxnID, prepared.Request)
+		return at.TxnValidateWithBody(ctx, prepared.TxnID, "application/json", bytes.NewReader(body))
 	}))
 }
 

@@ -73,6 +73,9 @@ type seen struct {
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
 // not safe for concurrent use.
 //
+// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
+// space, a []byte as a string in base64, and nil as null.
+//
 // A write that cannot work (a value that JSON cannot represent, a second insert) is a *Misuse that [Transaction.Err],
 // [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
 type Transaction struct {
@@ -362,9 +365,9 @@ func (t *Transaction) saw(name rowName, what seen) {
 }
 
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
-	raw, err := json.Marshal(value)
+	raw, err := rowValue(value)
 	if err != nil {
-		t.fail(misuse("the value cannot be represented in JSON: %v", err))
+		t.fail(err)
 		return
 	}
 	t.merge(store, key, pendingWrite{op: op, value: raw})
