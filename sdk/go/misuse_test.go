@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -118,6 +119,43 @@ func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {
 		var misuse *tribunal.Misuse
 		if err := txn.Err(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), one.text) {
 			t.Errorf("%v instead of %q", err, one.text)
+		}
+	}
+}
+
+// copyOf copies a transaction as a parameter or a field that is no pointer does; go vet reports those.
+func copyOf(txn *tribunal.Transaction) *tribunal.Transaction {
+	copied := reflect.New(reflect.TypeFor[tribunal.Transaction]())
+	copied.Elem().Set(reflect.ValueOf(txn).Elem())
+	return copied.Interface().(*tribunal.Transaction)
+}
+
+// A copy shares the rows that it writes with its original, but not which of them the commit contains.
+func TestACopyOfATransactionAndOneThatWasNotBegunCannotBeUsed(t *testing.T) {
+	client, ctx := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context()
+	for name, use := range map[string]func(*tribunal.Transaction) error{
+		"Put":          func(txn *tribunal.Transaction) error { txn.Put("kv", "a", 1); return txn.Err() },
+		"Delete":       func(txn *tribunal.Transaction) error { txn.Delete("kv", "a"); return txn.Err() },
+		"AddOr":        func(txn *tribunal.Transaction) error { txn.AddOr("kv", "a", 1, 0); return txn.Err() },
+		"Observe":      func(txn *tribunal.Transaction) error { txn.Observe("kv", "a", 1); return txn.Err() },
+		"ObserveRange": func(txn *tribunal.Transaction) error { txn.ObserveRange("kv", "a", "b"); return txn.Err() },
+		"Get":          func(txn *tribunal.Transaction) error { _, err := txn.Get(ctx, "kv", "a"); return err },
+		"GetMany":      func(txn *tribunal.Transaction) error { _, err := txn.GetMany(ctx, "kv", nil); return err },
+		"Scan":         func(txn *tribunal.Transaction) error { _, err := txn.Scan(ctx, "kv", "", "", 1); return err },
+		"Commit":       func(txn *tribunal.Transaction) error { _, err := txn.Commit(ctx); return err },
+		"Abort":        func(txn *tribunal.Transaction) error { _, err := txn.Abort(ctx); return err },
+	} {
+		original := client.BeginLocal("")
+		var misuse *tribunal.Misuse
+		if err := use(copyOf(original)); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "copy") {
+			t.Errorf("%s of a copy: %v", name, err)
+		}
+		// It must not be committed without what was written to the copy.
+		if _, err := original.Prepare(); !errors.As(err, &misuse) {
+			t.Errorf("Prepare after %s of a copy: %v", name, err)
+		}
+		if err := use(new(tribunal.Transaction)); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "not begun") {
+			t.Errorf("%s of one that was not begun: %v", name, err)
 		}
 	}
 }

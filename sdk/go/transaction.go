@@ -71,7 +71,7 @@ type seen struct {
 }
 
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
-// not safe for concurrent use.
+// not safe for concurrent use, and must not be copied.
 //
 // Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
 // space, a []byte as a string in base64, and nil as null.
@@ -89,6 +89,9 @@ type Transaction struct {
 	// time in the transaction's id. [Client.Run] sets it.
 	FirstAttempt time.Time
 
+	_ noCopy
+	// self is the transaction itself; that of a copy is its original.
+	self      *Transaction
 	client    *Client
 	id        string
 	isolation Isolation
@@ -112,11 +115,13 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 	if isolation == "" {
 		isolation = Serializable
 	}
-	return &Transaction{
+	txn := &Transaction{
 		client: client, id: id, isolation: isolation,
 		reads: map[rowName]seen{}, fetched: map[rowName]seen{}, fetchedRanges: map[rangeName]RangeRows{},
 		rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
 	}
+	txn.self = txn
+	return txn
 }
 
 // timeOf returns the time in a UUIDv7; zero if the id has another form.
@@ -151,6 +156,9 @@ func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) =
 // Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
 // same.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
 	name := rowName{store, key}
 	own, written := t.writes[name]
 	before, read := t.reads[name]
@@ -188,6 +196,9 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 // Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the part of the
 // range that was read. An empty end is the end of the store.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
 	page, err := t.page(ctx, rangeName{store, KeyRange{start, end, limit}})
 	if err != nil {
 		return nil, err
@@ -242,11 +253,19 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
+	if err := t.usable(); err != nil {
+		t.fail(err)
+		return
+	}
 	t.saw(rowName{store, key}, seen{version: version})
 }
 
 // ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
+	if err := t.usable(); err != nil {
+		t.fail(err)
+		return
+	}
 	if name := [3]string{store, start, end}; !t.rangeNames[name] {
 		t.rangeNames[name] = true
 		read := wire.Range{Store: store}
@@ -301,10 +320,18 @@ func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 }
 
 // Abort aborts the transaction at the service, and returns its verdict. It is not needed to give up.
-func (t *Transaction) Abort(ctx context.Context) (Verdict, error) { return t.client.Abort(ctx, t.id) }
+func (t *Transaction) Abort(ctx context.Context) (Verdict, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	return t.client.Abort(ctx, t.id)
+}
 
 // Prepare creates the commit request, for example for [Client.Batch].
 func (t *Transaction) Prepare() (*PreparedCommit, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -374,6 +401,10 @@ func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
 }
 
 func (t *Transaction) merge(store, key string, next pendingWrite) {
+	if err := t.usable(); err != nil {
+		t.fail(err)
+		return
+	}
 	name := rowName{store, key}
 	row := unread
 	if read, ok := t.reads[name]; ok {
