@@ -3,6 +3,7 @@ package tribunal
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sort"
 	"strconv"
 	"time"
@@ -210,7 +211,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 	rows := map[string]Row{}
 	for _, found := range page.Rows {
 		t.saw(rowName{store, found.Key}, seen{version: found.Version, value: found.Value, inRange: true})
-		rows[found.Key] = found
+		rows[found.Key] = *row(found.Key, found.Version, found.Value)
 	}
 	for name, write := range t.writes {
 		if name.store != store || name.key < start || end != "" && name.key >= end {
@@ -448,9 +449,11 @@ func without(names []rowName, name rowName) []rowName {
 	return kept
 }
 
+// row returns a row with a value of its own: its caller may change that, and later reads of the transaction return the same as
+// before.
 func row(key string, version Version, value json.RawMessage) *Row {
 	if value == nil {
 		return nil
 	}
-	return &Row{Key: key, Value: value, Version: version}
+	return &Row{Key: key, Value: slices.Clone(value), Version: version}
 }

@@ -78,3 +78,29 @@ func TestAStringThatIsNotUTF8IsAMisuse(t *testing.T) {
 		}
 	}
 }
+
+// As in append(row.Value[:0], ...), which reuses the bytes.
+func TestAValueMayBeChangedByItsReader(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	put(t, client, prefix+"read", "read")
+	begin := tribunal.BeginOptions{Read: map[string][]string{"kv": {prefix + "read"}}}
+	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, begin))
+	txn.Put("kv", prefix+"written", "written")
+	check := func() {
+		t.Helper()
+		rows := must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, prefix+"~", 10))
+		for _, key := range []string{"read", "written"} {
+			row := must[*tribunal.Row](t)(txn.Get(ctx, "kv", prefix+key))
+			equal(t, "value", string(row.Value), `"`+key+`"`)
+			rows = append(rows, *row)
+		}
+		for _, row := range rows {
+			clear(row.Value)
+		}
+	}
+	check()
+	check()
+	verdict, err := txn.Commit(ctx)
+	committed(t, verdict, err)
+	equal(t, "committed", read(t, client, prefix+"written"), `"written"`)
+}
