@@ -410,8 +410,11 @@ type RowPage struct {
 }
 
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
-// end is the end of the store.
+// end is the end of the store; a limit of 0 is 1,000.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
+	if limit == 0 {
+		limit = rangeLimitDefault
+	}
 	parameters := wire.ListRowsParams{Limit: limitOf(limit)}
 	if start != "" {
 		parameters.Start = &start

@@ -35,13 +35,16 @@ type RowReads struct {
 // KeyRange has the keys from Start on, before End; an empty End is the end of the store.
 type KeyRange struct {
 	Start, End string
-	// Limit bounds the number of rows; at most 10,000. 0 means 1,000: that is also the limit with which [Transaction.Scan]
-	// finds a range that Begin has read.
+	// Limit bounds the number of rows; at most 10,000. 0 means 1,000.
 	Limit int
 }
 
-// rangeLimitDefault is the limit of a range that has none.
-const rangeLimitDefault = 1_000
+const (
+	// rangeLimitDefault is the limit of a range that has none.
+	rangeLimitDefault = 1_000
+	// rangeLimitMax is the largest limit that the service accepts.
+	rangeLimitMax = 10_000
+)
 
 func (k KeyRange) withDefaults() KeyRange {
 	if k.Limit == 0 {

@@ -3,9 +3,10 @@ package tribunal
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
-	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +62,11 @@ type PreparedCommit struct {
 }
 
 type rowName struct{ store, key string }
+
+// isIn reports whether the row is in a range; an empty end is the end of the store.
+func (n rowName) isIn(store, start, end string) bool {
+	return n.store == store && n.key >= start && (end == "" || n.key < end)
+}
 
 type seen struct {
 	// version is 0 if the row was absent.
@@ -194,32 +200,67 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 	return row(key, before.version, value), err
 }
 
-// Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the part of the
-// range that was read. An empty end is the end of the store.
+// Scan reads the first limit rows of start..end of an embedded store, own writes included, and observes the part of the
+// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0 is
+// 1,000.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
-	page, err := t.page(ctx, rangeName{store, KeyRange{start, end, limit}})
-	if err != nil {
-		return nil, err
+	if limit == 0 {
+		limit = rangeLimitDefault
 	}
-	if page.More && len(page.Rows) > 0 {
-		end = page.Rows[len(page.Rows)-1].Key + "\x00"
-	}
-	t.ObserveRange(store, start, end)
-	rows := map[string]Row{}
-	for _, found := range page.Rows {
-		t.saw(rowName{store, found.Key}, seen{version: found.Version, value: found.Value, inRange: true})
-		rows[found.Key] = *row(found.Key, found.Version, found.Value)
-	}
-	for name, write := range t.writes {
-		if name.store != store || name.key < start || end != "" && name.key >= end {
+	var found []Row
+	rows := []Row{}
+	for from, asked := start, limit; ; {
+		page, err := t.page(ctx, rangeName{store, KeyRange{from, end, asked}})
+		if err != nil {
+			return nil, err
+		}
+		upto := end
+		if page.More && len(page.Rows) > 0 {
+			upto = after(page.Rows[len(page.Rows)-1])
+		}
+		merged, err := t.merged(store, from, upto, page.Rows)
+		if err != nil {
+			return nil, err
+		}
+		found, rows = append(found, page.Rows...), append(rows, merged...)
+		if len(rows) < limit && page.More && len(page.Rows) > 0 {
+			// The transaction has deleted some of them.
+			from, asked = upto, min(limit-len(rows)+t.deletesIn(store, upto, end), rangeLimitMax)
 			continue
 		}
-		before := rows[name.key]
-		value := write.value
+		if len(rows) > limit {
+			rows = rows[:limit]
+			upto = after(rows[limit-1])
+		}
+		t.ObserveRange(store, start, upto)
+		for _, row := range found {
+			if upto == "" || row.Key < upto {
+				t.saw(rowName{store, row.Key}, seen{version: row.Version, value: row.Value, inRange: true})
+			}
+		}
+		return rows, nil
+	}
+}
+
+// after returns the first key after that of a row.
+func after(row Row) string { return row.Key + "\x00" }
+
+// merged applies the transaction's own writes to the rows of a range, in key order.
+func (t *Transaction) merged(store, start, end string, found []Row) ([]Row, error) {
+	rows := map[string]Row{}
+	for _, one := range found {
+		rows[one.Key] = *row(one.Key, one.Version, one.Value)
+	}
+	for name, write := range t.writes {
+		if !name.isIn(store, start, end) {
+			continue
+		}
+		before, value := rows[name.key], write.value
 		if write.op == wire.Add {
+			var err error
 			if value, err = write.addedTo(before.Value); err != nil {
 				return nil, err
 			}
@@ -230,12 +271,17 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 			delete(rows, name.key)
 		}
 	}
-	sorted := make([]Row, 0, len(rows))
-	for _, row := range rows {
-		sorted = append(sorted, row)
+	return slices.SortedFunc(maps.Values(rows), func(a, b Row) int { return strings.Compare(a.Key, b.Key) }), nil
+}
+
+// deletesIn counts the rows of a range that the transaction deletes.
+func (t *Transaction) deletesIn(store, start, end string) (count int) {
+	for name, write := range t.writes {
+		if write.op == wire.Delete && name.isIn(store, start, end) {
+			count++
+		}
 	}
-	sort.Slice(sorted, func(a, b int) bool { return sorted[a].Key < sorted[b].Key })
-	return sorted[:min(len(sorted), limit)], nil
+	return count
 }
 
 // page returns a range that was read ahead, or reads it.
