@@ -124,6 +124,9 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	if strings.ContainsFunc(options.APIKey, func(char rune) bool { return char < ' ' || char > '~' }) {
 		return nil, misuse("the API key has characters that no header can have")
 	}
+	if !isHeader(options.ClientName) {
+		return nil, misuse("the client name %q has characters that no header can have", options.ClientName)
+	}
 	if options.APIKey != "" {
 		editors = append(editors, wire.WithRequestEditorFn(func(_ context.Context, request *http.Request) error {
 			request.Header.Set("Authorization", "Bearer "+options.APIKey)
@@ -239,12 +242,22 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	return c.recorded(verdict(answer))
 }
 
-// mayBeSent returns why commits must not be sent: one is nil, or their caller's context has ended.
+// mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
 func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
-	if slices.Contains(commits, nil) {
-		return misuse("the prepared commit is nil")
+	for _, commit := range commits {
+		switch {
+		case commit == nil:
+			return misuse("the prepared commit is nil")
+		case !isHeader(commit.Traceparent):
+			return misuse("the Traceparent %q has characters that no header can have", commit.Traceparent)
+		}
 	}
 	return ctx.Err()
+}
+
+// isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
+func isHeader(text string) bool {
+	return !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
 }
 
 // sendCommit sends a commit as a request of its own.

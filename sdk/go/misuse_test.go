@@ -24,6 +24,23 @@ func TestAnAPIKeyThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
 	}
 }
 
+// A request that cannot be written looks like one whose reply was lost.
+func TestANameOrATraceContextThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
+	var misuse *tribunal.Misuse
+	if _, err := tribunal.New("http://127.0.0.1:1", tribunal.Options{ClientName: "a\nb"}); !errors.As(err, &misuse) {
+		t.Error(err)
+	}
+	client := connectedTo(t, serverURL(t), tribunal.Options{ClientName: "zürich"})
+	put(t, client, freshPrefix(), 1)
+	_, err := client.Run(t.Context(), tribunal.BeginOptions{Traceparent: "00-\n"}, func(_ context.Context, txn *tribunal.Transaction) error {
+		txn.Put("kv", freshPrefix(), 1)
+		return nil
+	})
+	if !errors.As(err, &misuse) {
+		t.Error(err)
+	}
+}
+
 func TestAnAbsentRowCannotBeDecoded(t *testing.T) {
 	row, err := connected(t).Row(t.Context(), "kv", freshPrefix())
 	var misuse *tribunal.Misuse
