@@ -46,9 +46,10 @@ type Options struct {
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
-	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile. Commit streams use a
-	// copy of its *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an
-	// HTTP/2 connection, the service takes three streams at a time, and refuses further ones with status 429.
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile. Its Timeout bounds each
+	// request in addition, but no stream of a log or of commits. Commit streams use a copy of its *http.Transport, with a
+	// connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2 connection, the service takes
+	// three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
@@ -67,13 +68,13 @@ func (o Options) checkDurations() error {
 // Client is a client of one service. It is safe for concurrent use.
 type Client struct {
 	endpoints *endpoints
-	// wires and streams have one client for each endpoint.
-	wires, streams []*wire.Client
-	options        Options
-	session        session
-	commits        coalescer[commitItem, reply[wire.TxnOutcome]]
-	begins         coalescer[beginItem, shared[wire.BeginResponse]]
-	reads          coalescer[readItem, shared[wire.ReadResponse]]
+	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
+	wires, logs, streams []*wire.Client
+	options              Options
+	session              session
+	commits              coalescer[commitItem, reply[wire.TxnOutcome]]
+	begins               coalescer[beginItem, shared[wire.BeginResponse]]
+	reads                coalescer[readItem, shared[wire.ReadResponse]]
 }
 
 // New creates a client for http://host:port or https://host:port. It connects on first use. Several endpoints of one
@@ -134,15 +135,17 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 		}))
 	}
 	c := &Client{endpoints: endpoints, options: options}
-	streamed := streamClient(options.HTTPClient)
+	streamed, followed := streamClient(options.HTTPClient), *options.HTTPClient
+	// A stream has no timeout of its own: the service shows that it is alive.
+	followed.Timeout = 0
 	for _, server := range endpoints.urls {
 		client, err := wire.NewClient(server, editors...)
 		if err != nil {
 			return nil, misuse("%q cannot be used: %v", server, err)
 		}
-		streams := *client
-		streams.Client = streamed
-		c.wires, c.streams = append(c.wires, client), append(c.streams, &streams)
+		logs, streams := *client, *client
+		logs.Client, streams.Client = &followed, streamed
+		c.wires, c.logs, c.streams = append(c.wires, client), append(c.logs, &logs), append(c.streams, &streams)
 	}
 	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
 	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins

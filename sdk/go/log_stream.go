@@ -97,7 +97,7 @@ func (c *Client) openLogAt(
 	defer context.AfterFunc(ctx, cancel)()
 	late := time.AfterFunc(timeout, cancel)
 	defer late.Stop()
-	response, err := c.wires[endpoint].LogPull(lasting, parameters, ndjson)
+	response, err := c.logs[endpoint].LogPull(lasting, parameters, ndjson)
 	if err == nil && response.StatusCode == http.StatusOK && foreignType(response) == nil {
 		s.body, s.lines = response.Body, bufio.NewReaderSize(response.Body, 64<<10)
 		s.silence = time.AfterFunc(s.silenceMax, cancel)
