@@ -104,7 +104,7 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 		options.ResolveTimeout = 30 * time.Second
 	}
 	if options.HTTPClient == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport := defaultTransport()
 		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 256, 256
 		if options.CAFile != "" {
 			authorities, err := authoritiesOf(options.CAFile)
@@ -155,6 +155,18 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
+
+// defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for example to
+// trace requests.
+func defaultTransport() *http.Transport {
+	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
+		return transport.Clone()
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}
+}
 
 func authoritiesOf(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)

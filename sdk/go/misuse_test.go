@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -77,6 +78,13 @@ func TestANegativeDurationIsAMisuse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+func TestAnotherDefaultTransportIsNoObstacle(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	http.DefaultTransport = struct{ http.RoundTripper }{usual}
+	put(t, connectedTo(t, serverURL(t), tribunal.Options{}), freshPrefix(), 1)
 }
 
 func TestNilIsAMisuse(t *testing.T) {
