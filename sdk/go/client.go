@@ -53,14 +53,22 @@ type Options struct {
 	HTTPClient *http.Client
 }
 
-func (o Options) checkDurations() error {
-	for name, duration := range map[string]time.Duration{
-		"Timeout": o.Timeout, "ResolveTimeout": o.ResolveTimeout, "EndpointTimeout": o.EndpointTimeout,
-		"EndpointCoolDown": o.EndpointCoolDown, "Retry.WaitMin": o.Retry.WaitMin, "Retry.WaitMax": o.Retry.WaitMax,
+// durationMax stands for every longer duration, so that a sum of several, and a time after them, can be represented.
+const durationMax = 365 * 24 * time.Hour
+
+// checkDurations bounds the durations of the options, and returns an error if one is negative.
+func (o *Options) checkDurations() error {
+	for name, duration := range map[string]*time.Duration{
+		"Timeout": &o.Timeout, "ResolveTimeout": &o.ResolveTimeout, "EndpointTimeout": &o.EndpointTimeout,
+		"EndpointCoolDown": &o.EndpointCoolDown, "Retry.WaitMin": &o.Retry.WaitMin, "Retry.WaitMax": &o.Retry.WaitMax,
 	} {
-		if duration < 0 {
-			return misuse("the option %s is negative: %v", name, duration)
+		if *duration < 0 {
+			return misuse("the option %s is negative: %v", name, *duration)
 		}
+		*duration = min(*duration, durationMax)
+	}
+	if o.Retry.AttemptsMax < 0 {
+		return misuse("the option Retry.AttemptsMax is negative: %d; 1 disables retries", o.Retry.AttemptsMax)
 	}
 	return nil
 }
@@ -87,6 +95,9 @@ func New(server string, options Options) (*Client, error) {
 // use at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent
 // again there, commits with the same ids.
 func NewWithEndpoints(servers []string, options Options) (*Client, error) {
+	if err := options.checkDurations(); err != nil {
+		return nil, err
+	}
 	if options.EndpointCoolDown == 0 {
 		options.EndpointCoolDown = 10 * time.Second
 	}
@@ -114,9 +125,6 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 			transport.TLSClientConfig = &tls.Config{RootCAs: authorities}
 		}
 		options.HTTPClient = &http.Client{Transport: transport}
-	}
-	if err := options.checkDurations(); err != nil {
-		return nil, err
 	}
 	options.Retry = options.Retry.withDefaults()
 	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
@@ -583,6 +591,9 @@ func limitOf(limit int) *int32 {
 	return &clamped
 }
 
+// requestWaitMax is how long the service waits in a request at most.
+const requestWaitMax = time.Minute
+
 func milliseconds(wait time.Duration) int32 {
-	return int32(min(max(wait, 0), time.Minute) / time.Millisecond)
+	return int32(min(max(wait, 0), requestWaitMax) / time.Millisecond)
 }

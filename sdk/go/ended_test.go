@@ -182,3 +182,21 @@ func TestARangeWithoutALimitHasTheDefaultOne(t *testing.T) {
 		t.Error(err, service.requests())
 	}
 }
+
+func TestAWaitIsDrawnBelowABoundThatDoublesUpToTheLongest(t *testing.T) {
+	for _, policy := range []RetryPolicy{{}, {WaitMin: durationMax, WaitMax: durationMax}, {WaitMin: 2, WaitMax: 1}, {WaitMin: 1}} {
+		policy = policy.withDefaults()
+		for failed := 1; failed < 100; failed++ {
+			bound := policy.WaitMax
+			if failed < 10 {
+				bound = min(policy.WaitMax, policy.WaitMin*time.Duration(1<<(failed-1)))
+			}
+			if policy.WaitMin == durationMax {
+				bound = durationMax
+			}
+			if step := policy.step(failed); step < 0 || step > bound {
+				t.Error(policy, failed, step)
+			}
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	tribunal "tribunal.internal/client"
 )
@@ -65,6 +66,16 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 }
 
 func TestANegativeDurationIsAMisuse(t *testing.T) {
+	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
+	_, begin := client.Begin(t.Context(), tribunal.BeginOptions{Wait: -1})
+	_, rows := client.ReadRowsWith(t.Context(), "kv", nil, tribunal.ReadOptions{Wait: -1})
+	_, ranges := client.ReadRangesWith(t.Context(), "kv", nil, tribunal.ReadOptions{Wait: -1})
+	for _, err := range []error{begin, rows, ranges} {
+		var misuse *tribunal.Misuse
+		if !errors.As(err, &misuse) || !strings.Contains(err.Error(), "Wait") {
+			t.Error(err)
+		}
+	}
 	for name, options := range map[string]tribunal.Options{
 		"Timeout":          {Timeout: -1},
 		"ResolveTimeout":   {ResolveTimeout: -1},
@@ -72,12 +83,32 @@ func TestANegativeDurationIsAMisuse(t *testing.T) {
 		"EndpointCoolDown": {EndpointCoolDown: -1},
 		"Retry.WaitMin":    {Retry: tribunal.RetryPolicy{WaitMin: -1}},
 		"Retry.WaitMax":    {Retry: tribunal.RetryPolicy{WaitMax: -1}},
+		"AttemptsMax":      {Retry: tribunal.RetryPolicy{AttemptsMax: -1}},
 	} {
 		var misuse *tribunal.Misuse
 		if _, err := tribunal.New("http://127.0.0.1:1", options); !errors.As(err, &misuse) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// Such as math.MaxInt64, for no timeout at all.
+func TestTheLongestDurationIsLong(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64)
+	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{
+		Timeout: longest, ResolveTimeout: longest, EndpointTimeout: longest, EndpointCoolDown: longest,
+		Retry: tribunal.RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: time.Nanosecond, WaitMax: longest},
+	}), t.Context()
+	put(t, client, freshPrefix(), 1)
+	stream := client.CommitStream()
+	defer stream.Close()
+	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}, Wait: longest}))
+	txn.Put("kv", freshPrefix(), 1)
+	verdict, err := stream.Commit(ctx, prepared(t, txn)[0])
+	committed(t, verdict, err)
+	_ = must[tribunal.Status](t)(client.Status(ctx, txn.ID(), false, longest))
+	_ = must[*tribunal.LogRecord](t)(client.Log("kv", tribunal.LogOptions{Wait: longest}).Next(ctx))
+	_ = must[*tribunal.RowReads](t)(client.ReadRowsWith(ctx, "kv", []tribunal.RowRead{{Key: "a"}}, tribunal.ReadOptions{Wait: longest}))
 }
 
 func TestAnotherDefaultTransportIsNoObstacle(t *testing.T) {

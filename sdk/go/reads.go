@@ -84,6 +84,14 @@ type ReadOptions struct {
 	Wait time.Duration
 }
 
+// check returns why the options cannot be used.
+func (o ReadOptions) check() error {
+	if o.Wait < 0 {
+		return misuse("the option Wait is negative: %v; 0 means 5 s", o.Wait)
+	}
+	return nil
+}
+
 // request returns a request with these options that reads nothing.
 func (o ReadOptions) request() (body wire.ReadRequest) {
 	if o.Session != "" {
@@ -125,6 +133,9 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 
 // ReadRowsWith reads rows as [Client.ReadRows] does, with options.
 func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead, options ReadOptions) (*RowReads, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
 	read := make([]wire.RowRead, len(rows))
 	for at, row := range rows {
 		read[at].Key, read[at].KeyB64 = keyFields(row.Key)
@@ -212,6 +223,9 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 
 // ReadRangesWith reads ranges as [Client.ReadRanges] does, with options.
 func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
 		read[at] = keys.withDefaults().wire()

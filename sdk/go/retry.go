@@ -33,7 +33,10 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 
 // step draws the wait after the failed-th failed attempt.
 func (p RetryPolicy) step(failed int) time.Duration {
-	bound := min(p.WaitMin<<min(failed-1, 16), p.WaitMax)
+	bound := p.WaitMax
+	if doublings := min(failed-1, 16); p.WaitMin < p.WaitMax>>doublings {
+		bound = p.WaitMin << doublings
+	}
 	// The whole step is random, so that the losers of one conflict do not collide again.
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
