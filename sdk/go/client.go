@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -260,7 +261,7 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 		}
 	}
 	if lost := answer.lost(); lost != nil {
-		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
+		return c.recorded(c.resolve(ctx, prepared.TxnID, lost, time.Now().Add(c.options.ResolveTimeout)))
 	}
 	return c.recorded(verdict(answer))
 }
@@ -355,9 +356,10 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	reply = inDoubt(reply, calls.maybeTaken)
 	results := make([]Result, len(commits))
 	if lost := reply.lost(); lost != nil {
-		for at, commit := range commits {
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
-		}
+		deadline := time.Now().Add(c.options.ResolveTimeout)
+		concurrently(len(commits), func(at int) {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
+		})
 		return results, nil
 	}
 	outcomes, err := settled(reply)
@@ -367,23 +369,44 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
-	for at, commit := range commits {
+	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
 		// One that the endpoint could not decide is sent again, if there are others.
 		if failed := failureOf(single); failed != nil && !calls.isSingle() {
-			item, err := newCommitItem(commit)
+			item, err := newCommitItem(commits[at])
 			if err != nil {
-				return nil, err
+				results[at].Err = err
+				return
 			}
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
 		if lost := single.lost(); lost != nil {
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
+			deadline := time.Now().Add(c.options.ResolveTimeout)
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
 		} else {
 			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
 		}
-	}
+	})
 	return results, nil
+}
+
+// concurrentMax bounds the requests that one call has in flight.
+const concurrentMax = 64
+
+// concurrently calls do with 0 to count-1, and returns when all calls have.
+func concurrently(count int, do func(at int)) {
+	var calls sync.WaitGroup
+	free := make(chan struct{}, concurrentMax)
+	for at := range count {
+		free <- struct{}{}
+		calls.Add(1)
+		go func() {
+			defer calls.Done()
+			defer func() { <-free }()
+			do(at)
+		}()
+	}
+	calls.Wait()
 }
 
 // Status returns the state of a transaction, after waiting at most wait for its verdict. With fence, a transaction that
@@ -507,9 +530,9 @@ func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	return list.Stores, nil
 }
 
-// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
-func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict, error) {
-	deadline := time.Now().Add(c.options.ResolveTimeout)
+// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. Commits
+// of one batch share a deadline.
+func (c *Client) resolve(ctx context.Context, txnID string, lost error, deadline time.Time) (Verdict, error) {
 	for failed := 1; time.Now().Before(deadline); failed++ {
 		found, err := c.Status(ctx, txnID, true, time.Second)
 		var unavailable *Unavailable

@@ -76,7 +76,8 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 		return nil, err
 	}
 	if lost := answer.lost(); lost != nil {
-		return s.client.recorded(s.client.resolve(ctx, prepared.TxnID, lost))
+		deadline := time.Now().Add(s.client.options.ResolveTimeout)
+		return s.client.recorded(s.client.resolve(ctx, prepared.TxnID, lost, deadline))
 	}
 	return s.client.recorded(verdict(answer))
 }
