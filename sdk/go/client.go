@@ -545,15 +545,15 @@ func (c *Client) resolve(ctx context.Context, txnID string, lost error, deadline
 				return nil, &OutcomeUnknown{txnID, lost}
 			}
 		case ctx.Err() != nil:
-			return nil, &OutcomeUnknown{txnID, ctx.Err()}
+			return nil, &OutcomeUnknown{txnID, gaveUp(ctx, lost)}
 		case errors.As(err, &unavailable):
 			lost = err
 		default:
 			// Another request would fail the same way, and the commit may have arrived.
 			return nil, &OutcomeUnknown{txnID, err}
 		}
-		if err := sleep(ctx, c.options.Retry.step(failed)); err != nil {
-			return nil, &OutcomeUnknown{txnID, err}
+		if sleep(ctx, c.options.Retry.step(failed)) != nil {
+			return nil, &OutcomeUnknown{txnID, gaveUp(ctx, lost)}
 		}
 	}
 	return nil, &OutcomeUnknown{txnID, lost}
@@ -582,18 +582,23 @@ func (c *Client) checkOwnWrites(store, applied string) error {
 
 // retrying repeats a read while the service is unavailable.
 func retrying[T any](ctx context.Context, c *Client, read func() (*T, error)) (*T, error) {
+	var before error
 	for failed := 1; ; failed++ {
 		found, err := read()
 		var unavailable *Unavailable
-		if err == nil || ctx.Err() != nil || !errors.As(err, &unavailable) {
+		switch {
+		case ctx.Err() != nil && err == ctx.Err():
+			return nil, gaveUp(ctx, before)
+		case err == nil || ctx.Err() != nil || !errors.As(err, &unavailable):
 			return found, err
 		}
+		before = err
 		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
 		if !again {
 			return nil, err
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return nil, err
+		if sleep(ctx, pause) != nil {
+			return nil, gaveUp(ctx, err)
 		}
 	}
 }

@@ -105,6 +105,7 @@ func (r *LogReader) Close() { r.open.close() }
 // [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	asked, whole := time.Now(), false
+	var before error
 	for failed := 1; ; failed++ {
 		err := r.connect(ctx, asked, &whole)
 		for err == nil {
@@ -129,7 +130,7 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 		r.Close()
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return nil, gaveUp(ctx, before)
 		case errors.Is(err, errIdle) && whole:
 			return nil, io.EOF
 		case errors.Is(err, errIdle), errors.Is(err, errLimit):
@@ -142,9 +143,10 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 			if !again {
 				return nil, err
 			}
-			if err := sleep(ctx, pause); err != nil {
-				return nil, err
+			if sleep(ctx, pause) != nil {
+				return nil, gaveUp(ctx, err)
 			}
+			before = err
 		}
 	}
 }

@@ -2,6 +2,8 @@ package tribunal
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -47,6 +49,15 @@ func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool)
 		return 0, false
 	}
 	return min(asked, askedMax) + p.step(failed), true
+}
+
+// gaveUp is the error of a call whose context has ended: that of the context, and the text of why the attempt before failed, if
+// there was one. It does not wrap that reason, which may say that the request can be repeated.
+func gaveUp(ctx context.Context, reason error) error {
+	if reason == nil || errors.Is(reason, ctx.Err()) {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w; the attempt before: %v", ctx.Err(), reason)
 }
 
 func sleep(ctx context.Context, wait time.Duration) error {
