@@ -279,6 +279,14 @@ func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	return ctx.Err()
 }
 
+// checkName returns an error if a name cannot be a segment of a path: the request would be one for something else.
+func checkName(what, name string) error {
+	if name == "" || name == "." || name == ".." {
+		return misuse("%q cannot be the %s", name, what)
+	}
+	return nil
+}
+
 // isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
 func isHeader(text string) bool {
 	return !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
@@ -412,6 +420,9 @@ func concurrently(count int, do func(at int)) {
 // Status returns the state of a transaction, after waiting at most wait for its verdict. With fence, a transaction that
 // has not arrived can no longer commit.
 func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time.Duration) (Status, error) {
+	if err := checkName("id of a transaction", txnID); err != nil {
+		return Status{}, err
+	}
 	waitMs := milliseconds(wait)
 	parameters := wire.TxnStatusParams{Fence: &fence, WaitMs: &waitMs}
 	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
@@ -430,6 +441,9 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 
 // Abort aborts a transaction unless it has its verdict already, and returns the verdict.
 func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
+	if err := checkName("id of a transaction", txnID); err != nil {
+		return nil, err
+	}
 	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnAbort(ctx, txnID)
 	}))
@@ -471,6 +485,9 @@ type RowPage struct {
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
 // end is the end of the store; a limit of 0 is 1,000.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
 	if limit == 0 {
 		limit = rangeLimitDefault
 	}
@@ -507,6 +524,9 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 
 // DeclareStore declares a store, or changes one.
 func (c *Client) DeclareStore(ctx context.Context, store string, declaration wire.StoreDeclaration) (*wire.StoreInfo, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.PutStore(ctx, store, declaration)
 	}))
@@ -514,6 +534,9 @@ func (c *Client) DeclareStore(ctx context.Context, store string, declaration wir
 
 // Store returns the state of a store.
 func (c *Client) Store(ctx context.Context, store string) (*wire.StoreInfo, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.GetStore(ctx, store)
 	}))

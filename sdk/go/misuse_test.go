@@ -6,11 +6,13 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	tribunal "tribunal.internal/client"
+	"tribunal.internal/client/wire"
 )
 
 func TestAnAPIKeyThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
@@ -116,6 +118,29 @@ func TestAnotherDefaultTransportIsNoObstacle(t *testing.T) {
 	defer func() { http.DefaultTransport = usual }()
 	http.DefaultTransport = struct{ http.RoundTripper }{usual}
 	put(t, connectedTo(t, serverURL(t), tribunal.Options{}), freshPrefix(), 1)
+}
+
+// Such as an id that was never set. Dots would lead to another resource.
+func TestANameThatIsNoSegmentOfAPathIsAMisuse(t *testing.T) {
+	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{}), t.Context()
+	for _, name := range []string{"", ".", ".."} {
+		for what, use := range map[string]func() error{
+			"Status":         func() error { _, err := client.Status(ctx, name, false, 0); return err },
+			"Abort":          func() error { _, err := client.Abort(ctx, name); return err },
+			"Row":            func() error { _, err := client.Row(ctx, name, "a"); return err },
+			"Rows":           func() error { _, err := client.Rows(ctx, name, "", "", 1); return err },
+			"ReadRanges":     func() error { _, err := client.ReadRanges(ctx, name, nil); return err },
+			"DeclareStore":   func() error { _, err := client.DeclareStore(ctx, name, wire.StoreDeclaration{}); return err },
+			"Store":          func() error { _, err := client.Store(ctx, name); return err },
+			"SetOffset":      func() error { _, err := client.SetOffset(ctx, name, "kv", tribunal.Offset{}); return err },
+			"ForgetConsumer": func() error { return client.ForgetConsumer(ctx, name) },
+		} {
+			var misuse *tribunal.Misuse
+			if err := use(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), strconv.Quote(name)) {
+				t.Errorf("%s %q: %v", what, name, err)
+			}
+		}
+	}
 }
 
 func TestNilIsAMisuse(t *testing.T) {

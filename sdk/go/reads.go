@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -133,7 +134,7 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 
 // ReadRowsWith reads rows as [Client.ReadRows] does, with options.
 func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead, options ReadOptions) (*RowReads, error) {
-	if err := options.check(); err != nil {
+	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
 		return nil, err
 	}
 	read := make([]wire.RowRead, len(rows))
@@ -223,7 +224,7 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 
 // ReadRangesWith reads ranges as [Client.ReadRanges] does, with options.
 func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
-	if err := options.check(); err != nil {
+	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
 		return nil, err
 	}
 	read := make([]wire.RangeRead, len(ranges))
