@@ -404,8 +404,14 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		}
 	}
 	isolation, ranges := t.isolation, append([]wire.Range{}, t.ranges...)
+	var priority *int32
+	if t.Priority != nil {
+		// The caller's variable may change before the commit is repeated.
+		chosen := *t.Priority
+		priority = &chosen
+	}
 	request := wire.CommitRequest{
-		Isolation: &isolation, Priority: t.Priority, Epoch: t.epoch, Reads: &reads, Ranges: &ranges, Writes: &writes,
+		Isolation: &isolation, Priority: priority, Epoch: t.epoch, Reads: &reads, Ranges: &ranges, Writes: &writes,
 	}
 	if len(t.snapshots) > 0 {
 		snapshots := t.snapshots
