@@ -47,10 +47,10 @@ type Options struct {
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
-	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile. Its Timeout bounds each
-	// request in addition, but no stream of a log or of commits. Commit streams use a copy of its *http.Transport, with a
-	// connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2 connection, the service takes
-	// three streams at a time, and refuses further ones with status 429.
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections; without CAFile, which is for that one. Its
+	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its
+	// *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2
+	// connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
@@ -114,6 +114,10 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	}
 	if options.ResolveTimeout == 0 {
 		options.ResolveTimeout = 30 * time.Second
+	}
+	if options.HTTPClient != nil && options.CAFile != "" {
+		return nil, misuse("the options CAFile and HTTPClient exclude each other: name the authorities in the TLS configuration " +
+			"of the client's transport")
 	}
 	if options.HTTPClient == nil {
 		transport := defaultTransport()

@@ -143,6 +143,14 @@ func TestANameThatIsNoSegmentOfAPathIsAMisuse(t *testing.T) {
 	}
 }
 
+func TestAFileOfAuthoritiesForAnHTTPClientOfItsOwnIsAMisuse(t *testing.T) {
+	var misuse *tribunal.Misuse
+	options := tribunal.Options{CAFile: "ca.pem", HTTPClient: &http.Client{}}
+	if _, err := tribunal.New("https://127.0.0.1:1", options); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "HTTPClient") {
+		t.Error(err)
+	}
+}
+
 func TestNilIsAMisuse(t *testing.T) {
 	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
 	stream := client.CommitStream()
