@@ -74,7 +74,8 @@ func (o *Options) checkDurations() error {
 	return nil
 }
 
-// Client is a client of one service. It is safe for concurrent use.
+// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It has
+// connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
 type Client struct {
 	endpoints *endpoints
 	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
@@ -168,6 +169,11 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
+
+// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are kept for
+// 90 s. The client can be used all the same. A commit stream and a log reader that are open have connections of their own: close
+// those.
+func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
 // defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for example to
 // trace requests.

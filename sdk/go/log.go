@@ -57,7 +57,12 @@ type LogOptions struct {
 // LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
 // [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
 // Log.
+//
+// It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as read
+// once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that could not
+// be processed, create another reader with the LSN before.
 type LogReader struct {
+	_       noCopy
 	client  *Client
 	store   string
 	options LogOptions

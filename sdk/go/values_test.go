@@ -104,3 +104,16 @@ func TestAValueMayBeChangedByItsReader(t *testing.T) {
 	committed(t, verdict, err)
 	equal(t, "committed", read(t, client, prefix+"written"), `"written"`)
 }
+
+// As the README describes.
+func TestABinaryValueIsAStructWithBytes(t *testing.T) {
+	type binary struct {
+		Bytes []byte `json:"$b64"`
+	}
+	client, key := connected(t), freshPrefix()
+	put(t, client, key, binary{[]byte("a\xff\x00")})
+	var found binary
+	if err := must[*tribunal.Row](t)(client.Row(t.Context(), "kv", key)).Decode(&found); err != nil || string(found.Bytes) != "a\xff\x00" {
+		t.Error(found, err)
+	}
+}
