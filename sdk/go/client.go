@@ -24,14 +24,16 @@ import (
 type Options struct {
 	// APIKey is an API key or token, sent as a bearer token if it is not empty.
 	APIKey string
-	// CAFile is a PEM file with the certificate authorities to trust over https, instead of those of this machine.
+	// CAFile is a PEM file with the certificate authorities to trust over https, instead of those of this machine. With an
+	// HTTPClient, name them in its transport.
 	CAFile string
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
 	// share it.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long the outcome of a lost commit is requested before *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
+	// *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
 	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
 	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
@@ -47,7 +49,7 @@ type Options struct {
 	NoCoalesce bool
 	// OnAttempt is called at the end of each attempt of Run.
 	OnAttempt func(Attempt)
-	// HTTPClient replaces the default one, which keeps up to 256 idle connections; without CAFile, which is for that one. Its
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections. It cannot be combined with CAFile. Its
 	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its
 	// *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2
 	// connection, the service takes three streams at a time, and refuses further ones with status 429.
@@ -74,8 +76,8 @@ func (o *Options) checkDurations() error {
 	return nil
 }
 
-// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It has
-// connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
+// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It
+// has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
 type Client struct {
 	endpoints *endpoints
 	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
@@ -170,13 +172,13 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
-// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are kept for
-// 90 s. The client can be used all the same. A commit stream and a log reader that are open have connections of their own: close
-// those.
+// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are
+// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close
+// that.
 func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
-// defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for example to
-// trace requests.
+// defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for
+// example to trace requests.
 func defaultTransport() *http.Transport {
 	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
 		return transport.Clone()

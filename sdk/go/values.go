@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonOf encodes as json.Marshal does, except that <, > and & stay as they are. The service stores the text of a value, and
-// counts its bytes: escapes would be read by everyone, and make a value six times as long.
+// jsonOf encodes as json.Marshal does, except that <, > and & stay as they are. The service stores the text of a value,
+// and counts its bytes: escapes would be read by everyone, and make a value six times as long.
 func jsonOf(value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -25,8 +25,11 @@ func rowValue(value any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, misuse("the value cannot be represented in JSON: %v", err)
 	}
-	// json replaces what is not UTF-8 and reports no error. Its replacement is looked for first, because it is rare, and finding
-	// the string takes longer.
+	if !utf8.Valid(text) {
+		return nil, misuse("the value encodes itself as JSON that is not UTF-8: %q", text[:min(len(text), 100)])
+	}
+	// json replaces what is not UTF-8 and reports no error. Its replacement is looked for first, because it is rare, and
+	// finding the string takes longer.
 	if bytes.Contains(text, []byte(`\ufffd`)) {
 		if broken, found := notUTF8(reflect.ValueOf(value)); found {
 			return nil, misuse("the value contains %q, which is not UTF-8 and cannot be represented in JSON: "+

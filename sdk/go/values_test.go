@@ -66,6 +66,13 @@ func TestAStringThatIsNotUTF8IsAMisuse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	// Of a batch, such a value would have the others refused with it.
+	txn := client.BeginLocal("")
+	txn.Put("kv", "a", json.RawMessage(`"a`+"\xff"+`"`))
+	var misuse *tribunal.Misuse
+	if err := txn.Err(); !errors.As(err, &misuse) {
+		t.Error(err)
+	}
 	// The replacement character itself is a character like others, however it is written.
 	for name, value := range map[string]any{
 		"text": "\ufffd", "escape": `\ufffd`, "raw": json.RawMessage(`"\ufffd"`), "in a map": map[string]json.RawMessage{"a": []byte(`"\ufffd"`)},
