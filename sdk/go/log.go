@@ -58,9 +58,9 @@ type LogOptions struct {
 // [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
 // Log.
 //
-// It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as read
-// once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that could not
-// be processed, create another reader with the LSN before.
+// It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as
+// read once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that
+// could not be processed, create another reader with the LSN before.
 type LogReader struct {
 	_       noCopy
 	client  *Client
