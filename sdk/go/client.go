@@ -40,14 +40,16 @@ type Options struct {
 	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
-	// Retry bounds the retries of Run, of reads and of log readers.
+	// Retry bounds the retries of Run, of reads and of log readers. An attempt that gets no answer takes Timeout: bound all of
+	// them with a context.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
 	// NoCoalesce sends every commit, Begin and read of rows as a request of its own. By default, concurrent ones are sent
 	// as batches; see [Client.Commit].
 	NoCoalesce bool
-	// OnAttempt is called at the end of each attempt of Run.
+	// OnAttempt is called at the end of each attempt of Run, by the goroutine that runs it: concurrent ones call it
+	// concurrently.
 	OnAttempt func(Attempt)
 	// HTTPClient replaces the default one, which keeps up to 256 idle connections. It cannot be combined with CAFile. Its
 	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its

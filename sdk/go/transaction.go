@@ -43,7 +43,8 @@ type Row struct {
 	Version Version
 }
 
-// Decode reads the value into a variable, as json.Unmarshal does. That of an absent row, which is nil, is a *Misuse.
+// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and in an
+// any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
 func (r *Row) Decode(into any) error {
 	if r == nil {
 		return misuse("the row is absent: it is nil, and has no value to decode")
