@@ -342,9 +342,10 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 // has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the keys;
 // nil is an absent row.
 func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) ([]*Row, error) {
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
+	defer t.leave()
 	asked, missing := map[string]bool{}, []RowRead{}
 	for _, key := range keys {
 		if !asked[key] && !t.knows(rowName{store, key}) {
@@ -366,7 +367,7 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 	}
 	rows := make([]*Row, len(keys))
 	for at, key := range keys {
-		row, err := t.Get(ctx, store, key)
+		row, err := t.get(ctx, store, key)
 		if err != nil {
 			return nil, err
 		}

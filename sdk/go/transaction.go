@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -79,7 +80,7 @@ type seen struct {
 }
 
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
-// not safe for concurrent use, and must not be copied.
+// not safe for concurrent use, and must not be copied: either is a *Misuse, after which it cannot be committed.
 //
 // Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
 // space, a []byte as a string in base64, and nil as null.
@@ -99,7 +100,10 @@ type Transaction struct {
 
 	_ noCopy
 	// self is the transaction itself; that of a copy is its original.
-	self      *Transaction
+	self *Transaction
+	// busy is set during a call; shared once another one came meanwhile.
+	busy, shared atomic.Bool
+
 	client    *Client
 	id        string
 	isolation Isolation
@@ -153,7 +157,12 @@ func (t *Transaction) Snapshot(store string) (Epoch, bool) {
 }
 
 // Err returns the first misuse.
-func (t *Transaction) Err() error { return t.err }
+func (t *Transaction) Err() error {
+	if t.shared.Load() {
+		return errShared
+	}
+	return t.err
+}
 
 // ReadOnly tells whether the transaction writes nothing.
 func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
@@ -164,9 +173,14 @@ func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) =
 // Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
 // same.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
+	defer t.leave()
+	return t.get(ctx, store, key)
+}
+
+func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) {
 	name := rowName{store, key}
 	own, written := t.writes[name]
 	before, read := t.reads[name]
@@ -205,9 +219,10 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 // range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0 is
 // 1,000.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
+	defer t.leave()
 	if limit == 0 {
 		limit = rangeLimitDefault
 	}
@@ -236,7 +251,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 			rows = rows[:limit]
 			upto = after(rows[limit-1])
 		}
-		t.ObserveRange(store, start, upto)
+		t.observeRange(store, start, upto)
 		for _, row := range found {
 			if upto == "" || row.Key < upto {
 				t.saw(rowName{store, row.Key}, seen{version: row.Version, value: row.Value, inRange: true})
@@ -301,19 +316,21 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
-	if err := t.usable(); err != nil {
-		t.fail(err)
-		return
-	}
-	t.saw(rowName{store, key}, seen{version: version})
+	t.change(func() error {
+		t.saw(rowName{store, key}, seen{version: version})
+		return nil
+	})
 }
 
 // ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
-	if err := t.usable(); err != nil {
-		t.fail(err)
-		return
-	}
+	t.change(func() error {
+		t.observeRange(store, start, end)
+		return nil
+	})
+}
+
+func (t *Transaction) observeRange(store, start, end string) {
 	if name := [3]string{store, start, end}; !t.rangeNames[name] {
 		t.rangeNames[name] = true
 		read := wire.Range{Store: store}
@@ -343,11 +360,13 @@ func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, 
 // other either; the first creates the row.
 func (t *Transaction) AddOr(store, key string, delta int64, or int) {
 	value := json.RawMessage(strconv.FormatInt(delta, 10))
-	t.merge(store, key, pendingWrite{wire.Add, value, &or})
+	t.change(func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
 }
 
 // Delete removes a row; the transaction aborts if it is missing.
-func (t *Transaction) Delete(store, key string) { t.merge(store, key, pendingWrite{op: wire.Delete}) }
+func (t *Transaction) Delete(store, key string) {
+	t.change(func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
+}
 
 // Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
@@ -377,11 +396,12 @@ func (t *Transaction) Abort(ctx context.Context) (Verdict, error) {
 
 // Prepare creates the commit request, for example for [Client.Batch].
 func (t *Transaction) Prepare() (*PreparedCommit, error) {
-	if err := t.usable(); err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	if t.err != nil {
-		return nil, t.err
+	defer t.leave()
+	if err := t.Err(); err != nil {
+		return nil, err
 	}
 	reads := make([]wire.Read, 0, len(t.reads))
 	for _, name := range t.readOrder {
@@ -426,6 +446,9 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		ms := strconv.FormatInt(t.FirstAttempt.UnixMilli(), 10)
 		request.FirstAttemptMs = &ms
 	}
+	if t.shared.Load() {
+		return nil, errShared
+	}
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }
 
@@ -446,19 +469,16 @@ func (t *Transaction) saw(name rowName, what seen) {
 }
 
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
-	raw, err := rowValue(value)
-	if err != nil {
-		t.fail(err)
-		return
-	}
-	t.merge(store, key, pendingWrite{op: op, value: raw})
+	t.change(func() error {
+		raw, err := rowValue(value)
+		if err != nil {
+			return err
+		}
+		return t.merge(store, key, pendingWrite{op: op, value: raw})
+	})
 }
 
-func (t *Transaction) merge(store, key string, next pendingWrite) {
-	if err := t.usable(); err != nil {
-		t.fail(err)
-		return
-	}
+func (t *Transaction) merge(store, key string, next pendingWrite) error {
 	name := rowName{store, key}
 	row := unread
 	if read, ok := t.reads[name]; ok {
@@ -474,7 +494,7 @@ func (t *Transaction) merge(store, key string, next pendingWrite) {
 	merged, err := merge(before, next, row)
 	switch {
 	case err != nil:
-		t.fail(err)
+		return err
 	case merged == nil:
 		delete(t.writes, name)
 		t.writeOrder = without(t.writeOrder, name)
@@ -484,6 +504,7 @@ func (t *Transaction) merge(store, key string, next pendingWrite) {
 		}
 		t.writes[name] = *merged
 	}
+	return nil
 }
 
 func (t *Transaction) fail(err error) {
