@@ -29,6 +29,8 @@ type attempts struct {
 	// refused has the epochs at which rows were refused as existing or missing.
 	refused map[rowName]Epoch
 	count   int
+	// before is the error of the attempt before.
+	before error
 }
 
 // available asks until the service is available.
@@ -39,6 +41,8 @@ func (a *attempts) available(ctx context.Context, txnID string, ask func() error
 		switch {
 		case err == nil:
 			return nil
+		case ctx.Err() != nil && err == ctx.Err():
+			return a.failed(txnID, gaveUp(ctx, a.before))
 		case ctx.Err() != nil || !errors.As(err, &unavailable):
 			return a.failed(txnID, err)
 		}
@@ -61,7 +65,7 @@ func (a *attempts) committed(verdict *Committed) {
 
 // aborted waits before the next attempt; it returns an error if the abort is final or was the last.
 func (a *attempts) aborted(ctx context.Context, txn *Transaction, verdict *Aborted) error {
-	err := &TransactionAborted{verdict}
+	err := &TransactionAborted{Aborted: verdict, Attempts: a.count + 1}
 	ended := Attempt{TxnID: txn.id, Verdict: verdict}
 	if !a.mayPass(txn, verdict) {
 		ended.Last = true
@@ -108,7 +112,11 @@ func (a *attempts) pause(ctx context.Context, ended Attempt, asked time.Duration
 	if !again {
 		return err
 	}
-	return sleep(ctx, wait)
+	a.before = err
+	if sleep(ctx, wait) != nil {
+		return gaveUp(ctx, err)
+	}
+	return nil
 }
 
 func (a *attempts) end(ended Attempt) {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 func TestACommitOfABatchWithAnUnknownOutcomeIsResolvedByItsID(t *testing.T) {
@@ -45,5 +47,34 @@ func TestACommitOfABatchWithAnUnknownOutcomeIsResolvedByItsID(t *testing.T) {
 	var mistake *ClientMistake
 	if !errors.As(results[4].Err, &unavailable) || !errors.As(results[5].Err, &mistake) || service.requests() != 5 {
 		t.Errorf("%+v, %d requests", results[4:], service.requests())
+	}
+}
+
+// Each request for an outcome may take as long as the service does to answer.
+func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
+	const count = 8
+	var arrived sync.WaitGroup
+	arrived.Add(count)
+	service := newScripted(t, func(kind string, before int) (int, string) {
+		if kind == "status" {
+			arrived.Done()
+			arrived.Wait()
+			return committedReply(9)
+		}
+		return 504, problemText(504, "outcome_unknown")
+	}, httptest.NewServer)
+	client := service.client(t, Options{Timeout: 2 * time.Second, ResolveTimeout: 2 * time.Second})
+	var commits []*PreparedCommit
+	for n := range count {
+		commits = append(commits, preparedPut(t, client, n))
+	}
+	results, err := client.Batch(t.Context(), commits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, result := range results {
+		if _, ok := result.Verdict.(*Committed); !ok {
+			t.Errorf("%d: %+v", at, result)
+		}
 	}
 }

@@ -94,6 +94,9 @@ func (a beginItem) isBatchable() bool {
 // to these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
 // [Options.NoCoalesce].
 func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
+	if err := (ReadOptions{Wait: options.Wait}).check(); err != nil {
+		return nil, err
+	}
 	txn := newTransaction(c, "", options.Isolation)
 	txn.Traceparent = options.Traceparent
 	asked, rows, ranges := askedBy(options, &txn.isolation)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,57 +24,71 @@ import (
 type Options struct {
 	// APIKey is an API key or token, sent as a bearer token if it is not empty.
 	APIKey string
-	// CAFile is a PEM file with the certificate authorities to trust over https, instead of those of this machine.
+	// CAFile is a PEM file with the certificate authorities to trust over https, instead of those of this machine. With an
+	// HTTPClient, name them in its transport.
 	CAFile string
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
 	// share it.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long the outcome of a lost commit is requested before *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
+	// *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
 	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
 	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
 	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
-	// Retry bounds the retries of Run, of reads and of log readers.
+	// Retry bounds the retries of Run, of reads and of log readers. An attempt that gets no answer takes Timeout: bound all of
+	// them with a context.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
 	// NoCoalesce sends every commit, Begin and read of rows as a request of its own. By default, concurrent ones are sent
 	// as batches; see [Client.Commit].
 	NoCoalesce bool
-	// OnAttempt is called at the end of each attempt of Run.
+	// OnAttempt is called at the end of each attempt of Run, by the goroutine that runs it: concurrent ones call it
+	// concurrently.
 	OnAttempt func(Attempt)
-	// HTTPClient replaces the default one, which keeps up to 256 idle connections, and with it CAFile. Commit streams use a
-	// copy of its *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an
-	// HTTP/2 connection, the service takes three streams at a time, and refuses further ones with status 429.
+	// HTTPClient replaces the default one, which keeps up to 256 idle connections. It cannot be combined with CAFile. Its
+	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its
+	// *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2
+	// connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
-func (o Options) checkDurations() error {
-	for name, duration := range map[string]time.Duration{
-		"Timeout": o.Timeout, "ResolveTimeout": o.ResolveTimeout, "EndpointTimeout": o.EndpointTimeout,
-		"EndpointCoolDown": o.EndpointCoolDown, "Retry.WaitMin": o.Retry.WaitMin, "Retry.WaitMax": o.Retry.WaitMax,
+// durationMax stands for every longer duration, so that a sum of several, and a time after them, can be represented.
+const durationMax = 365 * 24 * time.Hour
+
+// checkDurations bounds the durations of the options, and returns an error if one is negative.
+func (o *Options) checkDurations() error {
+	for name, duration := range map[string]*time.Duration{
+		"Timeout": &o.Timeout, "ResolveTimeout": &o.ResolveTimeout, "EndpointTimeout": &o.EndpointTimeout,
+		"EndpointCoolDown": &o.EndpointCoolDown, "Retry.WaitMin": &o.Retry.WaitMin, "Retry.WaitMax": &o.Retry.WaitMax,
 	} {
-		if duration < 0 {
-			return misuse("the option %s is negative: %v", name, duration)
+		if *duration < 0 {
+			return misuse("the option %s is negative: %v", name, *duration)
 		}
+		*duration = min(*duration, durationMax)
+	}
+	if o.Retry.AttemptsMax < 0 {
+		return misuse("the option Retry.AttemptsMax is negative: %d; 1 disables retries", o.Retry.AttemptsMax)
 	}
 	return nil
 }
 
-// Client is a client of one service. It is safe for concurrent use.
+// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It
+// has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
 type Client struct {
 	endpoints *endpoints
-	// wires and streams have one client for each endpoint.
-	wires, streams []*wire.Client
-	options        Options
-	session        session
-	commits        coalescer[commitItem, reply[wire.TxnOutcome]]
-	begins         coalescer[beginItem, shared[wire.BeginResponse]]
-	reads          coalescer[readItem, shared[wire.ReadResponse]]
+	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
+	wires, logs, streams []*wire.Client
+	options              Options
+	session              session
+	commits              coalescer[commitItem, reply[wire.TxnOutcome]]
+	begins               coalescer[beginItem, shared[wire.BeginResponse]]
+	reads                coalescer[readItem, shared[wire.ReadResponse]]
 }
 
 // New creates a client for http://host:port or https://host:port. It connects on first use. Several endpoints of one
@@ -86,6 +101,9 @@ func New(server string, options Options) (*Client, error) {
 // use at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent
 // again there, commits with the same ids.
 func NewWithEndpoints(servers []string, options Options) (*Client, error) {
+	if err := options.checkDurations(); err != nil {
+		return nil, err
+	}
 	if options.EndpointCoolDown == 0 {
 		options.EndpointCoolDown = 10 * time.Second
 	}
@@ -102,8 +120,12 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	if options.ResolveTimeout == 0 {
 		options.ResolveTimeout = 30 * time.Second
 	}
+	if options.HTTPClient != nil && options.CAFile != "" {
+		return nil, misuse("the options CAFile and HTTPClient exclude each other: name the authorities in the TLS configuration " +
+			"of the client's transport")
+	}
 	if options.HTTPClient == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport := defaultTransport()
 		transport.MaxIdleConns, transport.MaxIdleConnsPerHost = 256, 256
 		if options.CAFile != "" {
 			authorities, err := authoritiesOf(options.CAFile)
@@ -114,15 +136,15 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 		}
 		options.HTTPClient = &http.Client{Transport: transport}
 	}
-	if err := options.checkDurations(); err != nil {
-		return nil, err
-	}
 	options.Retry = options.Retry.withDefaults()
 	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
 	// A key that was read from a file ends with a line break.
 	options.APIKey = strings.TrimSpace(options.APIKey)
 	if strings.ContainsFunc(options.APIKey, func(char rune) bool { return char < ' ' || char > '~' }) {
 		return nil, misuse("the API key has characters that no header can have")
+	}
+	if !isHeader(options.ClientName) {
+		return nil, misuse("the client name %q has characters that no header can have", options.ClientName)
 	}
 	if options.APIKey != "" {
 		editors = append(editors, wire.WithRequestEditorFn(func(_ context.Context, request *http.Request) error {
@@ -131,15 +153,17 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 		}))
 	}
 	c := &Client{endpoints: endpoints, options: options}
-	streamed := streamClient(options.HTTPClient)
+	streamed, followed := streamClient(options.HTTPClient), *options.HTTPClient
+	// A stream has no timeout of its own: the service shows that it is alive.
+	followed.Timeout = 0
 	for _, server := range endpoints.urls {
 		client, err := wire.NewClient(server, editors...)
 		if err != nil {
 			return nil, misuse("%q cannot be used: %v", server, err)
 		}
-		streams := *client
-		streams.Client = streamed
-		c.wires, c.streams = append(c.wires, client), append(c.streams, &streams)
+		logs, streams := *client, *client
+		logs.Client, streams.Client = &followed, streamed
+		c.wires, c.logs, c.streams = append(c.wires, client), append(c.logs, &logs), append(c.streams, &streams)
 	}
 	c.commits.bounds, c.commits.sendOne, c.commits.sendBatch = commitBounds, c.sendCommit, c.sendBatch
 	c.begins.bounds, c.begins.sendOne, c.begins.sendBatch = readBounds, c.sendBegin, c.sendBegins
@@ -149,6 +173,23 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
+
+// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are
+// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close
+// that.
+func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
+
+// defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for
+// example to trace requests.
+func defaultTransport() *http.Transport {
+	if transport, ok := http.DefaultTransport.(*http.Transport); ok {
+		return transport.Clone()
+	}
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+	}
+}
 
 func authoritiesOf(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
@@ -234,17 +275,35 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 		}
 	}
 	if lost := answer.lost(); lost != nil {
-		return c.recorded(c.resolve(ctx, prepared.TxnID, lost))
+		return c.recorded(c.resolve(ctx, prepared.TxnID, lost, time.Now().Add(c.options.ResolveTimeout)))
 	}
 	return c.recorded(verdict(answer))
 }
 
-// mayBeSent returns why commits must not be sent: one is nil, or their caller's context has ended.
+// mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
 func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
-	if slices.Contains(commits, nil) {
-		return misuse("the prepared commit is nil")
+	for _, commit := range commits {
+		switch {
+		case commit == nil:
+			return misuse("the prepared commit is nil")
+		case !isHeader(commit.Traceparent):
+			return misuse("the Traceparent %q has characters that no header can have", commit.Traceparent)
+		}
 	}
 	return ctx.Err()
+}
+
+// checkName returns an error if a name cannot be a segment of a path: the request would be one for something else.
+func checkName(what, name string) error {
+	if name == "" || name == "." || name == ".." {
+		return misuse("%q cannot be the %s", name, what)
+	}
+	return nil
+}
+
+// isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
+func isHeader(text string) bool {
+	return !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
 }
 
 // sendCommit sends a commit as a request of its own.
@@ -319,9 +378,10 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	reply = inDoubt(reply, calls.maybeTaken)
 	results := make([]Result, len(commits))
 	if lost := reply.lost(); lost != nil {
-		for at, commit := range commits {
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
-		}
+		deadline := time.Now().Add(c.options.ResolveTimeout)
+		concurrently(len(commits), func(at int) {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
+		})
 		return results, nil
 	}
 	outcomes, err := settled(reply)
@@ -331,28 +391,52 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
-	for at, commit := range commits {
+	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
 		// One that the endpoint could not decide is sent again, if there are others.
 		if failed := failureOf(single); failed != nil && !calls.isSingle() {
-			item, err := newCommitItem(commit)
+			item, err := newCommitItem(commits[at])
 			if err != nil {
-				return nil, err
+				results[at].Err = err
+				return
 			}
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
 		if lost := single.lost(); lost != nil {
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commit.TxnID, lost))
+			deadline := time.Now().Add(c.options.ResolveTimeout)
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
 		} else {
 			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
 		}
-	}
+	})
 	return results, nil
+}
+
+// concurrentMax bounds the requests that one call has in flight.
+const concurrentMax = 64
+
+// concurrently calls do with 0 to count-1, and returns when all calls have.
+func concurrently(count int, do func(at int)) {
+	var calls sync.WaitGroup
+	free := make(chan struct{}, concurrentMax)
+	for at := range count {
+		free <- struct{}{}
+		calls.Add(1)
+		go func() {
+			defer calls.Done()
+			defer func() { <-free }()
+			do(at)
+		}()
+	}
+	calls.Wait()
 }
 
 // Status returns the state of a transaction, after waiting at most wait for its verdict. With fence, a transaction that
 // has not arrived can no longer commit.
 func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time.Duration) (Status, error) {
+	if err := checkName("id of a transaction", txnID); err != nil {
+		return Status{}, err
+	}
 	waitMs := milliseconds(wait)
 	parameters := wire.TxnStatusParams{Fence: &fence, WaitMs: &waitMs}
 	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
@@ -371,6 +455,9 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 
 // Abort aborts a transaction unless it has its verdict already, and returns the verdict.
 func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
+	if err := checkName("id of a transaction", txnID); err != nil {
+		return nil, err
+	}
 	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnAbort(ctx, txnID)
 	}))
@@ -382,8 +469,12 @@ func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.
 	if err := mayBeSent(ctx, prepared); err != nil {
 		return nil, err
 	}
+	body, err := bodyOf(prepared.Request)
+	if err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-		return at.TxnValidate(ctx, prepared.TxnID, prepared.Request)
+		return at.TxnValidateWithBody(ctx, prepared.TxnID, "application/json", bytes.NewReader(body))
 	}))
 }
 
@@ -406,8 +497,14 @@ type RowPage struct {
 }
 
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
-// end is the end of the store.
+// end is the end of the store; a limit of 0 is 1,000.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
+	if limit == 0 {
+		limit = rangeLimitDefault
+	}
 	parameters := wire.ListRowsParams{Limit: limitOf(limit)}
 	if start != "" {
 		parameters.Start = &start
@@ -441,6 +538,9 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 
 // DeclareStore declares a store, or changes one.
 func (c *Client) DeclareStore(ctx context.Context, store string, declaration wire.StoreDeclaration) (*wire.StoreInfo, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.PutStore(ctx, store, declaration)
 	}))
@@ -448,6 +548,9 @@ func (c *Client) DeclareStore(ctx context.Context, store string, declaration wir
 
 // Store returns the state of a store.
 func (c *Client) Store(ctx context.Context, store string) (*wire.StoreInfo, error) {
+	if err := checkName("name of a store", store); err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.GetStore(ctx, store)
 	}))
@@ -464,9 +567,9 @@ func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	return list.Stores, nil
 }
 
-// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
-func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict, error) {
-	deadline := time.Now().Add(c.options.ResolveTimeout)
+// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. Commits
+// of one batch share a deadline.
+func (c *Client) resolve(ctx context.Context, txnID string, lost error, deadline time.Time) (Verdict, error) {
 	for failed := 1; time.Now().Before(deadline); failed++ {
 		found, err := c.Status(ctx, txnID, true, time.Second)
 		var unavailable *Unavailable
@@ -479,15 +582,15 @@ func (c *Client) resolve(ctx context.Context, txnID string, lost error) (Verdict
 				return nil, &OutcomeUnknown{txnID, lost}
 			}
 		case ctx.Err() != nil:
-			return nil, &OutcomeUnknown{txnID, ctx.Err()}
+			return nil, &OutcomeUnknown{txnID, gaveUp(ctx, lost)}
 		case errors.As(err, &unavailable):
 			lost = err
 		default:
 			// Another request would fail the same way, and the commit may have arrived.
 			return nil, &OutcomeUnknown{txnID, err}
 		}
-		if err := sleep(ctx, c.options.Retry.step(failed)); err != nil {
-			return nil, &OutcomeUnknown{txnID, err}
+		if sleep(ctx, c.options.Retry.step(failed)) != nil {
+			return nil, &OutcomeUnknown{txnID, gaveUp(ctx, lost)}
 		}
 	}
 	return nil, &OutcomeUnknown{txnID, lost}
@@ -516,18 +619,23 @@ func (c *Client) checkOwnWrites(store, applied string) error {
 
 // retrying repeats a read while the service is unavailable.
 func retrying[T any](ctx context.Context, c *Client, read func() (*T, error)) (*T, error) {
+	var before error
 	for failed := 1; ; failed++ {
 		found, err := read()
 		var unavailable *Unavailable
-		if err == nil || ctx.Err() != nil || !errors.As(err, &unavailable) {
+		switch {
+		case ctx.Err() != nil && err == ctx.Err():
+			return nil, gaveUp(ctx, before)
+		case err == nil || ctx.Err() != nil || !errors.As(err, &unavailable):
 			return found, err
 		}
+		before = err
 		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
 		if !again {
 			return nil, err
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return nil, err
+		if sleep(ctx, pause) != nil {
+			return nil, gaveUp(ctx, err)
 		}
 	}
 }
@@ -548,6 +656,9 @@ func limitOf(limit int) *int32 {
 	return &clamped
 }
 
+// requestWaitMax is how long the service waits in a request at most.
+const requestWaitMax = time.Minute
+
 func milliseconds(wait time.Duration) int32 {
-	return int32(min(max(wait, 0), time.Minute) / time.Millisecond)
+	return int32(min(max(wait, 0), requestWaitMax) / time.Millisecond)
 }

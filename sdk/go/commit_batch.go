@@ -34,7 +34,7 @@ const requestBytesMax = 10 << 20
 // bodyOf encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses
 // a body that is on its way, which may lose the refusal, so the outcome would be unknown.
 func bodyOf(request any) ([]byte, error) {
-	body, err := json.Marshal(request)
+	body, err := jsonOf(request)
 	switch {
 	case err != nil:
 		return nil, misuse("the commit cannot be represented in JSON: %v", err)

@@ -51,6 +51,9 @@ func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, e
 // Durable on return. It returns a *ClientMistake if the position is past the end of the log, or the log is not the service's
 // (log_replaced).
 func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
+	if err := checkName("name of a consumer", consumer); err != nil {
+		return nil, err
+	}
 	body := wire.OffsetRequest{Store: store, Lsn: fmt.Sprint(uint64(offset.LSN))}
 	if offset.Log != "" {
 		body.Log = &offset.Log
@@ -63,6 +66,9 @@ func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset O
 // ForgetConsumer removes a consumer, so that the log is no longer retained for it. It returns a *ClientMistake with the code
 // unknown_consumer if there is none; with several endpoints also if a first reply was lost.
 func (c *Client) ForgetConsumer(ctx context.Context, consumer string) error {
+	if err := checkName("name of a consumer", consumer); err != nil {
+		return err
+	}
 	none := func([]byte) (*struct{}, error) { return &struct{}{}, nil }
 	_, err := settled(askOn(ctx, c, c.failover(0), none, func(ctx context.Context, at *wire.Client) (*http.Response, error) {
 		return at.DeleteConsumer(ctx, consumer, nil)

@@ -39,6 +39,7 @@ func requestsOf(client *Client) map[string]func(context.Context) error {
 			return err
 		},
 		"Status": func(ctx context.Context) error { _, err := client.Status(ctx, "t", false, 0); return err },
+		"Log":    func(ctx context.Context) error { _, err := client.Log("kv", LogOptions{}).Next(ctx); return err },
 	}
 }
 
@@ -79,9 +80,62 @@ func TestARequestThatExceedsTheTimeoutOfTheClientIsUnavailable(t *testing.T) {
 	}
 	for name, request := range requestsOf(client) {
 		var unavailable *Unavailable
-		if err := request(t.Context()); !errors.As(err, &unavailable) {
+		err := request(t.Context())
+		if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "no response within") {
 			t.Errorf("%s: %v", name, err)
 		}
+		// No context of the caller has ended.
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestACallWhoseContextEndsTellsWhyTheAttemptBeforeFailed(t *testing.T) {
+	service := newScripted(t, func(kind string, _ int) (int, string) {
+		if kind == "commit" {
+			return 504, problemText(504, "outcome_unknown")
+		}
+		return 503, problemText(503, "no_majority")
+	}, httptest.NewServer)
+	client := service.client(t, Options{Retry: RetryPolicy{AttemptsMax: 1000, WaitMin: time.Hour, WaitMax: time.Hour}})
+	requests := requestsOf(client)
+	delete(requests, "Begin")
+	delete(requests, "Status")
+	requests["Commit"] = func(ctx context.Context) error {
+		_, err := client.Commit(ctx, preparedOf(t, client))
+		var unknown *OutcomeUnknown
+		if !errors.As(err, &unknown) {
+			t.Error(err)
+		}
+		return err
+	}
+	for name, request := range requests {
+		late, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		var unavailable *Unavailable
+		err := request(late)
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no_majority") || errors.As(err, &unavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+	}
+}
+
+func TestARunTellsHowManyAttemptsItMade(t *testing.T) {
+	service := newScripted(t, func(kind string, before int) (int, string) {
+		if kind == "begin" {
+			return begunReply(before, 7)
+		}
+		return abortedReply("read_conflict")
+	}, httptest.NewServer)
+	client := service.client(t, Options{Retry: RetryPolicy{AttemptsMax: 3}})
+	_, err := client.Run(t.Context(), BeginOptions{}, func(_ context.Context, txn *Transaction) error {
+		txn.Put("kv", "a", 1)
+		return nil
+	})
+	var aborted *TransactionAborted
+	if !errors.As(err, &aborted) || aborted.Attempts != 3 || !strings.Contains(err.Error(), "after 3 attempts") {
+		t.Error(err)
 	}
 }
 
@@ -180,5 +234,23 @@ func TestARangeWithoutALimitHasTheDefaultOne(t *testing.T) {
 	}
 	if _, err := txn.Scan(t.Context(), "kv", "a", "b", 1_000); err != nil || service.requests() != 1 {
 		t.Error(err, service.requests())
+	}
+}
+
+func TestAWaitIsDrawnBelowABoundThatDoublesUpToTheLongest(t *testing.T) {
+	for _, policy := range []RetryPolicy{{}, {WaitMin: durationMax, WaitMax: durationMax}, {WaitMin: 2, WaitMax: 1}, {WaitMin: 1}} {
+		policy = policy.withDefaults()
+		for failed := 1; failed < 100; failed++ {
+			bound := policy.WaitMax
+			if failed < 10 {
+				bound = min(policy.WaitMax, policy.WaitMin*time.Duration(1<<(failed-1)))
+			}
+			if policy.WaitMin == durationMax {
+				bound = durationMax
+			}
+			if step := policy.step(failed); step < 0 || step > bound {
+				t.Error(policy, failed, step)
+			}
+		}
 	}
 }

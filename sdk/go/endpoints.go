@@ -30,8 +30,13 @@ func newEndpoints(servers []string, timeout, coolDown time.Duration) (*endpoints
 	for _, server := range servers {
 		for one := range strings.SplitSeq(server, ",") {
 			one = strings.TrimRight(strings.TrimSpace(one), "/")
-			if parsed, err := url.Parse(one); err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
+			parsed, err := url.Parse(one)
+			switch {
+			case err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https",
+				parsed.RawQuery != "" || parsed.Fragment != "":
 				return nil, misuse("%q is not of the form http://host:port or https://host:port", one)
+			case strings.HasSuffix(parsed.Path, "/v1"):
+				return nil, misuse("%q ends with /v1, which the client adds: leave it out", one)
 			}
 			if !slices.Contains(e.urls, one) {
 				e.urls = append(e.urls, one)

@@ -62,21 +62,25 @@ func (e *Unavailable) RetryAfter() time.Duration {
 	return time.Duration(*e.Problem.RetryAfterMs) * time.Millisecond
 }
 
-// OutcomeUnknown is the error of a commit whose outcome is not known. Its status can be requested by its id.
+// OutcomeUnknown is the error of a commit whose outcome is not known: it may have committed. [Client.Status] returns it, and
+// with a fence makes sure that a commit that has not arrived never does.
 type OutcomeUnknown struct {
 	TxnID string
 	Err   error
 }
 
 func (e *OutcomeUnknown) Error() string {
-	return fmt.Sprintf("the outcome of transaction %s is unknown: %v", e.TxnID, e.Err)
+	return fmt.Sprintf("the outcome of transaction %s is unknown: %v; Client.Status requests it", e.TxnID, e.Err)
 }
 
 func (e *OutcomeUnknown) Unwrap() error { return e.Err }
 
 // TransactionAborted is the error of a Run without a commit: the last abort was final, or the retries are used up.
 type TransactionAborted struct {
+	// Aborted is the last verdict; its Retryable tells whether further attempts may pass.
 	Aborted *Aborted
+	// Attempts is how many there were.
+	Attempts int
 }
 
 func (e *TransactionAborted) Error() string {
@@ -84,6 +88,9 @@ func (e *TransactionAborted) Error() string {
 	if len(e.Aborted.Conflicts) > 0 {
 		first := e.Aborted.Conflicts[0]
 		text += fmt.Sprintf(" at %s/%q", first.Store, first.Key)
+	}
+	if e.Attempts > 1 {
+		text += fmt.Sprintf(", after %d attempts", e.Attempts)
 	}
 	return text
 }

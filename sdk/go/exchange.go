@@ -72,14 +72,25 @@ func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte)
 // exchange makes one request of one endpoint.
 func exchange[T any](
 	ctx context.Context, timeout time.Duration, read func([]byte) (*T, error), endpoint *wire.Client, request call,
-) reply[T] {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+) (answer reply[T]) {
+	begun := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	response, err := request(ctx, endpoint)
-	if err != nil {
-		return lostRequest[T](err)
+	if response, err := request(bounded, endpoint); err != nil {
+		answer = lostRequest[T](err)
+	} else {
+		answer = replyOf(response, read)
 	}
-	return replyOf(response, read)
+	if ctx.Err() == nil && errors.Is(answer.err, context.DeadlineExceeded) {
+		answer.err = timedOut(time.Since(begun), answer.err)
+	}
+	return answer
+}
+
+// timedOut is the error of a request that took too long. It does not wrap the error of the context that ended the request: that
+// is not the caller's, for which errors.Is would take it.
+func timedOut(after time.Duration, err error) error {
+	return fmt.Errorf("no response within %v: %v", after.Round(time.Millisecond), err)
 }
 
 // replyOf reads a response.

@@ -79,7 +79,7 @@ type failover struct {
 
 // failover begins a call that may take the client's timeout, in addition to the time that the request itself may wait.
 func (c *Client) failover(wait time.Duration) *failover {
-	wait, count := max(wait, 0), len(c.endpoints.urls)
+	wait, count := min(max(wait, 0), requestWaitMax), len(c.endpoints.urls)
 	return &failover{
 		endpoints: c.endpoints, retry: c.options.Retry, wait: wait, deadline: time.Now().Add(wait + c.options.Timeout),
 		tried: make([]int, count), failures: make([]*failure, count),

@@ -548,7 +548,7 @@ func TestAReadWaitsForTheClientsOwnCommits(t *testing.T) {
 }
 
 func TestURLsThatCannotBeUsedAreNamed(t *testing.T) {
-	for _, urls := range [][]string{{"http://a:1,b:2"}, {"http://a:1", "ftp://b:2"}, {"http://a:1,"}, {}} {
+	for _, urls := range [][]string{{"http://a:1,b:2"}, {"http://a:1", "ftp://b:2"}, {"http://a:1,"}, {}, {"http://a:1/v1/"}, {"http://a:1?b"}, {"http://a:1#b"}} {
 		var misuse *Misuse
 		if _, err := NewWithEndpoints(urls, Options{}); !errors.As(err, &misuse) {
 			t.Error(urls, err)

@@ -525,3 +525,16 @@ func TestAConsumerResumesWhereItsOffsetIs(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestAPreparedCommitKeepsItsPriority(t *testing.T) {
+	client, priority, ctx := connected(t), int32(7), t.Context()
+	txn := client.BeginLocal("")
+	txn.Priority = &priority
+	txn.Put("kv", freshPrefix(), 1)
+	commit := prepared(t, txn)[0]
+	verdict, err := client.Commit(ctx, commit)
+	committed(t, verdict, err)
+	priority = 8
+	verdict, err = client.Commit(ctx, commit)
+	committed(t, verdict, err)
+}

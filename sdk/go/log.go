@@ -57,7 +57,12 @@ type LogOptions struct {
 // LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
 // [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
 // Log.
+//
+// It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as
+// read once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that
+// could not be processed, create another reader with the LSN before.
 type LogReader struct {
+	_       noCopy
 	client  *Client
 	store   string
 	options LogOptions
@@ -105,6 +110,7 @@ func (r *LogReader) Close() { r.open.close() }
 // [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	asked, whole := time.Now(), false
+	var before error
 	for failed := 1; ; failed++ {
 		err := r.connect(ctx, asked, &whole)
 		for err == nil {
@@ -129,7 +135,7 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 		r.Close()
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return nil, gaveUp(ctx, before)
 		case errors.Is(err, errIdle) && whole:
 			return nil, io.EOF
 		case errors.Is(err, errIdle), errors.Is(err, errLimit):
@@ -142,9 +148,10 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 			if !again {
 				return nil, err
 			}
-			if err := sleep(ctx, pause); err != nil {
-				return nil, err
+			if sleep(ctx, pause) != nil {
+				return nil, gaveUp(ctx, err)
 			}
+			before = err
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (c *Client) openLog(ctx context.Context, parameters *wire.LogPullParams) (*
 	beat := milliseconds(heartbeat)
 	parameters.HeartbeatMs = &beat
 	calls := c.failover(0)
-	for timeout, again := calls.next(ctx); again; timeout, again = calls.next(ctx) {
+	for timeout, again := calls.next(ctx); again && ctx.Err() == nil; timeout, again = calls.next(ctx) {
 		stream, answer := c.openLogAt(ctx, calls.at, timeout, parameters)
 		switch {
 		case ctx.Err() != nil:
@@ -97,7 +97,7 @@ func (c *Client) openLogAt(
 	defer context.AfterFunc(ctx, cancel)()
 	late := time.AfterFunc(timeout, cancel)
 	defer late.Stop()
-	response, err := c.wires[endpoint].LogPull(lasting, parameters, ndjson)
+	response, err := c.logs[endpoint].LogPull(lasting, parameters, ndjson)
 	if err == nil && response.StatusCode == http.StatusOK && foreignType(response) == nil {
 		s.body, s.lines = response.Body, bufio.NewReaderSize(response.Body, 64<<10)
 		s.silence = time.AfterFunc(s.silenceMax, cancel)
@@ -106,7 +106,11 @@ func (c *Client) openLogAt(
 	}
 	defer cancel()
 	if err != nil {
-		return nil, lostRequest[wire.LogPage](err)
+		answer := lostRequest[wire.LogPage](err)
+		if ctx.Err() == nil && errors.Is(err, context.Canceled) {
+			answer.err = timedOut(timeout, err)
+		}
+		return nil, answer
 	}
 	return nil, replyOf(response, documentOf[wire.LogPage])
 }
@@ -125,6 +129,9 @@ func (s *logStream) line(ctx context.Context) (*logLine, error) {
 		var known *ServerMisbehaved
 		if errors.As(err, &known) {
 			return nil, known
+		}
+		if errors.Is(err, context.Canceled) {
+			err = timedOut(s.silenceMax, err)
 		}
 		return nil, &Unavailable{Err: err}
 	}

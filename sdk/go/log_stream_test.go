@@ -230,6 +230,24 @@ func TestALineWithoutAnEndIsRefused(t *testing.T) {
 	}
 }
 
+// The timeout covers the body of a response, and that of a stream has no end.
+func TestTheTimeoutOfTheHTTPClientEndsNoStream(t *testing.T) {
+	service := newLogService(t, logScript{pieces: []string{logBeat(1), logRecord(1)}, after: "stay"})
+	options := Options{Retry: RetryPolicy{AttemptsMax: 1}, HTTPClient: &http.Client{Timeout: 50 * time.Millisecond}}
+	client, err := New(service.URL, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := client.Log("kv", LogOptions{})
+	defer log.Close()
+	next(t, log, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := log.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+		t.Error(err)
+	}
+}
+
 func TestAReaderThatDoesNotReadHoldsUpTheStream(t *testing.T) {
 	pieces, total := []string{logBeat(9)}, int64(0)
 	for lsn := range 1000 {

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
+	"reflect"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	tribunal "tribunal.internal/client"
+	"tribunal.internal/client/wire"
 )
 
 func TestAnAPIKeyThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
@@ -19,6 +24,23 @@ func TestAnAPIKeyThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
 	}
 	// As read from a file.
 	if _, err := connectedTo(t, serverURL(t), tribunal.Options{APIKey: "trb_0\n"}).Stores(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that cannot be written looks like one whose reply was lost.
+func TestANameOrATraceContextThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
+	var misuse *tribunal.Misuse
+	if _, err := tribunal.New("http://127.0.0.1:1", tribunal.Options{ClientName: "a\nb"}); !errors.As(err, &misuse) {
+		t.Error(err)
+	}
+	client := connectedTo(t, serverURL(t), tribunal.Options{ClientName: "zürich"})
+	put(t, client, freshPrefix(), 1)
+	_, err := client.Run(t.Context(), tribunal.BeginOptions{Traceparent: "00-\n"}, func(_ context.Context, txn *tribunal.Transaction) error {
+		txn.Put("kv", freshPrefix(), 1)
+		return nil
+	})
+	if !errors.As(err, &misuse) {
 		t.Error(err)
 	}
 }
@@ -46,6 +68,16 @@ func TestARequestThatIsTooLargeIsNotSent(t *testing.T) {
 }
 
 func TestANegativeDurationIsAMisuse(t *testing.T) {
+	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
+	_, begin := client.Begin(t.Context(), tribunal.BeginOptions{Wait: -1})
+	_, rows := client.ReadRowsWith(t.Context(), "kv", nil, tribunal.ReadOptions{Wait: -1})
+	_, ranges := client.ReadRangesWith(t.Context(), "kv", nil, tribunal.ReadOptions{Wait: -1})
+	for _, err := range []error{begin, rows, ranges} {
+		var misuse *tribunal.Misuse
+		if !errors.As(err, &misuse) || !strings.Contains(err.Error(), "Wait") {
+			t.Error(err)
+		}
+	}
 	for name, options := range map[string]tribunal.Options{
 		"Timeout":          {Timeout: -1},
 		"ResolveTimeout":   {ResolveTimeout: -1},
@@ -53,11 +85,69 @@ func TestANegativeDurationIsAMisuse(t *testing.T) {
 		"EndpointCoolDown": {EndpointCoolDown: -1},
 		"Retry.WaitMin":    {Retry: tribunal.RetryPolicy{WaitMin: -1}},
 		"Retry.WaitMax":    {Retry: tribunal.RetryPolicy{WaitMax: -1}},
+		"AttemptsMax":      {Retry: tribunal.RetryPolicy{AttemptsMax: -1}},
 	} {
 		var misuse *tribunal.Misuse
 		if _, err := tribunal.New("http://127.0.0.1:1", options); !errors.As(err, &misuse) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// Such as math.MaxInt64, for no timeout at all.
+func TestTheLongestDurationIsLong(t *testing.T) {
+	const longest = time.Duration(math.MaxInt64)
+	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{
+		Timeout: longest, ResolveTimeout: longest, EndpointTimeout: longest, EndpointCoolDown: longest,
+		Retry: tribunal.RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: time.Nanosecond, WaitMax: longest},
+	}), t.Context()
+	put(t, client, freshPrefix(), 1)
+	stream := client.CommitStream()
+	defer stream.Close()
+	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}, Wait: longest}))
+	txn.Put("kv", freshPrefix(), 1)
+	verdict, err := stream.Commit(ctx, prepared(t, txn)[0])
+	committed(t, verdict, err)
+	_ = must[tribunal.Status](t)(client.Status(ctx, txn.ID(), false, longest))
+	_ = must[*tribunal.LogRecord](t)(client.Log("kv", tribunal.LogOptions{Wait: longest}).Next(ctx))
+	_ = must[*tribunal.RowReads](t)(client.ReadRowsWith(ctx, "kv", []tribunal.RowRead{{Key: "a"}}, tribunal.ReadOptions{Wait: longest}))
+}
+
+func TestAnotherDefaultTransportIsNoObstacle(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	http.DefaultTransport = struct{ http.RoundTripper }{usual}
+	put(t, connectedTo(t, serverURL(t), tribunal.Options{}), freshPrefix(), 1)
+}
+
+// Such as an id that was never set. Dots would lead to another resource.
+func TestANameThatIsNoSegmentOfAPathIsAMisuse(t *testing.T) {
+	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{}), t.Context()
+	for _, name := range []string{"", ".", ".."} {
+		for what, use := range map[string]func() error{
+			"Status":         func() error { _, err := client.Status(ctx, name, false, 0); return err },
+			"Abort":          func() error { _, err := client.Abort(ctx, name); return err },
+			"Row":            func() error { _, err := client.Row(ctx, name, "a"); return err },
+			"Rows":           func() error { _, err := client.Rows(ctx, name, "", "", 1); return err },
+			"ReadRanges":     func() error { _, err := client.ReadRanges(ctx, name, nil); return err },
+			"DeclareStore":   func() error { _, err := client.DeclareStore(ctx, name, wire.StoreDeclaration{}); return err },
+			"Store":          func() error { _, err := client.Store(ctx, name); return err },
+			"SetOffset":      func() error { _, err := client.SetOffset(ctx, name, "kv", tribunal.Offset{}); return err },
+			"ForgetConsumer": func() error { return client.ForgetConsumer(ctx, name) },
+		} {
+			var misuse *tribunal.Misuse
+			if err := use(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), strconv.Quote(name)) {
+				t.Errorf("%s %q: %v", what, name, err)
+			}
+		}
+	}
+}
+
+func TestAFileOfAuthoritiesForAnHTTPClientOfItsOwnIsAMisuse(t *testing.T) {
+	var misuse *tribunal.Misuse
+	options := tribunal.Options{CAFile: "ca.pem", HTTPClient: &http.Client{}}
+	if _, err := tribunal.New("https://127.0.0.1:1", options); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "HTTPClient") {
+		t.Error(err)
 	}
 }
 
@@ -118,6 +208,43 @@ func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {
 		var misuse *tribunal.Misuse
 		if err := txn.Err(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), one.text) {
 			t.Errorf("%v instead of %q", err, one.text)
+		}
+	}
+}
+
+// copyOf copies a transaction as a parameter or a field that is no pointer does; go vet reports those.
+func copyOf(txn *tribunal.Transaction) *tribunal.Transaction {
+	copied := reflect.New(reflect.TypeFor[tribunal.Transaction]())
+	copied.Elem().Set(reflect.ValueOf(txn).Elem())
+	return copied.Interface().(*tribunal.Transaction)
+}
+
+// A copy shares the rows that it writes with its original, but not which of them the commit contains.
+func TestACopyOfATransactionAndOneThatWasNotBegunCannotBeUsed(t *testing.T) {
+	client, ctx := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context()
+	for name, use := range map[string]func(*tribunal.Transaction) error{
+		"Put":          func(txn *tribunal.Transaction) error { txn.Put("kv", "a", 1); return txn.Err() },
+		"Delete":       func(txn *tribunal.Transaction) error { txn.Delete("kv", "a"); return txn.Err() },
+		"AddOr":        func(txn *tribunal.Transaction) error { txn.AddOr("kv", "a", 1, 0); return txn.Err() },
+		"Observe":      func(txn *tribunal.Transaction) error { txn.Observe("kv", "a", 1); return txn.Err() },
+		"ObserveRange": func(txn *tribunal.Transaction) error { txn.ObserveRange("kv", "a", "b"); return txn.Err() },
+		"Get":          func(txn *tribunal.Transaction) error { _, err := txn.Get(ctx, "kv", "a"); return err },
+		"GetMany":      func(txn *tribunal.Transaction) error { _, err := txn.GetMany(ctx, "kv", nil); return err },
+		"Scan":         func(txn *tribunal.Transaction) error { _, err := txn.Scan(ctx, "kv", "", "", 1); return err },
+		"Commit":       func(txn *tribunal.Transaction) error { _, err := txn.Commit(ctx); return err },
+		"Abort":        func(txn *tribunal.Transaction) error { _, err := txn.Abort(ctx); return err },
+	} {
+		original := client.BeginLocal("")
+		var misuse *tribunal.Misuse
+		if err := use(copyOf(original)); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "copy") {
+			t.Errorf("%s of a copy: %v", name, err)
+		}
+		// It must not be committed without what was written to the copy.
+		if _, err := original.Prepare(); !errors.As(err, &misuse) {
+			t.Errorf("Prepare after %s of a copy: %v", name, err)
+		}
+		if err := use(new(tribunal.Transaction)); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "not begun") {
+			t.Errorf("%s of one that was not begun: %v", name, err)
 		}
 	}
 }

@@ -80,16 +80,21 @@ func unite(callers [][]wire.RowRead) union {
 	return joined
 }
 
-// apart returns each caller's rows.
+// apart returns each caller's rows. No two callers share the bytes of a value, which their callers may change.
 func (u union) apart(found []wire.ReadRow) ([][]wire.ReadRow, error) {
 	if len(found) != len(u.rows) {
 		return nil, misbehaved("%d rows returned where %d were requested", len(found), len(u.rows))
 	}
-	each := make([][]wire.ReadRow, len(u.places))
+	each, taken := make([][]wire.ReadRow, len(u.places)), make([]bool, len(found))
 	for caller, places := range u.places {
 		each[caller] = make([]wire.ReadRow, len(places))
 		for at, place := range places {
-			each[caller][at] = found[place]
+			row := found[place]
+			if taken[place] {
+				row.Value = slices.Clone(row.Value)
+			}
+			taken[place] = true
+			each[caller][at] = row
 		}
 	}
 	return each, nil

@@ -263,6 +263,30 @@ func TestARowIsAskedForOnceForEachVersionThatCallersHave(t *testing.T) {
 	ends(t, reads, "1", "unchanged", "1", "1")
 }
 
+func TestCallersThatShareARequestShareNoBytesOfARow(t *testing.T) {
+	c := reading(t, once)
+	rows := make(chan *Row)
+	for at := range 3 {
+		go func() {
+			row, err := c.client.Row(context.Background(), "kv", "a/1")
+			if err != nil {
+				t.Error(err)
+			}
+			rows <- row
+		}()
+		c.wait(at + 1)
+	}
+	c.release()
+	(<-c.arrived).read()
+	for range 3 {
+		row := <-rows
+		if string(row.Value) != "1" {
+			t.Errorf("%q", row.Value)
+		}
+		row.Value[0] = 'x'
+	}
+}
+
 func TestReadsOfOtherStoresAndLargeOnesWaitForNobody(t *testing.T) {
 	c := reading(t, once)
 	go func() { _, _ = c.client.Row(context.Background(), "other", "a/1") }()

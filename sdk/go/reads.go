@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -35,13 +36,16 @@ type RowReads struct {
 // KeyRange has the keys from Start on, before End; an empty End is the end of the store.
 type KeyRange struct {
 	Start, End string
-	// Limit bounds the number of rows; at most 10,000. 0 means 1,000: that is also the limit with which [Transaction.Scan]
-	// finds a range that Begin has read.
+	// Limit bounds the number of rows; at most 10,000. 0 means 1,000.
 	Limit int
 }
 
-// rangeLimitDefault is the limit of a range that has none.
-const rangeLimitDefault = 1_000
+const (
+	// rangeLimitDefault is the limit of a range that has none.
+	rangeLimitDefault = 1_000
+	// rangeLimitMax is the largest limit that the service accepts.
+	rangeLimitMax = 10_000
+)
 
 func (k KeyRange) withDefaults() KeyRange {
 	if k.Limit == 0 {
@@ -79,6 +83,14 @@ type ReadOptions struct {
 	Consistency Consistency
 	// Wait is how long to wait until the rows include that; 0 means 5 s.
 	Wait time.Duration
+}
+
+// check returns why the options cannot be used.
+func (o ReadOptions) check() error {
+	if o.Wait < 0 {
+		return misuse("the option Wait is negative: %v; 0 means 5 s", o.Wait)
+	}
+	return nil
 }
 
 // request returns a request with these options that reads nothing.
@@ -122,6 +134,9 @@ func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*R
 
 // ReadRowsWith reads rows as [Client.ReadRows] does, with options.
 func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead, options ReadOptions) (*RowReads, error) {
+	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
+		return nil, err
+	}
 	read := make([]wire.RowRead, len(rows))
 	for at, row := range rows {
 		read[at].Key, read[at].KeyB64 = keyFields(row.Key)
@@ -209,6 +224,9 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 
 // ReadRangesWith reads ranges as [Client.ReadRanges] does, with options.
 func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
+	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
+		return nil, err
+	}
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
 		read[at] = keys.withDefaults().wire()
@@ -324,6 +342,10 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 // has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the keys;
 // nil is an absent row.
 func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) ([]*Row, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
 	asked, missing := map[string]bool{}, []RowRead{}
 	for _, key := range keys {
 		if !asked[key] && !t.knows(rowName{store, key}) {
@@ -345,7 +367,7 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 	}
 	rows := make([]*Row, len(keys))
 	for at, key := range keys {
-		row, err := t.Get(ctx, store, key)
+		row, err := t.get(ctx, store, key)
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,8 @@ package tribunal
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -33,7 +35,10 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 
 // step draws the wait after the failed-th failed attempt.
 func (p RetryPolicy) step(failed int) time.Duration {
-	bound := min(p.WaitMin<<min(failed-1, 16), p.WaitMax)
+	bound := p.WaitMax
+	if doublings := min(failed-1, 16); p.WaitMin < p.WaitMax>>doublings {
+		bound = p.WaitMin << doublings
+	}
 	// The whole step is random, so that the losers of one conflict do not collide again.
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
@@ -44,6 +49,15 @@ func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool)
 		return 0, false
 	}
 	return min(asked, askedMax) + p.step(failed), true
+}
+
+// gaveUp is the error of a call whose context has ended: that of the context, and the text of why the attempt before failed, if
+// there was one. It does not wrap that reason, which may say that the request can be repeated.
+func gaveUp(ctx context.Context, reason error) error {
+	if reason == nil || errors.Is(reason, ctx.Err()) {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%w; the attempt before: %v", ctx.Err(), reason)
 }
 
 func sleep(ctx context.Context, wait time.Duration) error {

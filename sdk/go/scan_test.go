@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	tribunal "tribunal.internal/client"
+	"tribunal.internal/client/wire"
 )
 
 // scanned begins a transaction that has scanned the rows with the prefix.
@@ -85,4 +86,57 @@ func TestTransactionsThatScannedTheSameRowsConflictWithinAnEpoch(t *testing.T) {
 		}
 		equal(t, fmt.Sprint(one, ends), count(ends, "committed"), 1)
 	}
+}
+
+func keysOf(rows []tribunal.Row) (keys string) {
+	for _, row := range rows {
+		keys += row.Key[len(row.Key)-1:]
+	}
+	return keys
+}
+
+func TestAScanReturnsAsManyRowsAsThereAreWhateverTheTransactionHasDeleted(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	for _, key := range "abcdefgh" {
+		put(t, client, prefix+string(key), 1)
+	}
+	ranges := map[string][]tribunal.KeyRange{"kv": {{Start: prefix, End: prefix + "~", Limit: 3}}}
+	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}, Ranges: ranges}))
+	scan := func(limit int) string {
+		t.Helper()
+		return keysOf(must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, prefix+"~", limit)))
+	}
+	for _, key := range "abdf" {
+		txn.Delete("kv", prefix+string(key))
+	}
+	txn.Insert("kv", prefix+"g0", 1)
+	equal(t, "3 rows", scan(3), "ceg")
+	// No more than what it returned is observed.
+	put(t, client, prefix+"g1", 1)
+	put(t, client, prefix+"h", 2)
+	txn.Put("kv", freshPrefix(), 1)
+	outcome := must[*wire.TxnOutcome](t)(txn.Validate(ctx))
+	equal(t, "outcome", string(outcome.Status), "would_commit")
+	equal(t, "1 row", scan(1), "c")
+	equal(t, "all rows", scan(0), "ceg01h")
+	equal(t, "outcome", shown(txn.Commit(ctx)), "aborted range_conflict")
+}
+
+// A queue: each transaction takes the first row that is left.
+func TestRowsAreTakenOneByOneFromTheStartOfARange(t *testing.T) {
+	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
+	for _, key := range "abcde" {
+		put(t, client, prefix+string(key), 1)
+	}
+	txn, taken := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}})), ""
+	for {
+		first := must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, prefix+"~", 1))
+		if len(first) == 0 {
+			break
+		}
+		taken += keysOf(first)
+		txn.Delete("kv", first[0].Key)
+	}
+	equal(t, "taken", taken, "abcde")
+	equal(t, "end", shown(txn.Commit(ctx)), "committed")
 }

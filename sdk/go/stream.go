@@ -35,7 +35,7 @@ type CommitStream struct {
 }
 
 // CommitStream opens a stream of commits: for engines that commit all the time, and for whom a request each, or a batch,
-// is too slow. It sends nothing yet.
+// is too slow. It sends nothing yet. Close it when it is no longer used: its connection lasts until then.
 func (c *Client) CommitStream() *CommitStream {
 	return &CommitStream{client: c, window: window{commitsMax: streamCommitsMax, bytesMax: streamBytesMax}}
 }
@@ -76,7 +76,8 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 		return nil, err
 	}
 	if lost := answer.lost(); lost != nil {
-		return s.client.recorded(s.client.resolve(ctx, prepared.TxnID, lost))
+		deadline := time.Now().Add(s.client.options.ResolveTimeout)
+		return s.client.recorded(s.client.resolve(ctx, prepared.TxnID, lost, deadline))
 	}
 	return s.client.recorded(verdict(answer))
 }

@@ -3,8 +3,11 @@ package tribunal
 import (
 	"context"
 	"encoding/json"
-	"sort"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,7 +44,8 @@ type Row struct {
 	Version Version
 }
 
-// Decode reads the value into a variable, as json.Unmarshal does. That of an absent row, which is nil, is a *Misuse.
+// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and in an
+// any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
 func (r *Row) Decode(into any) error {
 	if r == nil {
 		return misuse("the row is absent: it is nil, and has no value to decode")
@@ -61,6 +65,11 @@ type PreparedCommit struct {
 
 type rowName struct{ store, key string }
 
+// isIn reports whether the row is in a range; an empty end is the end of the store.
+func (n rowName) isIn(store, start, end string) bool {
+	return n.store == store && n.key >= start && (end == "" || n.key < end)
+}
+
 type seen struct {
 	// version is 0 if the row was absent.
 	version Version
@@ -71,7 +80,10 @@ type seen struct {
 }
 
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
-// not safe for concurrent use.
+// not safe for concurrent use, and must not be copied: either is a *Misuse, after which it cannot be committed.
+//
+// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
+// space, a []byte as a string in base64, and nil as null.
 //
 // A write that cannot work (a value that JSON cannot represent, a second insert) is a *Misuse that [Transaction.Err],
 // [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
@@ -85,6 +97,12 @@ type Transaction struct {
 	// FirstAttempt is when this work was first attempted, for conflict rules that let the oldest work win; zero is the
 	// time in the transaction's id. [Client.Run] sets it.
 	FirstAttempt time.Time
+
+	_ noCopy
+	// self is the transaction itself; that of a copy is its original.
+	self *Transaction
+	// busy is set during a call; shared once another one came meanwhile.
+	busy, shared atomic.Bool
 
 	client    *Client
 	id        string
@@ -109,11 +127,13 @@ func newTransaction(client *Client, id string, isolation Isolation) *Transaction
 	if isolation == "" {
 		isolation = Serializable
 	}
-	return &Transaction{
+	txn := &Transaction{
 		client: client, id: id, isolation: isolation,
 		reads: map[rowName]seen{}, fetched: map[rowName]seen{}, fetchedRanges: map[rangeName]RangeRows{},
 		rangeNames: map[[3]string]bool{}, writes: map[rowName]pendingWrite{},
 	}
+	txn.self = txn
+	return txn
 }
 
 // timeOf returns the time in a UUIDv7; zero if the id has another form.
@@ -137,7 +157,12 @@ func (t *Transaction) Snapshot(store string) (Epoch, bool) {
 }
 
 // Err returns the first misuse.
-func (t *Transaction) Err() error { return t.err }
+func (t *Transaction) Err() error {
+	if t.shared.Load() {
+		return errShared
+	}
+	return t.err
+}
 
 // ReadOnly tells whether the transaction writes nothing.
 func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
@@ -148,6 +173,14 @@ func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) =
 // Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
 // same.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	return t.get(ctx, store, key)
+}
+
+func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) {
 	name := rowName{store, key}
 	own, written := t.writes[name]
 	before, read := t.reads[name]
@@ -182,29 +215,68 @@ func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) 
 	return row(key, before.version, value), err
 }
 
-// Scan reads at most limit rows of start..end of an embedded store, own writes included, and observes the part of the
-// range that was read. An empty end is the end of the store.
+// Scan reads the first limit rows of start..end of an embedded store, own writes included, and observes the part of the
+// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0 is
+// 1,000.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
-	page, err := t.page(ctx, rangeName{store, KeyRange{start, end, limit}})
-	if err != nil {
+	if err := t.enter(); err != nil {
 		return nil, err
 	}
-	if page.More && len(page.Rows) > 0 {
-		end = page.Rows[len(page.Rows)-1].Key + "\x00"
+	defer t.leave()
+	if limit == 0 {
+		limit = rangeLimitDefault
 	}
-	t.ObserveRange(store, start, end)
-	rows := map[string]Row{}
-	for _, found := range page.Rows {
-		t.saw(rowName{store, found.Key}, seen{version: found.Version, value: found.Value, inRange: true})
-		rows[found.Key] = found
-	}
-	for name, write := range t.writes {
-		if name.store != store || name.key < start || end != "" && name.key >= end {
+	var found []Row
+	rows := []Row{}
+	for from, asked := start, limit; ; {
+		page, err := t.page(ctx, rangeName{store, KeyRange{from, end, asked}})
+		if err != nil {
+			return nil, err
+		}
+		upto := end
+		if page.More && len(page.Rows) > 0 {
+			upto = after(page.Rows[len(page.Rows)-1])
+		}
+		merged, err := t.merged(store, from, upto, page.Rows)
+		if err != nil {
+			return nil, err
+		}
+		found, rows = append(found, page.Rows...), append(rows, merged...)
+		if len(rows) < limit && page.More && len(page.Rows) > 0 {
+			// The transaction has deleted some of them.
+			from, asked = upto, min(limit-len(rows)+t.deletesIn(store, upto, end), rangeLimitMax)
 			continue
 		}
-		before := rows[name.key]
-		value := write.value
+		if len(rows) > limit {
+			rows = rows[:limit]
+			upto = after(rows[limit-1])
+		}
+		t.observeRange(store, start, upto)
+		for _, row := range found {
+			if upto == "" || row.Key < upto {
+				t.saw(rowName{store, row.Key}, seen{version: row.Version, value: row.Value, inRange: true})
+			}
+		}
+		return rows, nil
+	}
+}
+
+// after returns the first key after that of a row.
+func after(row Row) string { return row.Key + "\x00" }
+
+// merged applies the transaction's own writes to the rows of a range, in key order.
+func (t *Transaction) merged(store, start, end string, found []Row) ([]Row, error) {
+	rows := map[string]Row{}
+	for _, one := range found {
+		rows[one.Key] = *row(one.Key, one.Version, one.Value)
+	}
+	for name, write := range t.writes {
+		if !name.isIn(store, start, end) {
+			continue
+		}
+		before, value := rows[name.key], write.value
 		if write.op == wire.Add {
+			var err error
 			if value, err = write.addedTo(before.Value); err != nil {
 				return nil, err
 			}
@@ -215,12 +287,17 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 			delete(rows, name.key)
 		}
 	}
-	sorted := make([]Row, 0, len(rows))
-	for _, row := range rows {
-		sorted = append(sorted, row)
+	return slices.SortedFunc(maps.Values(rows), func(a, b Row) int { return strings.Compare(a.Key, b.Key) }), nil
+}
+
+// deletesIn counts the rows of a range that the transaction deletes.
+func (t *Transaction) deletesIn(store, start, end string) (count int) {
+	for name, write := range t.writes {
+		if write.op == wire.Delete && name.isIn(store, start, end) {
+			count++
+		}
 	}
-	sort.Slice(sorted, func(a, b int) bool { return sorted[a].Key < sorted[b].Key })
-	return sorted[:min(len(sorted), limit)], nil
+	return count
 }
 
 // page returns a range that was read ahead, or reads it.
@@ -239,11 +316,21 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
-	t.saw(rowName{store, key}, seen{version: version})
+	t.change(func() error {
+		t.saw(rowName{store, key}, seen{version: version})
+		return nil
+	})
 }
 
 // ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
+	t.change(func() error {
+		t.observeRange(store, start, end)
+		return nil
+	})
+}
+
+func (t *Transaction) observeRange(store, start, end string) {
 	if name := [3]string{store, start, end}; !t.rangeNames[name] {
 		t.rangeNames[name] = true
 		read := wire.Range{Store: store}
@@ -273,11 +360,13 @@ func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, 
 // other either; the first creates the row.
 func (t *Transaction) AddOr(store, key string, delta int64, or int) {
 	value := json.RawMessage(strconv.FormatInt(delta, 10))
-	t.merge(store, key, pendingWrite{wire.Add, value, &or})
+	t.change(func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
 }
 
 // Delete removes a row; the transaction aborts if it is missing.
-func (t *Transaction) Delete(store, key string) { t.merge(store, key, pendingWrite{op: wire.Delete}) }
+func (t *Transaction) Delete(store, key string) {
+	t.change(func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
+}
 
 // Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
@@ -298,12 +387,21 @@ func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 }
 
 // Abort aborts the transaction at the service, and returns its verdict. It is not needed to give up.
-func (t *Transaction) Abort(ctx context.Context) (Verdict, error) { return t.client.Abort(ctx, t.id) }
+func (t *Transaction) Abort(ctx context.Context) (Verdict, error) {
+	if err := t.usable(); err != nil {
+		return nil, err
+	}
+	return t.client.Abort(ctx, t.id)
+}
 
 // Prepare creates the commit request, for example for [Client.Batch].
 func (t *Transaction) Prepare() (*PreparedCommit, error) {
-	if t.err != nil {
-		return nil, t.err
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	if err := t.Err(); err != nil {
+		return nil, err
 	}
 	reads := make([]wire.Read, 0, len(t.reads))
 	for _, name := range t.readOrder {
@@ -327,8 +425,14 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		}
 	}
 	isolation, ranges := t.isolation, append([]wire.Range{}, t.ranges...)
+	var priority *int32
+	if t.Priority != nil {
+		// The caller's variable may change before the commit is repeated.
+		chosen := *t.Priority
+		priority = &chosen
+	}
 	request := wire.CommitRequest{
-		Isolation: &isolation, Priority: t.Priority, Epoch: t.epoch, Reads: &reads, Ranges: &ranges, Writes: &writes,
+		Isolation: &isolation, Priority: priority, Epoch: t.epoch, Reads: &reads, Ranges: &ranges, Writes: &writes,
 	}
 	if len(t.snapshots) > 0 {
 		snapshots := t.snapshots
@@ -341,6 +445,9 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 	if !t.FirstAttempt.IsZero() {
 		ms := strconv.FormatInt(t.FirstAttempt.UnixMilli(), 10)
 		request.FirstAttemptMs = &ms
+	}
+	if t.shared.Load() {
+		return nil, errShared
 	}
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }
@@ -362,15 +469,16 @@ func (t *Transaction) saw(name rowName, what seen) {
 }
 
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
-	raw, err := json.Marshal(value)
-	if err != nil {
-		t.fail(misuse("the value cannot be represented in JSON: %v", err))
-		return
-	}
-	t.merge(store, key, pendingWrite{op: op, value: raw})
+	t.change(func() error {
+		raw, err := rowValue(value)
+		if err != nil {
+			return err
+		}
+		return t.merge(store, key, pendingWrite{op: op, value: raw})
+	})
 }
 
-func (t *Transaction) merge(store, key string, next pendingWrite) {
+func (t *Transaction) merge(store, key string, next pendingWrite) error {
 	name := rowName{store, key}
 	row := unread
 	if read, ok := t.reads[name]; ok {
@@ -386,7 +494,7 @@ func (t *Transaction) merge(store, key string, next pendingWrite) {
 	merged, err := merge(before, next, row)
 	switch {
 	case err != nil:
-		t.fail(err)
+		return err
 	case merged == nil:
 		delete(t.writes, name)
 		t.writeOrder = without(t.writeOrder, name)
@@ -396,6 +504,7 @@ func (t *Transaction) merge(store, key string, next pendingWrite) {
 		}
 		t.writes[name] = *merged
 	}
+	return nil
 }
 
 func (t *Transaction) fail(err error) {
@@ -414,9 +523,11 @@ func without(names []rowName, name rowName) []rowName {
 	return kept
 }
 
+// row returns a row with a value of its own: its caller may change that, and later reads of the transaction return the same as
+// before.
 func row(key string, version Version, value json.RawMessage) *Row {
 	if value == nil {
 		return nil
 	}
-	return &Row{Key: key, Value: value, Version: version}
+	return &Row{Key: key, Value: slices.Clone(value), Version: version}
 }

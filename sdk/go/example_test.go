@@ -1,0 +1,148 @@
+package tribunal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"strconv"
+	"time"
+
+	tribunal "tribunal.internal/client"
+)
+
+type order struct {
+	Customer string `json:"customer"`
+	Total    int64  `json:"total"`
+}
+
+// The errors of a Run, from what the work itself returns to what the caller may repeat.
+func ExampleClient_Run() {
+	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	errTooMany := errors.New("the customer has too many orders")
+	begin := tribunal.BeginOptions{Stores: []string{"kv"}}
+	_, err = client.Run(ctx, begin, func(ctx context.Context, txn *tribunal.Transaction) error {
+		orders, err := txn.Scan(ctx, "kv", "order/ann/", "order/ann0", 5)
+		if err != nil {
+			return err
+		}
+		if len(orders) == 5 {
+			return errTooMany
+		}
+		txn.Insert("kv", "order/ann/"+txn.ID(), order{"ann", 10})
+		txn.AddOr("kv", "orders", 1, 0)
+		return nil
+	})
+	var (
+		aborted     *tribunal.TransactionAborted
+		unknown     *tribunal.OutcomeUnknown
+		unavailable *tribunal.Unavailable
+	)
+	switch {
+	case err == nil:
+		fmt.Println("ordered")
+	case errors.Is(err, errTooMany):
+		fmt.Println("refused:", err)
+	case errors.As(err, &aborted):
+		fmt.Println("no attempt has committed:", aborted.Aborted.Reason, aborted.Attempts)
+	case errors.As(err, &unknown):
+		fmt.Println("it may have committed: request the status of", unknown.TxnID)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &unavailable):
+		fmt.Println("it has not committed:", err)
+	default:
+		log.Fatal(err)
+	}
+}
+
+// An engine that keeps the rows itself, in a store declared without an adaptor, follows the log, and reads its own rows
+// once they include everything up to the snapshot. This one writes no adds, whose values in the log are deltas.
+func ExampleTransaction_Observe() {
+	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	type row struct {
+		version tribunal.Version
+		value   string
+	}
+	rows := map[string]row{}
+	reader := client.Log("orders", tribunal.LogOptions{})
+	defer reader.Close()
+
+	txn, err := client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"orders"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	store, err := client.Store(ctx, "orders")
+	if err != nil {
+		log.Fatal(err)
+	}
+	head, err := strconv.ParseUint(store.HeadLsn, 10, 64)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for reader.Offset() < tribunal.LSN(head) {
+		record, err := reader.Next(ctx)
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, write := range record.Writes {
+			if write.Value == nil {
+				delete(rows, write.Key)
+			} else {
+				rows[write.Key] = row{record.Version, string(write.Value)}
+			}
+		}
+	}
+	// The version of an absent row is 0, which is that of a missing entry.
+	txn.Observe("orders", "ann", rows["ann"].version)
+	txn.Put("orders", "ann", order{"ann", 10})
+	verdict, err := txn.Commit(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch verdict := verdict.(type) {
+	case *tribunal.Committed:
+		fmt.Println("at position", verdict.LSN["orders"])
+	case *tribunal.Aborted:
+		fmt.Println(verdict.Reason, verdict.Conflicts)
+	}
+}
+
+// A view of a store that is stored elsewhere, together with the position that it reflects.
+func ExampleLogReader_Follow() {
+	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := context.Background()
+	options := tribunal.LogOptions{}
+	if known, err := client.Offset(ctx, "view", "kv"); err != nil {
+		log.Fatal(err)
+	} else if known != nil {
+		options.After, options.Log = known.LSN, known.Log
+	}
+	reader := client.Log("kv", options)
+	for record, err := range reader.Follow(ctx) {
+		var mistake *tribunal.ClientMistake
+		if errors.As(err, &mistake) && (mistake.Code() == "log_truncated" || mistake.Code() == "log_replaced") {
+			log.Fatal("the view must be loaded again: ", err)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, write := range record.Writes {
+			fmt.Println(write.Op, write.Key, string(write.Value))
+		}
+		done := tribunal.Offset{LSN: reader.Offset(), Log: reader.LogID()}
+		if _, err := client.SetOffset(ctx, "view", "kv", done); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
