@@ -6,7 +6,7 @@ To give up, drop it: it exists nowhere else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from .errors import Misuse
@@ -15,7 +15,7 @@ from .keys import Key, key_fields, normal, normals, readable
 from .verdict import number
 from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
 from .wire.types import UNSET, Unset
-from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, merge, total
+from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, fresh, merge, total
 
 if TYPE_CHECKING:
     from .reads import RangeRows
@@ -183,7 +183,7 @@ class Draft:
         for found in page.rows:
             key = normal(found.key)
             self._reads.setdefault((store, key), _Seen(found.version, found.value, in_range=True))
-            rows[key] = found
+            rows[key] = replace(found, value=fresh(found.value))
         for (written, key), write in self._writes.items():
             if written != store or key < first or (beyond and key >= beyond):
                 continue
@@ -278,7 +278,8 @@ def _seen_of(row: Row | None) -> _Seen:
 
 
 def _row(key: bytes, version: int | None, value: JsonValue | Nothing) -> Row | None:
-    return None if isinstance(value, Nothing) else Row(readable(key), value, version)
+    # The caller may change the value, and the transaction keeps it for the next read and for the commit.
+    return None if isinstance(value, Nothing) else Row(readable(key), fresh(value), version)
 
 
 def _read(store: str, key: bytes, seen: _Seen) -> Read:

@@ -55,6 +55,17 @@ def copied(value: Any) -> JsonValue:  # noqa: ANN401
     return copy
 
 
+def fresh(value: JsonValue) -> JsonValue:
+    """Copy a value that came from JSON, so that a caller who changes what it got changes nothing else."""
+    match value:
+        case dict():
+            return {name: fresh(member) for name, member in value.items()}
+        case list():
+            return [fresh(element) for element in value]
+        case _:
+            return value
+
+
 def total(left: object, right: object) -> int:
     """Add two 64-bit integers, as the service does."""
     terms = [_integer(left), _integer(right)]
