@@ -11,6 +11,9 @@ from .wire.models.isolation_level import ISOLATION_LEVEL_VALUES, IsolationLevel,
 
 T = TypeVar("T")
 
+ROWS_MAX = 10_000
+"""Maximum number of rows that one request reads."""
+
 
 def items_of(values: Iterable[T], kind: type[T], remedy: str) -> list[T]:
     """List values that must all be of one kind."""
@@ -37,6 +40,13 @@ def wait_ms(wait_s: object) -> int:
     if not isinstance(wait_s, int | float) or not 0 <= wait_s < math.inf:
         raise Misuse(f"`wait_s` must be a finite number of seconds, at least 0, not {wait_s!r}")
     return round(wait_s * 1000)
+
+
+def limit_of(limit: object) -> int:
+    """Check how many rows a range may return."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= ROWS_MAX:
+        raise Misuse(f"`limit` must be an int from 1 to {ROWS_MAX}, not {limit!r}")
+    return limit
 
 
 def isolation_level(level: IsolationLevel) -> IsolationLevel:

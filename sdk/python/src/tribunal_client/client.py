@@ -450,7 +450,8 @@ class Transaction(Draft):
     def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Observes the part of the range that was read. An empty `end` is the end of the store.
+        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
+        the end of the store.
         """
         return self._client._perform(self._scan(store, start, end, limit))
 

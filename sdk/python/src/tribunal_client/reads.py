@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .arguments import by_store, items_of, wait_ms
+from .arguments import by_store, items_of, limit_of, wait_ms
 from .errors import ServerMisbehaved
 from .keys import Key, key_fields, key_of, normal, normals, readable
 from .log import value_of
@@ -68,7 +68,7 @@ class RangeRows:
 
     rows: list[Row]
     more: bool
-    """Whether the range has more rows."""
+    """Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def ranges_only(ranges: Sequence[KeyRange]) -> list[KeyRange]:
 
 def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
     """Name a range in a request."""
-    read = RangeRead(store=UNSET if store is None else store, limit=keys.limit)
+    read = RangeRead(store=UNSET if store is None else store, limit=limit_of(keys.limit))
     if keys.start:
         read.start, read.start_b64 = key_fields(normal(keys.start))
     if keys.end:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
-from .arguments import items_of, wait_ms
+from .arguments import items_of, limit_of, wait_ms
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
@@ -357,6 +357,7 @@ class Service:
 
     def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
         """Read rows of an embedded store."""
+        limit = limit_of(limit)
         request = list_rows._get_kwargs(store, limit=limit)
         # Keys may be any bytes, which query parameters of the wire layer cannot be.
         bounds = {"start": normal(start), "end": normal(end)}

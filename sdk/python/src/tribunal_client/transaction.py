@@ -5,10 +5,11 @@ To give up, drop it: it exists nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from .arguments import ROWS_MAX, limit_of
 from .errors import Misuse
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
@@ -48,7 +49,7 @@ class RowPage:
     """Snapshot that the rows reflect."""
     rows: list[Row]
     more: bool
-    """Whether the range has more rows."""
+    """Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +173,35 @@ class Draft:
         return name in self._fetched or (seen is not None and (seen.version is None or seen.value is not NOTHING))
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
-        first, beyond = normal(start), normal(end)
+        at, beyond, limit = normal(start), normal(end), limit_of(limit)
+        first = at
         page: RangeRows | RowPage | None = self._fetched_ranges.pop((store, (first, beyond, limit)), None)
-        if page is None:
-            page = yield from self._service.rows(store, start, end, limit)
-        if page.more and page.rows:
-            beyond = normal(page.rows[-1].key) + b"\0"
-        self.observe_range(store, first, beyond)
-        rows: dict[bytes, Row] = {}
-        for found in page.rows:
-            key = normal(found.key)
-            self._reads.setdefault((store, key), _Seen(found.version, found.value, in_range=True))
-            rows[key] = replace(found, value=fresh(found.value))
-        for (written, key), write in self._writes.items():
-            if written != store or key < first or (beyond and key >= beyond):
-                continue
+        found: dict[bytes, Row] = {}
+        while True:
+            if page is None:
+                # Rows that this transaction has deleted do not count, so as many more are read.
+                deleted = sum(write.op == "delete" for _, write in self._written_in(store, at, beyond))
+                page = yield from self._service.rows(store, at, end, min(limit + deleted, ROWS_MAX))
+            found.update((normal(row.key), row) for row in page.rows)
+            at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
+            rows = self._merged(store, found, first, at)
+            # A page ends before its limit if its values are large.
+            if len(rows) >= limit or at == beyond:
+                break
+            page = None
+        if len(rows) > limit:
+            rows = rows[:limit]
+            at = normal(rows[-1].key) + b"\0"
+        self.observe_range(store, first, at)
+        for key, row in found.items():
+            if not at or key < at:
+                self._reads.setdefault((store, key), _Seen(row.version, row.value, in_range=True))
+        return rows
+
+    def _merged(self, store: str, found: Mapping[bytes, Row], start: bytes, end: bytes) -> list[Row]:
+        """Return the rows of a range in order, own writes included."""
+        rows = {key: replace(row, value=fresh(row.value)) for key, row in found.items()}
+        for key, write in self._written_in(store, start, end):
             before = rows.pop(key, None)
             value = write.value
             if write.op == "add":
@@ -194,7 +209,13 @@ class Draft:
             row = _row(key, None if before is None else before.version, value)
             if row is not None:
                 rows[key] = row
-        return [rows[key] for key in sorted(rows)[:limit]]
+        return [rows[key] for key in sorted(rows)]
+
+    def _written_in(self, store: str, start: bytes, end: bytes) -> Iterator[tuple[bytes, PendingWrite]]:
+        """List the transaction's own writes in a range."""
+        for (written, key), write in self._writes.items():
+            if written == store and start <= key and (not end or key < end):
+                yield key, write
 
     def observe(self, store: str, key: Key, version: int | None) -> None:
         """Record that the engine has read a row in its own storage: its version, or that it is absent (`None`).
