@@ -44,11 +44,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_ELSEWHERE = "the client was used in another event loop: create and close one in each, within the same `asyncio.run`"
+
 
 class AsyncClient:
     """A client of the service at `http://host:port` or `https://host:port`, for asyncio.
 
-    It connects on first use, and may be shared between the tasks of one event loop.
+    It connects on first use, and may be shared between the tasks of one event loop. Each event loop, and thus each
+    `asyncio.run`, needs a client of its own.
 
     Arguments:
         url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
@@ -92,6 +95,7 @@ class AsyncClient:
         one = connection_options(endpoints.urls, ca_file)
         pool = AsyncPool(connections_max, lambda: httpx.AsyncHTTPTransport(**one))
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -118,6 +122,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._is_elsewhere:
+            raise Misuse(_ELSEWHERE)
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -369,6 +375,14 @@ class AsyncClient:
             return no_reply(lost)
         return response
 
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether another event loop has used the client, and has its connections."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is not loop
+
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         result: Any = None
@@ -381,6 +395,8 @@ class AsyncClient:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() | Coalesce() | Pull() if self._is_elsewhere:
+                    error = Misuse(_ELSEWHERE)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s):
@@ -395,7 +411,8 @@ class AsyncClient:
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):
-                    await stream.close()
+                    if not self._is_elsewhere:
+                        await stream.close()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:

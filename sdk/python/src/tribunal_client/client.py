@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -48,7 +49,8 @@ T = TypeVar("T")
 class Client:
     """A client of the service at `http://host:port` or `https://host:port`.
 
-    It connects on first use, and may be shared between threads.
+    It connects on first use, and may be shared between threads, but not between processes: after a fork, the child
+    creates a client of its own.
 
     Arguments:
         url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
@@ -92,6 +94,7 @@ class Client:
         one = connection_options(endpoints.urls, ca_file)
         pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
+        self._process: int | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -368,6 +371,14 @@ class Client:
             return no_reply(lost)
         return response
 
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether another process has used the client, which has its connections and its locks, too."""
+        process = os.getpid()
+        if self._process is None:
+            self._process = process
+        return self._process != process
+
     def _closed(self, raised: RuntimeError) -> Misuse:
         """Convert what httpx raises, before it sends, if another thread has just closed the client."""
         if not self._http.is_closed:
@@ -386,6 +397,8 @@ class Client:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() | Coalesce() | Pull() if self._is_inherited:
+                    error = Misuse("the client was used before this process was forked: create one in each process")
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s):
@@ -405,7 +418,9 @@ class Client:
                 case Pull(stream, wait_s):
                     result = stream.pull(wait_s)
                 case Close(stream):
-                    stream.close()
+                    # The stream of another process is left to it.
+                    if not self._is_inherited:
+                        stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case _:
