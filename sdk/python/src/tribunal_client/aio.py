@@ -419,7 +419,7 @@ class AsyncClient:
                     try:
                         awaitable = step.work(step.txn)
                         if not inspect.isawaitable(awaitable):
-                            raise Misuse("the work must be an `async def`")  # noqa: TRY301
+                            raise Misuse("the work must be an `async def` without `yield`")  # noqa: TRY301
                         result = await awaitable
                     except Exception as raised:
                         error = raised
@@ -460,7 +460,7 @@ class AsyncTransaction(Draft):
 
     async def commit(self) -> Verdict:
         """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return await self._client.commit(self.prepare())
+        return self._ended(await self._client.commit(self.prepare()))
 
     async def validate(self) -> TxnOutcome:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
@@ -468,7 +468,7 @@ class AsyncTransaction(Draft):
 
     async def abort(self) -> Verdict:
         """Abort the transaction at the service, and return its verdict. Not needed to give up."""
-        return await self._client.abort(self.id)
+        return self._ended(await self._client.abort(self.id))
 
 
 class AsyncLogReader(Cursor):

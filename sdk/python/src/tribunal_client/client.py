@@ -425,6 +425,8 @@ class Client:
                     time.sleep(seconds)
                 case _:
                     try:
+                        if inspect.isgeneratorfunction(step.work):
+                            raise Misuse("the work has a `yield`, so a call of it does nothing: return a value instead")  # noqa: TRY301
                         result = step.work(step.txn)
                         if inspect.iscoroutine(result):
                             result.close()
@@ -472,7 +474,7 @@ class Transaction(Draft):
 
     def commit(self) -> Verdict:
         """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._client.commit(self.prepare())
+        return self._ended(self._client.commit(self.prepare()))
 
     def validate(self) -> TxnOutcome:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
@@ -480,7 +482,7 @@ class Transaction(Draft):
 
     def abort(self) -> Verdict:
         """Abort the transaction at the service, and return its verdict. Not needed to give up."""
-        return self._client.abort(self.id)
+        return self._ended(self._client.abort(self.id))
 
 
 class LogReader(Cursor):

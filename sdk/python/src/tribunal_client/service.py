@@ -113,7 +113,9 @@ class Service:
 
     def begin(self, options: BeginOptions) -> Flow[Begun]:
         """Begin a transaction at the service, which chooses the snapshots."""
-        asked = begin_item(options)
+        return (yield from self._begin(begin_item(options)))
+
+    def _begin(self, asked: BeginItem) -> Flow[Begun]:
         response = settled((yield from self._shared("begins", asked, self.send_begins)))
         rows = states(response.rows or [], [key for _, key in asked.names])
         found = (row if isinstance(row, Row) else None for row in rows)
@@ -162,9 +164,11 @@ class Service:
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
         attempts = Attempts(self.retry, self._on_attempt)
+        # Each attempt begins alike, even if a generator named the stores or the rows.
+        asked = begin_item(options)
         first_attempt_ms: int | None = None
         while True:
-            txn = open_txn((yield from attempts.available(lambda: self.begin(options))))
+            txn = open_txn((yield from attempts.available(lambda: self._begin(asked))))
             # Rules that let the oldest work win see since when this one is retried.
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
@@ -172,7 +176,7 @@ class Service:
             value = yield from attempts.work(txn, work)
             prepared = txn.prepare()
             # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
-            decided = yield from attempts.available(lambda: self.commit(prepared), txn.id)  # noqa: B023
+            decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
             if isinstance(decided, Committed):
                 attempts.committed(decided)
                 return Ran(value, decided)

@@ -21,6 +21,7 @@ from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, fr
 if TYPE_CHECKING:
     from .reads import RangeRows
     from .service import Service
+    from .verdict import Verdict
     from .wire.models import BeginResponse
     from .wire.models.isolation_level import IsolationLevel
     from .wire.models.write_op import WriteOp
@@ -117,6 +118,7 @@ class Draft:
         self._fetched_ranges: dict[RangeName, RangeRows] = {} if begun is None else begun.ranges
         for name, row in ({} if begun is None else begun.rows).items():
             self._fetched[name] = _seen_of(row)
+        self._verdict: Verdict | None = None
 
     @property
     def snapshots(self) -> dict[str, int]:
@@ -142,6 +144,7 @@ class Draft:
             found = self._fetched.pop(name, None)
             if found is None:
                 found = _seen_of((yield from self._service.row(store, key)))
+            self._must_be_open()
             # A concurrent read of the row may have finished first, and an observed version is kept: if the row has
             # changed since, the commit must detect it.
             known = self._reads.get(name)
@@ -225,10 +228,12 @@ class Draft:
         # The service refuses 0, which engines use for an absent row.
         if isinstance(version, int) and version < 1:
             raise Misuse(f"`version` must be at least 1, not {version}: pass None for a row that is missing")
+        self._must_be_open()
         self._reads.setdefault((store, normal(key)), _Seen(version))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
         """Record that the engine has read the keys `start..end` in its own storage; empty bounds are the store's."""
+        self._must_be_open()
         self._ranges[(store, normal(start), normal(end))] = None
 
     def insert(self, store: str, key: Key, value: object) -> None:
@@ -273,6 +278,17 @@ class Draft:
         )
         return PreparedCommit(self.id, request, self.traceparent)
 
+    def _ended(self, verdict: Verdict) -> Verdict:
+        """Record the verdict, which covers nothing that the transaction does from now on."""
+        self._verdict = verdict
+        return verdict
+
+    def _must_be_open(self) -> None:
+        if self._verdict is not None:
+            raise Misuse(
+                f"the transaction has {self._verdict.status} already: begin another one for this read or write"
+            )
+
     def _must_be_sent(self, name: RowName, seen: _Seen) -> bool:
         """Tell whether the commit has to name a row that was read.
 
@@ -284,6 +300,7 @@ class Draft:
         return name in self._writes or not seen.in_range or self.isolation != "serializable"
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
+        self._must_be_open()
         name = (store, normal(key))
         seen = self._reads.get(name)
         known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
