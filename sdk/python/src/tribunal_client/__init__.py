@@ -41,6 +41,8 @@ from .wire.types import Unset
 
 # The class is generated, and the fields of `StoreInfo` and other types that are absent would print an address.
 Unset.__repr__ = lambda _: "UNSET"  # type: ignore[method-assign]
+# There is one instance, also of copies and in other processes: the wire layer compares by identity.
+Unset.__reduce__ = lambda self: "UNSET"  # type: ignore[method-assign]  # noqa: ARG005
 
 __all__ = [
     "Aborted",
