@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from tribunal_client import AsyncClient, AsyncTransaction, Client, Committed, Row
+from tribunal_client import AsyncClient, AsyncTransaction, Client, Committed, Misuse, Row
 
 
 def put(client: Client, key: str, value: object) -> None:
@@ -74,6 +76,27 @@ def test_transactions_whose_reads_share_a_request_share_no_value(url: str, prefi
         with ThreadPoolExecutor(8) as pool:
             each = [*pool.map(read, [client] * 64), *asyncio.run(tasks())]
     assert len({id(value) for values in each for value in values}) == 2 * len(each)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({1: "a"}, "must be str, not int: 1"),
+        ({1: "a", "1": "b"}, "must be str, not int: 1"),
+        ([{"a": ({None: 1},)}], "must be str, not NoneType: None"),
+        ({True: 1}, "must be str, not bool: True"),
+        ({("a", 1): 1}, "keys must be str"),
+        (b"a", r'contains bytes; a binary value is {"\$b64": TEXT}'),
+        ({"a": [bytearray(b"a")]}, "contains bytearray; a binary value"),
+        (datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), "contains datetime; convert it to text or a number first"),
+        ([Decimal(1)], "contains Decimal; convert it"),
+        ((number for number in [1]), "contains generator"),
+        (float("inf"), "Out of range float"),
+    ],
+)
+def test_a_value_that_json_cannot_represent_is_a_misuse(value: object, text: str) -> None:
+    with Client("http://127.0.0.1:1") as client, pytest.raises(Misuse, match=text):
+        client.begin_local().put("kv", "a", value)
 
 
 @pytest.mark.parametrize("copies", [2, 3])

@@ -47,12 +47,34 @@ class PendingWrite:
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
     """Copy a value by way of JSON, so that later changes to the original have no effect."""
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=_refused)
         text.encode()
         copy: JsonValue = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise Misuse(f"the value cannot be represented in JSON: {error}") from error
+    _check_names(value)
     return copy
+
+
+def _refused(value: object) -> None:
+    kind = type(value).__name__
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f'it contains {kind}; a binary value is {{"$b64": TEXT}}, where TEXT is its base64')
+    raise TypeError(f"it contains {kind}; convert it to text or a number first")
+
+
+def _check_names(value: object) -> None:
+    """Refuse a name that is no text, which `json` converts: 1 and "1" would become the same member."""
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case dict() as members:
+                for name in members:
+                    if not isinstance(name, str):
+                        raise Misuse(f"a name in an object of a value must be str, not {type(name).__name__}: {name!r}")
+                pending += members.values()
+            case list() | tuple() as elements:
+                pending += elements
 
 
 def fresh(value: JsonValue) -> JsonValue:
