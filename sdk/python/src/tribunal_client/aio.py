@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
-from .arguments import isolation_level
+from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
@@ -93,7 +93,7 @@ class AsyncClient:
     ) -> None:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
-        pool = AsyncPool(connections_max, lambda: httpx.AsyncHTTPTransport(**one))
+        pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: httpx.AsyncHTTPTransport(**one))
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._service = Service(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
-from .arguments import isolation_level
+from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
@@ -92,7 +92,7 @@ class Client:
     ) -> None:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
-        pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
+        pool = Pool(whole("connections_max", connections_max, at_least=1), lambda: httpx.HTTPTransport(**one))
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._process: int | None = None
         self._service = Service(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from . import wire
+from .arguments import header
 from .errors import Misuse, ServerMisbehaved, Unavailable, error_of
 from .flow import Flow, Send
 from .verdict import Verdict, verdict_of
@@ -158,9 +159,10 @@ def traceparent(reply: Reply[T]) -> str | None:
 def http_options(url: str, api_key: str | None) -> dict[str, Any]:
     """Return what `httpx.Client` and `httpx.AsyncClient` are created with, beside their transport."""
     # A key that was read from a file ends with a line break.
-    key = None if api_key is None else api_key.strip()
-    if key is not None and not (key.isascii() and key.isprintable()):
-        raise Misuse("the API key has characters that no header can have")
+    stripped = api_key.strip() if isinstance(api_key, str) else api_key
+    key = None if stripped is None else header("the API key", stripped)
+    if key == "":
+        raise Misuse("the API key is empty: pass None if the service requires none")
     return {
         "base_url": url,
         "headers": {} if key is None else {"authorization": f"Bearer {key}"},

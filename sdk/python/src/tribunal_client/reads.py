@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .arguments import by_store, items_of, limit_of, wait_ms
+from .arguments import by_store, items_of, limit_of, session_token, wait_ms, whole
 from .errors import ServerMisbehaved
 from .keys import Key, key_fields, key_of, normal, normals, readable
 from .log import value_of
@@ -92,7 +92,7 @@ class ReadOptions:
     def request(self) -> ReadRequest:
         """Return a request with these options that reads nothing."""
         return ReadRequest(
-            session=UNSET if self.session is None else self.session,
+            session=session_token(self.session),
             consistency=consistency_asked(self.consistency),
             wait_ms=wait_asked(self.wait_s),
         )
@@ -185,7 +185,7 @@ def asked(key: bytes, *, store: str | None = None, known: int | None = None) -> 
         store=UNSET if store is None else store,
         key=text,
         key_b64=in_base64,
-        version=UNSET if known is None else str(known),
+        version=UNSET if known is None else str(whole("known", known)),
     )
 
 

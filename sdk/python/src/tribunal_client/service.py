@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
-from .arguments import items_of, limit_of, wait_ms
+from .arguments import header, items_of, limit_of, seconds, wait_ms, whole
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
@@ -17,7 +17,7 @@ from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part
 from .consumers import offset_of
 from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
-from .failover import Failover, Failure, failure_of, in_doubt
+from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep
 from .ids import time_of
 from .keys import Key, normal, normals, percent_encoded
@@ -91,13 +91,13 @@ class Service:
         coalesce: bool,
         on_attempt: Callable[[Attempt], object] | None,
     ) -> None:
-        if not (timeout_s > 0 and resolve_timeout_s >= 0):
-            raise Misuse("`timeout_s` must be more than 0, and `resolve_timeout_s` at least 0")
+        if not isinstance(retry, RetryPolicy | None):
+            raise Misuse(f"`retry` must be a RetryPolicy, not {type(retry).__name__}")
         self.retry = retry or RetryPolicy()
         self._endpoints = endpoints
-        self._client_name = UNSET if client_name is None else client_name
-        self._timeout_s = timeout_s
-        self._resolve_timeout_s = resolve_timeout_s
+        self._client_name = UNSET if client_name is None else header("`client_name`", client_name)
+        self._timeout_s = seconds("timeout_s", timeout_s, above_0=True)
+        self._resolve_timeout_s = seconds("resolve_timeout_s", resolve_timeout_s)
         self._session = Session() if read_own_writes else None
         self._coalesce = coalesce
         self._on_attempt = on_attempt or (lambda _: None)
@@ -415,7 +415,12 @@ class Service:
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
         if not isinstance(declaration, StoreDeclaration):
-            declaration = StoreDeclaration.from_dict(declaration)
+            try:
+                declaration = StoreDeclaration.from_dict(declaration)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise Misuse(
+                    f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
+                ) from error
         request = put_store._get_kwargs(store, body=declaration)
         return settled((yield from self._ask(request, put_store._parse_response)))
 
@@ -438,7 +443,7 @@ class Service:
 
     def set_offset(self, consumer: str, store: str, lsn: int, log: str | None) -> Flow[ConsumerInfo]:
         """Set a consumer's offset."""
-        body = OffsetRequest(store=store, lsn=str(lsn), log=UNSET if log is None else log)
+        body = OffsetRequest(store=store, lsn=str(whole("lsn", lsn)), log=UNSET if log is None else log)
         request = put_consumer._get_kwargs(consumer, body=body)
         return settled((yield from self._ask(request, put_consumer._parse_response)))
 
@@ -462,7 +467,7 @@ class Service:
         call = self._failover()
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
-            silence_s = self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S
+            silence_s = min(self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S, ATTEMPT_MAX_S)
             opened = yield Open(call.addressed(request), timeout_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
@@ -549,11 +554,18 @@ class Service:
 
 
 def _prepared(commits: Sequence[PreparedCommit]) -> list[PreparedCommit]:
-    return items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
+    prepared = items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
+    for commit in prepared:
+        if commit.traceparent is not None:
+            header("`traceparent`", commit.traceparent)
+    return prepared
 
 
 def _batch_txn(prepared: PreparedCommit) -> BatchTxn:
-    return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
+    try:
+        return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
+    except TypeError as error:
+        raise Misuse(f"the commit of transaction {prepared.txn_id} cannot be sent: {error}") from error
 
 
 def _ms(seconds: float) -> int:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from .arguments import ROWS_MAX, limit_of
+from .arguments import ROWS_MAX, limit_of, store_name, whole
 from .errors import Misuse
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
@@ -220,21 +220,22 @@ class Draft:
             if written == store and start <= key and (not end or key < end):
                 yield key, write
 
-    def observe(self, store: str, key: Key, version: int | None) -> None:
+    def observe(self, store: str, key: Key, version: SupportsIndex | None) -> None:
         """Record that the engine has read a row in its own storage: its version, or that it is absent (`None`).
 
         The first observation of a row counts.
         """
         # The service refuses 0, which engines use for an absent row.
-        if isinstance(version, int) and version < 1:
-            raise Misuse(f"`version` must be at least 1, not {version}: pass None for a row that is missing")
+        number = None if version is None else whole("version", version)
+        if number == 0:
+            raise Misuse("`version` must be at least 1, not 0: pass None for a row that is missing")
         self._must_be_open()
-        self._reads.setdefault((store, normal(key)), _Seen(version))
+        self._reads.setdefault((store_name(store), normal(key)), _Seen(number))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
         """Record that the engine has read the keys `start..end` in its own storage; empty bounds are the store's."""
         self._must_be_open()
-        self._ranges[(store, normal(start), normal(end))] = None
+        self._ranges[(store_name(store), normal(start), normal(end))] = None
 
     def insert(self, store: str, key: Key, value: object) -> None:
         """Create a row; the transaction aborts if it exists."""
@@ -252,7 +253,7 @@ class Draft:
         """Remove a row; the transaction aborts if it is missing."""
         self._write(store, key, "delete", NOTHING)
 
-    def add(self, store: str, key: Key, delta: int, *, or_: int | None = None) -> None:
+    def add(self, store: str, key: Key, delta: SupportsIndex, *, or_: SupportsIndex | None = None) -> None:
         """Add to an integer row; adds do not conflict with each other.
 
         If the row is missing, it is created with the sum of `or_` and `delta`; without `or_` the transaction aborts.
@@ -301,7 +302,7 @@ class Draft:
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
         self._must_be_open()
-        name = (store, normal(key))
+        name = (store_name(store), normal(key))
         seen = self._reads.get(name)
         known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
         write = merge(self._writes.get(name), PendingWrite(op, value, or_), known)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from operator import index
+from typing import Any, Literal, SupportsIndex
 
 from .errors import Misuse
 from .wire.models.write_op import WriteOp
@@ -98,10 +99,10 @@ def total(left: object, right: object) -> int:
 
 
 def _integer(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int | SupportsIndex) or isinstance(value, bool):
         kind = "null" if value is None else type(value).__name__
         raise Misuse(f"`add` needs an integer, as its argument and in the row, not {kind}: `put` other values")
-    return value
+    return index(value)
 
 
 def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:
