@@ -52,7 +52,7 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent(url: str, p
 
 def test_a_log_reader_of_the_parent_survives_a_fork(client: Client, prefix: str) -> None:
     put(client, prefix)
-    log = client.log("kv", int(client.store("kv").head_lsn) - 1)
+    log = client.log("kv", client.store("kv").head_lsn - 1)
     assert log.next(10) is not None
     assert log.next(0) is None, "a thread of the parent waits for the next record"
     assert in_child(lambda: log.next(0)).startswith("Misuse: the client was used before this process was forked")
@@ -73,7 +73,7 @@ def test_each_event_loop_needs_a_client_of_its_own(url: str, prefix: str) -> Non
     client = AsyncClient(url)
     with Client(url) as blocking:
         put(blocking, prefix)
-        log = client.log("kv", int(blocking.store("kv").head_lsn) - 1)
+        log = client.log("kv", blocking.store("kv").head_lsn - 1)
 
     async def read() -> None:
         assert await client.row("kv", prefix) is not None

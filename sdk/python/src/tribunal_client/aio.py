@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .attempts import Attempt
-    from .consumers import Offset
+    from .consumers import ConsumerInfo, Offset
     from .keys import Key
     from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
+    from .stores import StoreInfo
     from .transaction import Begun
     from .verdict import Undecided, Verdict
-    from .wire.models import ConsumerInfo, StoreDeclaration, StoreInfo, TxnOutcome
+    from .wire.models import StoreDeclaration, TxnOutcome
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 

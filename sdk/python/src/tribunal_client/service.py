@@ -14,7 +14,7 @@ from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
-from .consumers import offset_of
+from .consumers import consumer_of, offset_of
 from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
@@ -39,18 +39,20 @@ from .reads import (
 )
 from .retry import RetryPolicy
 from .session import Session
+from .stores import store_of
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
-from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration, StoreInfo
+from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
-    from .consumers import Offset
+    from .consumers import ConsumerInfo, Offset
     from .endpoints import Endpoints
-    from .wire.models import BeginResponse, ConsumerInfo, Problem, ReadResponse, TxnOutcome
+    from .stores import StoreInfo
+    from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
 _APPLY_WAIT_S = 30.0
 """How long the service waits for the stores of a commit that is acknowledged once they have applied it."""
@@ -422,20 +424,22 @@ class Service:
                     f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
                 ) from error
         request = put_store._get_kwargs(store, body=declaration)
-        return settled((yield from self._ask(request, put_store._parse_response)))
+        return store_of(settled((yield from self._ask(request, put_store._parse_response))))
 
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
-        return settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response)))
+        return store_of(settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response))))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
-        return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
+        listed = settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response)))
+        return [store_of(info) for info in listed.stores]
 
     def consumers(self) -> Flow[list[ConsumerInfo]]:
         """Return all consumers, with their offsets and lag."""
         request = list_consumers._get_kwargs()
-        return settled((yield from self._ask(request, list_consumers._parse_response))).consumers
+        listed = settled((yield from self._ask(request, list_consumers._parse_response)))
+        return [consumer_of(info) for info in listed.consumers]
 
     def offset(self, consumer: str, store: str) -> Flow[Offset | None]:
         """Return a consumer's offset in a store's log; `None` if it has none there."""
@@ -445,7 +449,7 @@ class Service:
         """Set a consumer's offset."""
         body = OffsetRequest(store=store, lsn=str(whole("lsn", lsn)), log=UNSET if log is None else log)
         request = put_consumer._get_kwargs(consumer, body=body)
-        return settled((yield from self._ask(request, put_consumer._parse_response)))
+        return consumer_of(settled((yield from self._ask(request, put_consumer._parse_response))))
 
     def forget_consumer(self, consumer: str) -> Flow[None]:
         """Remove a consumer."""
