@@ -20,6 +20,8 @@ from tribunal_client import (
     TransactionAborted,
     Unavailable,
     Verdict,
+    WouldAbort,
+    WouldCommit,
 )
 
 
@@ -91,9 +93,14 @@ def test_an_abort_names_the_conflicting_row_and_its_versions(client: Client, pre
         txn.observe("kv", key, version)
         txn.update("kv", key, 2)
     winner = committed(one.commit())
-    assert two.validate().status == "would_abort"
+    foreseen = two.validate()
+    assert isinstance(foreseen, WouldAbort)
     loser = aborted(two.commit())
     assert (loser.reason, loser.retryable) == ("read_conflict", True)
+    assert (foreseen.reason, foreseen.retryable) == ("read_conflict", True)
+    assert foreseen.conflicts[0].current_version == winner.version
+    assert isinstance(client.begin_local().validate(), WouldCommit)
+    assert isinstance(two.validate(), Aborted)
     [conflict] = loser.conflicts
     assert (conflict.store, conflict.key) == ("kv", key)
     assert (conflict.read_version, conflict.current_version) == (version, winner.version)

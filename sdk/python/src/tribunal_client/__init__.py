@@ -24,13 +24,12 @@ from .retry import RetryPolicy
 from .service import Ran
 from .stores import StoreInfo, StorePush
 from .transaction import PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
+from .verdict import Aborted, Committed, Conflict, DryRun, Undecided, Verdict, WouldAbort, WouldCommit
 from .wire.models import (
     CommitRequest,
     Problem,
     ProblemError,
     StoreDeclaration,
-    TxnOutcome,
 )
 from .wire.models.consistency import Consistency
 from .wire.models.isolation_level import IsolationLevel
@@ -56,6 +55,7 @@ __all__ = [
     "Consistency",
     "ConsumerInfo",
     "ConsumerOffset",
+    "DryRun",
     "IsolationLevel",
     "Key",
     "KeyRange",
@@ -82,11 +82,12 @@ __all__ = [
     "Transaction",
     "TransactionAborted",
     "TribunalError",
-    "TxnOutcome",
     "Unavailable",
     "Unchanged",
     "Undecided",
     "Verdict",
+    "WouldAbort",
+    "WouldCommit",
     "WriteOp",
     "uuid7",
 ]

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from .retry import RetryPolicy
     from .stores import StoreInfo
     from .transaction import Begun
-    from .verdict import Undecided, Verdict
-    from .wire.models import StoreDeclaration, TxnOutcome
+    from .verdict import DryRun, Undecided, Verdict
+    from .wire.models import StoreDeclaration
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
@@ -226,8 +226,8 @@ class Client:
         """Abort a transaction unless it has its verdict already, and return the verdict."""
         return self._perform(self._service.abort(txn_id))
 
-    def validate(self, prepared: PreparedCommit) -> TxnOutcome:
-        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`.
+    def validate(self, prepared: PreparedCommit) -> DryRun:
+        """Tell whether a commit would pass now if it were alone: `WouldCommit` or `WouldAbort`.
 
         If the id has a verdict, that is returned. Changes nothing.
         """
@@ -477,7 +477,7 @@ class Transaction(Draft):
         """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
         return self._ended(self._client.commit(self.prepare()))
 
-    def validate(self) -> TxnOutcome:
+    def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return self._client.validate(self.prepare())
 

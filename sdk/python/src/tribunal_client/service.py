@@ -41,7 +41,7 @@ from .retry import RetryPolicy
 from .session import Session
 from .stores import store_of
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
+from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
@@ -350,11 +350,11 @@ class Service:
         """Abort a transaction unless it has its verdict already."""
         return verdict((yield from self._ask(txn_abort._get_kwargs(txn_id), txn_abort._parse_response)))
 
-    def validate(self, prepared: PreparedCommit) -> Flow[TxnOutcome]:
+    def validate(self, prepared: PreparedCommit) -> Flow[DryRun]:
         """Tell whether a commit would pass now if it were alone."""
         [prepared] = _prepared([prepared])
         request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
-        return settled((yield from self._ask(request, txn_validate._parse_response)))
+        return dry_run_of(settled((yield from self._ask(request, txn_validate._parse_response))))
 
     def row(self, store: str, key: Key) -> Flow[Row | None]:
         """Read a row of an embedded store."""
