@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
-    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
+    from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
     from .transaction import Begun
@@ -77,7 +77,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: str | Iterable[str],
         *,
         api_key: str | None = None,
         ca_file: str | Path | None = None,
@@ -137,7 +137,7 @@ class AsyncClient:
 
     async def begin(
         self,
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -179,7 +179,7 @@ class AsyncClient:
     async def run(
         self,
         work: Callable[[AsyncTransaction], Awaitable[T]],
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -209,7 +209,7 @@ class AsyncClient:
         """
         return await self._perform(self._service.commit(prepared))
 
-    async def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
+    async def batch(self, commits: Iterable[PreparedCommit]) -> list[Result]:
         """Ask for many verdicts in one request.
 
         The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
@@ -246,9 +246,9 @@ class AsyncClient:
     async def read_rows(
         self,
         store: str,
-        keys: Sequence[Key],
+        keys: Iterable[Key],
         *,
-        known: Mapping[Key, int] | None = None,
+        known: KnownVersions | None = None,
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
@@ -274,7 +274,7 @@ class AsyncClient:
     async def read_ranges(
         self,
         store: str,
-        ranges: Sequence[KeyRange],
+        ranges: Iterable[KeyRange],
         *,
         session: str | None = None,
         consistency: Consistency = "session",
@@ -444,7 +444,7 @@ class AsyncTransaction(Draft):
         """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
         return await self._client._perform(self._get(store, key))
 
-    async def get_many(self, store: str, keys: Sequence[Key]) -> list[Row | None]:
+    async def get_many(self, store: str, keys: Iterable[Key]) -> list[Row | None]:
         """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
 
         At most 10,000, with values of at most 8 MiB. The results have the order of the keys.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class BeginOptions:
     """Options of a transaction."""
 
-    stores: Sequence[str] | None = None
+    stores: Iterable[str] | None = None
     isolation: IsolationLevel = "serializable"
     session: str | None = None
     wait_s: float | None = None

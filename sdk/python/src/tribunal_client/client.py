@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
-    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
+    from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
     from .transaction import Begun
@@ -76,7 +76,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: str | Iterable[str],
         *,
         api_key: str | None = None,
         ca_file: str | Path | None = None,
@@ -135,7 +135,7 @@ class Client:
 
     def begin(
         self,
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -177,7 +177,7 @@ class Client:
     def run(
         self,
         work: Callable[[Transaction], T],
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -207,7 +207,7 @@ class Client:
         """
         return self._perform(self._service.commit(prepared))
 
-    def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
+    def batch(self, commits: Iterable[PreparedCommit]) -> list[Result]:
         """Ask for many verdicts in one request.
 
         The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
@@ -244,9 +244,9 @@ class Client:
     def read_rows(
         self,
         store: str,
-        keys: Sequence[Key],
+        keys: Iterable[Key],
         *,
-        known: Mapping[Key, int] | None = None,
+        known: KnownVersions | None = None,
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
@@ -272,7 +272,7 @@ class Client:
     def read_ranges(
         self,
         store: str,
-        ranges: Sequence[KeyRange],
+        ranges: Iterable[KeyRange],
         *,
         session: str | None = None,
         consistency: Consistency = "session",
@@ -458,7 +458,7 @@ class Transaction(Draft):
         """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
         return self._client._perform(self._get(store, key))
 
-    def get_many(self, store: str, keys: Sequence[Key]) -> list[Row | None]:
+    def get_many(self, store: str, keys: Iterable[Key]) -> list[Row | None]:
         """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
 
         At most 10,000, with values of at most 8 MiB. The results have the order of the keys.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from .arguments import items_of, seconds
@@ -18,7 +18,7 @@ from .errors import Misuse
 class Endpoints:
     """The endpoints of one service, all equal. Shared by threads."""
 
-    def __init__(self, urls: str | Sequence[str], timeout_s: float, cool_down_s: float) -> None:
+    def __init__(self, urls: str | Iterable[str], timeout_s: float, cool_down_s: float) -> None:
         """Take URLs apart that are separated by commas. A URL that is named twice counts once."""
         each = items_of([urls] if isinstance(urls, str) else urls, str, 'pass a URL such as "http://127.0.0.1:7420"')
         stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))

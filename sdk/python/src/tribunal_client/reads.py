@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from .wire.models import Row as WireRow
     from .wire.models.consistency import Consistency
 
-RowsToRead = Mapping[str, Sequence[Key]]
+RowsToRead = Mapping[str, Iterable[Key]]
 """Keys of rows of embedded stores, by store."""
+
+# The keys of a `Mapping` are invariant.
+KnownVersions = Mapping[str, int] | Mapping[bytes, int] | Mapping[Key, int]
+"""Versions of rows that a caller has cached, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class KeyRange:
         return normal(self.start), normal(self.end), self.limit
 
 
-RangesToRead = Mapping[str, Sequence[KeyRange]]
+RangesToRead = Mapping[str, Iterable[KeyRange]]
 """Ranges of embedded stores, by store."""
 
 
@@ -139,7 +143,7 @@ def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:
     return [(store, keys) for store, each in several.items() for keys in ranges_only(each)]
 
 
-def ranges_only(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+def ranges_only(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     """List ranges, and nothing else."""
     return items_of(ranges, KeyRange, 'pass a list such as [KeyRange("a", "b")]')
 

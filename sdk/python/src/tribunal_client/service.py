@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import attrs
@@ -26,6 +26,7 @@ from .read_batch import Alone, Shared, Union, bytes_of, parts
 from .reads import (
     NO_OPTIONS,
     KeyRange,
+    KnownVersions,
     RangeReads,
     ReadItem,
     ReadOptions,
@@ -289,7 +290,7 @@ class Service:
         del request["json"]
         return {**request, "headers": headers, "content": b"".join(item.line for item in items)}
 
-    def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
+    def batch(self, commits: Iterable[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""
         commits = _prepared(commits)
         request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[_batch_txn(commit) for commit in commits]))
@@ -377,7 +378,7 @@ class Service:
         return (yield from self.retrying(store, read))
 
     def read_rows(
-        self, store: str, keys: Sequence[Key], known: Mapping[Key, int], options: ReadOptions = NO_OPTIONS
+        self, store: str, keys: Iterable[Key], known: KnownVersions, options: ReadOptions = NO_OPTIONS
     ) -> Flow[RowReads]:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
@@ -402,7 +403,7 @@ class Service:
         except ServerMisbehaved as error:
             return [error] * len(items)
 
-    def read_ranges(self, store: str, ranges: Sequence[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
+    def read_ranges(self, store: str, ranges: Iterable[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
         """Read ranges of an embedded store as of one epoch."""
         ranges = ranges_only(ranges)
         body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
@@ -557,7 +558,7 @@ class Service:
         return decided
 
 
-def _prepared(commits: Sequence[PreparedCommit]) -> list[PreparedCommit]:
+def _prepared(commits: Iterable[PreparedCommit]) -> list[PreparedCommit]:
     prepared = items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
     for commit in prepared:
         if commit.traceparent is not None:

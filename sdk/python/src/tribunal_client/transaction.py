@@ -5,7 +5,7 @@ To give up, drop it: it exists nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
@@ -156,7 +156,7 @@ class Draft:
         value = seen.value if own is None else own.added_to(seen.value)
         return _row(name[1], seen.version, value)
 
-    def _get_many(self, store: str, keys: Sequence[Key]) -> Flow[list[Row | None]]:
+    def _get_many(self, store: str, keys: Iterable[Key]) -> Flow[list[Row | None]]:
         names = [(store, key) for key in normals(keys)]
         missing = [name for name in dict.fromkeys(names) if not self._knows(name)]
         if missing:
