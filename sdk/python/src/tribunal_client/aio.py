@@ -192,8 +192,8 @@ class AsyncClient:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
         After a retryable abort the work runs again, on fresh reads, with growing waits, so its only effects must be on
-        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read did not
-        help.
+        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
+        the same as before.
 
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.

@@ -135,6 +135,11 @@ class Draft:
         """Whether the transaction has read nothing."""
         return not self._reads and not self._ranges
 
+    @property
+    def versions_read(self) -> dict[RowName, int | None]:
+        """Versions of the rows that the transaction has read; `None` for rows that were missing."""
+        return {name: seen.version for name, seen in self._reads.items()}
+
     def _get(self, store: str, key: Key) -> Flow[Row | None]:
         name = (store, normal(key))
         own, seen = self._writes.get(name), self._reads.get(name)
