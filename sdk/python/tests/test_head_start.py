@@ -272,7 +272,8 @@ def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(caller, range(CALLERS)))
     assert sum(sizes) == CALLERS * ROUNDS
-    assert sizes.count(CALLERS) >= ROUNDS / 2, sizes
+    # On a busy machine some callers come late. Without the gathering, there are next to none.
+    assert sizes.count(CALLERS) >= ROUNDS / 5, sizes
 
 
 @pytest.mark.parametrize(("bounds", "expected"), [(NEVER_SLOW, 8), (replace(NEVER_SLOW, head_start_s=0), 6)])
