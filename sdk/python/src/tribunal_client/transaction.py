@@ -192,11 +192,11 @@ class Draft:
                 page = yield from self._service.rows(store, at, end, min(limit + deleted, ROWS_MAX))
             found.update((normal(row.key), row) for row in page.rows)
             at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
-            rows = self._merged(store, found, first, at)
             # A page ends before its limit if its values are large.
-            if len(rows) >= limit or at == beyond:
+            if self._count(store, found, first, at) >= limit or at == beyond:
                 break
             page = None
+        rows = self._merged(store, found, first, at)
         if len(rows) > limit:
             rows = rows[:limit]
             at = normal(rows[-1].key) + b"\0"
@@ -205,6 +205,16 @@ class Draft:
             if not at or key < at:
                 self._reads.setdefault((store, key), _Seen(row.version, row.value, in_range=True))
         return rows
+
+    def _count(self, store: str, found: Mapping[bytes, Row], start: bytes, end: bytes) -> int:
+        """Count the rows of a range, own writes included."""
+        keys = set(found)
+        for key, write in self._written_in(store, start, end):
+            if write.op == "delete":
+                keys.discard(key)
+            else:
+                keys.add(key)
+        return len(keys)
 
     def _merged(self, store: str, found: Mapping[bytes, Row], start: bytes, end: bytes) -> list[Row]:
         """Return the rows of a range in order, own writes included."""
