@@ -65,7 +65,7 @@ def test_a_connection_is_used_again_and_their_number_is_bounded(service: Service
         assert [client.get("/").text for _ in range(3)] == ["0", "0", "0"]
         with client.stream("GET", "/") as first, client.stream("GET", "/"):
             # Both are taken until their responses are closed.
-            with pytest.raises(httpx.PoolTimeout):
+            with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                 client.get("/", timeout=httpx.Timeout(20, pool=0.05))
             first.read()
         assert client.get("/").status_code == 200
@@ -82,7 +82,7 @@ def test_the_pool_for_asyncio_does_the_same(service: Service) -> None:
         async with httpx.AsyncClient(transport=pool, base_url=service.url, timeout=20) as client:
             assert [(await client.get("/")).text for _ in range(3)] == ["0", "0", "0"]
             async with client.stream("GET", "/") as first, client.stream("GET", "/"):
-                with pytest.raises(httpx.PoolTimeout):
+                with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                     await client.get("/", timeout=httpx.Timeout(20, pool=0.05))
                 await first.aread()
             # A request that is cancelled frees its connection.
