@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from tribunal_client import AsyncClient, Client, Unavailable
 from tribunal_client.pool import IDLE_MAX_S, AsyncPool, Pool, _Idle
 
 ONE = httpx.Limits(max_connections=1, max_keepalive_connections=1)
@@ -109,3 +110,29 @@ def test_connections_that_were_not_used_for_long_are_given_up(monkeypatch: pytes
     assert idle.give(second) == [first]
     assert idle.take() is second
     assert idle.drain() == []
+
+
+def test_an_endpoint_has_not_failed_if_all_connections_are_in_use(url: str, prefix: str) -> None:
+    endpoints = [url, "http://127.0.0.1:1"]
+
+    async def tasks() -> None:
+        async with AsyncClient(endpoints, connections_max=1, timeout_s=0.2) as client:
+            txn = client.begin_local()
+            txn.put("kv", prefix, 1)
+            await txn.commit()
+            async with client.log("kv") as log:
+                assert await log.next() is not None
+                with pytest.raises(Unavailable, match="close log readers"):
+                    await client.stores()
+            assert client._service._endpoints._failed_at == [None, None]
+
+    with Client(endpoints, connections_max=1, timeout_s=0.2) as client:
+        txn = client.begin_local()
+        txn.put("kv", prefix, 1)
+        txn.commit()
+        with client.log("kv") as log:
+            assert log.next() is not None
+            with pytest.raises(Unavailable, match="close log readers"):
+                client.stores()
+        assert client._service._endpoints._failed_at == [None, None]
+    asyncio.run(tasks())

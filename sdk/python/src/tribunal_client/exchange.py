@@ -60,6 +60,8 @@ class NoReply:
     """TLS refused the server's certificate: a retry cannot help."""
     problem: Problem | None = None
     """If several endpoints were tried: the problem of one."""
+    no_connection: bool = False
+    """All connections of the client were in use, which another endpoint does not change."""
 
 
 Reply = Answer[T] | Refusal | NoReply
@@ -111,7 +113,7 @@ def no_reply(error: httpx.TransportError) -> NoReply:
             return NoReply(text, never_sent=True, untrusted=True)
         cause = cause.__cause__ or cause.__context__
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return NoReply(text, never_sent=never_sent)
+    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
 
 
 def lost_by(reply: Reply[T]) -> str | None:

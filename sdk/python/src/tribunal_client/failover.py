@@ -49,6 +49,8 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
+        case NoReply(no_connection=True):
+            return None
         case NoReply(text, never_sent, untrusted, problem):
             return Failure(text, not never_sent, untrusted, problem)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
