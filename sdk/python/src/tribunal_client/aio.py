@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
-from .arguments import isolation_level
+from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
@@ -32,23 +32,27 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .attempts import Attempt
-    from .consumers import Offset
+    from .consumers import ConsumerInfo, Offset
     from .keys import Key
-    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
+    from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
+    from .stores import StoreInfo
     from .transaction import Begun
-    from .verdict import Undecided, Verdict
-    from .wire.models import ConsumerInfo, StoreDeclaration, StoreInfo, TxnOutcome
+    from .verdict import DryRun, Undecided, Verdict
+    from .wire.models import StoreDeclaration
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
 T = TypeVar("T")
 
+_ELSEWHERE = "the client was used in another event loop: create and close one in each, within the same `asyncio.run`"
+
 
 class AsyncClient:
     """A client of the service at `http://host:port` or `https://host:port`, for asyncio.
 
-    It connects on first use, and may be shared between the tasks of one event loop.
+    It connects on first use, and may be shared between the tasks of one event loop. Each event loop, and thus each
+    `asyncio.run`, needs a client of its own.
 
     Arguments:
         url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
@@ -73,7 +77,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: str | Iterable[str],
         *,
         api_key: str | None = None,
         ca_file: str | Path | None = None,
@@ -90,8 +94,9 @@ class AsyncClient:
     ) -> None:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
-        pool = AsyncPool(connections_max, lambda: httpx.AsyncHTTPTransport(**one))
+        pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: httpx.AsyncHTTPTransport(**one))
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -118,6 +123,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._is_elsewhere:
+            raise Misuse(_ELSEWHERE)
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -130,7 +137,7 @@ class AsyncClient:
 
     async def begin(
         self,
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -172,7 +179,7 @@ class AsyncClient:
     async def run(
         self,
         work: Callable[[AsyncTransaction], Awaitable[T]],
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -185,8 +192,8 @@ class AsyncClient:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
         After a retryable abort the work runs again, on fresh reads, with growing waits, so its only effects must be on
-        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read did not
-        help.
+        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
+        the same as before.
 
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.
@@ -202,7 +209,7 @@ class AsyncClient:
         """
         return await self._perform(self._service.commit(prepared))
 
-    async def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
+    async def batch(self, commits: Iterable[PreparedCommit]) -> list[Result]:
         """Ask for many verdicts in one request.
 
         The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
@@ -221,8 +228,8 @@ class AsyncClient:
         """Abort a transaction unless it has its verdict already, and return the verdict."""
         return await self._perform(self._service.abort(txn_id))
 
-    async def validate(self, prepared: PreparedCommit) -> TxnOutcome:
-        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`.
+    async def validate(self, prepared: PreparedCommit) -> DryRun:
+        """Tell whether a commit would pass now if it were alone: `WouldCommit` or `WouldAbort`.
 
         If the id has a verdict, that is returned. Changes nothing.
         """
@@ -239,9 +246,9 @@ class AsyncClient:
     async def read_rows(
         self,
         store: str,
-        keys: Sequence[Key],
+        keys: Iterable[Key],
         *,
-        known: Mapping[Key, int] | None = None,
+        known: KnownVersions | None = None,
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
@@ -267,7 +274,7 @@ class AsyncClient:
     async def read_ranges(
         self,
         store: str,
-        ranges: Sequence[KeyRange],
+        ranges: Iterable[KeyRange],
         *,
         session: str | None = None,
         consistency: Consistency = "session",
@@ -369,6 +376,14 @@ class AsyncClient:
             return no_reply(lost)
         return response
 
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether another event loop has used the client, and has its connections."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        return self._loop is not loop
+
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         result: Any = None
@@ -381,6 +396,8 @@ class AsyncClient:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() | Coalesce() | Pull() if self._is_elsewhere:
+                    error = Misuse(_ELSEWHERE)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s):
@@ -395,14 +412,15 @@ class AsyncClient:
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):
-                    await stream.close()
+                    if not self._is_elsewhere:
+                        await stream.close()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
                 case _:
                     try:
                         awaitable = step.work(step.txn)
                         if not inspect.isawaitable(awaitable):
-                            raise Misuse("the work must be an `async def`")  # noqa: TRY301
+                            raise Misuse("the work must be an `async def` without `yield`")  # noqa: TRY301
                         result = await awaitable
                     except Exception as raised:
                         error = raised
@@ -426,7 +444,7 @@ class AsyncTransaction(Draft):
         """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
         return await self._client._perform(self._get(store, key))
 
-    async def get_many(self, store: str, keys: Sequence[Key]) -> list[Row | None]:
+    async def get_many(self, store: str, keys: Iterable[Key]) -> list[Row | None]:
         """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
 
         At most 10,000, with values of at most 8 MiB. The results have the order of the keys.
@@ -436,21 +454,22 @@ class AsyncTransaction(Draft):
     async def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Observes the part of the range that was read. An empty `end` is the end of the store.
+        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
+        the end of the store.
         """
         return await self._client._perform(self._scan(store, start, end, limit))
 
     async def commit(self) -> Verdict:
         """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return await self._client.commit(self.prepare())
+        return self._ended(await self._client.commit(self.prepare()))
 
-    async def validate(self) -> TxnOutcome:
+    async def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return await self._client.validate(self.prepare())
 
     async def abort(self) -> Verdict:
         """Abort the transaction at the service, and return its verdict. Not needed to give up."""
-        return await self._client.abort(self.id)
+        return self._ended(await self._client.abort(self.id))
 
 
 class AsyncLogReader(Cursor):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from operator import index
+from typing import SupportsIndex, TypeVar
 
 from .errors import Misuse
 from .wire.models.isolation_level import ISOLATION_LEVEL_VALUES, IsolationLevel, check_isolation_level
+from .wire.types import UNSET, Unset
 
 T = TypeVar("T")
+
+ROWS_MAX = 10_000
+"""Maximum number of rows that one request reads."""
 
 
 def items_of(values: Iterable[T], kind: type[T], remedy: str) -> list[T]:
@@ -37,6 +42,63 @@ def wait_ms(wait_s: object) -> int:
     if not isinstance(wait_s, int | float) or not 0 <= wait_s < math.inf:
         raise Misuse(f"`wait_s` must be a finite number of seconds, at least 0, not {wait_s!r}")
     return round(wait_s * 1000)
+
+
+def seconds(name: str, value: object, *, above_0: bool = False) -> float:
+    """Check a time in seconds, which may be infinite."""
+    if not isinstance(value, int | float) or not (value > 0 if above_0 else value >= 0):
+        least = "more than 0" if above_0 else "at least 0"
+        raise Misuse(f"`{name}` must be a number of seconds, {least}, not {value!r}")
+    return value
+
+
+def whole(name: str, value: object, *, at_least: int = 0) -> int:
+    """Check a whole number, of `int` or of another type that stands for one, such as those of numpy."""
+    if isinstance(value, bool) or not isinstance(value, int | SupportsIndex):
+        raise Misuse(f"`{name}` must be an int, not {type(value).__name__}")
+    number = index(value)
+    if number < at_least:
+        raise Misuse(f"`{name}` must be at least {at_least}, not {number}")
+    return number
+
+
+def header(name: str, value: object) -> str:
+    """Check text that is sent in a header."""
+    if not isinstance(value, str):
+        raise Misuse(f"{name} must be a str, not {type(value).__name__}")
+    if not (value.isascii() and value.isprintable()):
+        raise Misuse(f"{name} has characters that no header can have: only printable ASCII is possible")
+    return value
+
+
+def session_token(session: object) -> str | Unset:
+    """Check the token of a commit that a request must see."""
+    if session is None:
+        return UNSET
+    if not isinstance(session, str):
+        raise Misuse(f"`session` must be a str, the `session` of a `Committed`, not {type(session).__name__}")
+    return session
+
+
+def store_names(stores: Iterable[str]) -> list[str]:
+    """List the names of stores."""
+    if isinstance(stores, str | bytes):
+        raise Misuse(f"`{stores!r}` is one store where a list of stores was expected")
+    return items_of(stores, str, 'pass the names of stores, such as ["kv"]')
+
+
+def store_name(store: str) -> str:
+    """Check the name of a store."""
+    if not isinstance(store, str):
+        raise Misuse(f"the name of a store must be str, not {type(store).__name__}")
+    return store
+
+
+def limit_of(limit: object) -> int:
+    """Check how many rows a range may return."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= ROWS_MAX:
+        raise Misuse(f"`limit` must be an int from 1 to {ROWS_MAX}, not {limit!r}")
+    return limit
 
 
 def isolation_level(level: IsolationLevel) -> IsolationLevel:

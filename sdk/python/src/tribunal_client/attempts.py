@@ -12,7 +12,7 @@ from .keys import normal
 
 if TYPE_CHECKING:
     from .retry import RetryPolicy
-    from .transaction import Draft
+    from .transaction import Draft, RowName
     from .verdict import Aborted, Committed, Verdict
 
 T = TypeVar("T")
@@ -40,8 +40,8 @@ class Attempts:
     def __init__(self, policy: RetryPolicy, report: Callable[[Attempt], object]) -> None:
         self._policy = policy
         self._report = report
-        # Epochs at which rows were refused as existing or missing.
-        self._refused: dict[tuple[str, bytes], int] = {}
+        # Rows that were refused as existing or missing: the epoch, and the versions that the attempt had read.
+        self._refused: dict[RowName, tuple[int, dict[RowName, int | None]]] = {}
         self._failed = 0
 
     def available(self, ask: Callable[[], Flow[T]], txn_id: str | None = None) -> Flow[T]:
@@ -82,16 +82,18 @@ class Attempts:
             return True
         if not verdict.retryable or verdict.reason not in ("row_exists", "row_missing"):
             return verdict.retryable
-        # Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has
-        # the epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+        # Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the
+        # epoch that refused the row. If that reads the same, the work does not depend on what has changed. If it reads
+        # something else, a further commit may have come between, as before the first refusal.
         if txn.blind:
             return False
         store, key = (verdict.conflicts[0].store, verdict.conflicts[0].key) if verdict.conflicts else ("", "")
         row = (store, normal(key))
-        if row not in self._refused:
-            self._refused[row] = verdict.epoch
+        epoch, versions = self._refused.get(row, (0, None))
+        if versions != txn.versions_read:
+            self._refused[row] = (verdict.epoch, txn.versions_read)
             return True
-        return txn.snapshots.get(store, self._refused[row]) < self._refused[row]
+        return txn.snapshots.get(store, epoch) < epoch
 
     def _pause(self, asked_s: float, raised: TribunalError, **ended: Any) -> Flow[None]:  # noqa: ANN401
         wait = self._policy.wait_s(self._failed + 1, asked_s)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import attrs
 
-from .errors import Misuse, ServerMisbehaved
+from .arguments import header, session_token, store_names
+from .errors import ServerMisbehaved
 from .ids import time_of, uuid7
 from .read_batch import BYTES_ALONE, Union, bytes_of
 from .reads import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class BeginOptions:
     """Options of a transaction."""
 
-    stores: Sequence[str] | None = None
+    stores: Iterable[str] | None = None
     isolation: IsolationLevel = "serializable"
     session: str | None = None
     wait_s: float | None = None
@@ -78,16 +79,17 @@ class BeginItem:
 
 def begin_item(options: BeginOptions) -> BeginItem:
     """Convert options to a request."""
-    if isinstance(options.stores, str):
-        raise Misuse(f"`{options.stores!r}` is one store where a list of stores was expected")
+    given = None if options.stores is None else store_names(options.stores)
+    if options.traceparent is not None:
+        header("`traceparent`", options.traceparent)
     names, ranges = names_of(options.read), ranges_of(options.ranges)
     stores = None
-    if options.stores:
-        stores = sorted({*options.stores, *(store for store, _ in names), *(store for store, _ in ranges)})
+    if given:
+        stores = sorted({*given, *(store for store, _ in names), *(store for store, _ in ranges)})
     read = [asked(key, store=store) for store, key in names]
     body = BeginRequest(
         isolation=options.isolation,
-        session=UNSET if options.session is None else options.session,
+        session=session_token(options.session),
         stores=UNSET if stores is None else stores,
         consistency=consistency_asked(options.consistency),
         wait_ms=wait_asked(options.wait_s),

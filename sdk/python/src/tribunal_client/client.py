@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import httpx
 
 from . import commit_batch, read_batch
-from .arguments import isolation_level
+from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .attempts import Attempt
-    from .consumers import Offset
+    from .consumers import ConsumerInfo, Offset
     from .keys import Key
-    from .reads import KeyRange, RangeReads, RangesToRead, RowReads, RowsToRead
+    from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
+    from .stores import StoreInfo
     from .transaction import Begun
-    from .verdict import Undecided, Verdict
-    from .wire.models import ConsumerInfo, StoreDeclaration, StoreInfo, TxnOutcome
+    from .verdict import DryRun, Undecided, Verdict
+    from .wire.models import StoreDeclaration
     from .wire.models.consistency import Consistency
     from .wire.models.isolation_level import IsolationLevel
 
@@ -48,7 +50,8 @@ T = TypeVar("T")
 class Client:
     """A client of the service at `http://host:port` or `https://host:port`.
 
-    It connects on first use, and may be shared between threads.
+    It connects on first use, and may be shared between threads, but not between processes: after a fork, the child
+    creates a client of its own.
 
     Arguments:
         url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
@@ -73,7 +76,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: str | Iterable[str],
         *,
         api_key: str | None = None,
         ca_file: str | Path | None = None,
@@ -90,8 +93,9 @@ class Client:
     ) -> None:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
-        pool = Pool(connections_max, lambda: httpx.HTTPTransport(**one))
+        pool = Pool(whole("connections_max", connections_max, at_least=1), lambda: httpx.HTTPTransport(**one))
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
+        self._process: int | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -131,7 +135,7 @@ class Client:
 
     def begin(
         self,
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -173,7 +177,7 @@ class Client:
     def run(
         self,
         work: Callable[[Transaction], T],
-        stores: Sequence[str] | None = None,
+        stores: Iterable[str] | None = None,
         *,
         isolation: IsolationLevel = "serializable",
         session: str | None = None,
@@ -186,8 +190,8 @@ class Client:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
         After a retryable abort the work runs again, on fresh reads, with growing waits, so its only effects must be on
-        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read did not
-        help.
+        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
+        the same as before.
 
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.
@@ -203,7 +207,7 @@ class Client:
         """
         return self._perform(self._service.commit(prepared))
 
-    def batch(self, commits: Sequence[PreparedCommit]) -> list[Result]:
+    def batch(self, commits: Iterable[PreparedCommit]) -> list[Result]:
         """Ask for many verdicts in one request.
 
         The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
@@ -222,8 +226,8 @@ class Client:
         """Abort a transaction unless it has its verdict already, and return the verdict."""
         return self._perform(self._service.abort(txn_id))
 
-    def validate(self, prepared: PreparedCommit) -> TxnOutcome:
-        """Tell whether a commit would pass now if it were alone: `would_commit` or `would_abort`.
+    def validate(self, prepared: PreparedCommit) -> DryRun:
+        """Tell whether a commit would pass now if it were alone: `WouldCommit` or `WouldAbort`.
 
         If the id has a verdict, that is returned. Changes nothing.
         """
@@ -240,9 +244,9 @@ class Client:
     def read_rows(
         self,
         store: str,
-        keys: Sequence[Key],
+        keys: Iterable[Key],
         *,
-        known: Mapping[Key, int] | None = None,
+        known: KnownVersions | None = None,
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
@@ -268,7 +272,7 @@ class Client:
     def read_ranges(
         self,
         store: str,
-        ranges: Sequence[KeyRange],
+        ranges: Iterable[KeyRange],
         *,
         session: str | None = None,
         consistency: Consistency = "session",
@@ -368,6 +372,14 @@ class Client:
             return no_reply(lost)
         return response
 
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether another process has used the client, which has its connections and its locks, too."""
+        process = os.getpid()
+        if self._process is None:
+            self._process = process
+        return self._process != process
+
     def _closed(self, raised: RuntimeError) -> Misuse:
         """Convert what httpx raises, before it sends, if another thread has just closed the client."""
         if not self._http.is_closed:
@@ -386,6 +398,8 @@ class Client:
                 return value
             result, error = None, None
             match step:
+                case Send() | Open() | Coalesce() | Pull() if self._is_inherited:
+                    error = Misuse("the client was used before this process was forked: create one in each process")
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s):
@@ -405,11 +419,15 @@ class Client:
                 case Pull(stream, wait_s):
                     result = stream.pull(wait_s)
                 case Close(stream):
-                    stream.close()
+                    # The stream of another process is left to it.
+                    if not self._is_inherited:
+                        stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case _:
                     try:
+                        if inspect.isgeneratorfunction(step.work):
+                            raise Misuse("the work has a `yield`, so a call of it does nothing: return a value instead")  # noqa: TRY301
                         result = step.work(step.txn)
                         if inspect.iscoroutine(result):
                             result.close()
@@ -440,7 +458,7 @@ class Transaction(Draft):
         """Read a row of an embedded store, own writes included. Later reads of the row return the same."""
         return self._client._perform(self._get(store, key))
 
-    def get_many(self, store: str, keys: Sequence[Key]) -> list[Row | None]:
+    def get_many(self, store: str, keys: Iterable[Key]) -> list[Row | None]:
         """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
 
         At most 10,000, with values of at most 8 MiB. The results have the order of the keys.
@@ -450,21 +468,22 @@ class Transaction(Draft):
     def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Observes the part of the range that was read. An empty `end` is the end of the store.
+        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
+        the end of the store.
         """
         return self._client._perform(self._scan(store, start, end, limit))
 
     def commit(self) -> Verdict:
         """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._client.commit(self.prepare())
+        return self._ended(self._client.commit(self.prepare()))
 
-    def validate(self) -> TxnOutcome:
+    def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return self._client.validate(self.prepare())
 
     def abort(self) -> Verdict:
         """Abort the transaction at the service, and return its verdict. Not needed to give up."""
-        return self._client.abort(self.id)
+        return self._ended(self._client.abort(self.id))
 
 
 class LogReader(Cursor):

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import Misuse
 
@@ -163,7 +163,8 @@ class Coalescer(Generic[Item, Reply]):
         self._bounds = bounds
         self._send = send
         self._lost = lost
-        self._lock = threading.Lock()
+        # A lock that only its owner can release, so that an interrupted thread cannot release that of another one.
+        self._lock = threading.RLock()
         self._groups: dict[str, _ThreadGroup[Item, Reply]] = {}
         """Groups with a request in flight, and the one whose last request ended last."""
         self._idle: str | None = None
@@ -219,7 +220,7 @@ class Coalescer(Generic[Item, Reply]):
                 group.departs()
                 own.leads = True
                 break
-            own.woken.wait(wait_s)
+            self._wait(own, wait_s)
         return own.leads
 
     def _let_callers_queue(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
@@ -227,10 +228,21 @@ class Coalescer(Generic[Item, Reply]):
         until = group.answered_at + self._bounds.head_start_s
         while group.returning > 0 and time.monotonic() < until:
             queued = len(group.queue)
-            own.woken.wait(_RETURN_S)
+            self._wait(own, _RETURN_S)
             if len(group.queue) == queued:
                 break
         group.returning = 0
+
+    def _wait(self, own: _Entry[Item, Reply], wait_s: float | None) -> None:
+        """Wait until the thread is woken, without the lock."""
+        try:
+            own.woken.wait(wait_s)
+        except BaseException:
+            # A KeyboardInterrupt may have come while the thread was about to take the lock again.
+            lock: Any = self._lock
+            if not lock._is_owned():
+                lock.acquire()
+            raise
 
     def _wake_first(self, group: _ThreadGroup[Item, Reply]) -> None:
         if group.queue:

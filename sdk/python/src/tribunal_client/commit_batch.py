@@ -83,7 +83,10 @@ def body_of(document: dict[str, Any]) -> bytes:
     One that is too large is not sent: the service closes the connection when it refuses a body that is on its way,
     which may lose the refusal, so the outcome would be unknown.
     """
-    body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    try:
+        body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"the request cannot be represented in JSON: {error}") from error
     if len(body) > _REQUEST_BYTES_MAX:
         raise Misuse(f"a request of {len(body)} bytes is too large, {_REQUEST_BYTES_MAX} is the limit: split it")
     return body

@@ -8,31 +8,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
+from .arguments import items_of, seconds
 from .errors import Misuse
 
 
 class Endpoints:
     """The endpoints of one service, all equal. Shared by threads."""
 
-    def __init__(self, urls: str | Sequence[str], timeout_s: float, cool_down_s: float) -> None:
+    def __init__(self, urls: str | Iterable[str], timeout_s: float, cool_down_s: float) -> None:
         """Take URLs apart that are separated by commas. A URL that is named twice counts once."""
-        each = [urls] if isinstance(urls, str) else urls
+        each = items_of([urls] if isinstance(urls, str) else urls, str, 'pass a URL such as "http://127.0.0.1:7420"')
         stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))
         self.urls = list(dict.fromkeys(stripped))
         for url in self.urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
+            if not _is_address(url):
                 raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")
         if not self.urls:
             raise Misuse("a client needs the URL of at least one endpoint")
-        if not timeout_s > 0:
-            raise Misuse("`endpoint_timeout_s` must be more than 0")
-        self.timeout_s = timeout_s
+        self.timeout_s = seconds("endpoint_timeout_s", timeout_s, above_0=True)
         """How long an endpoint may take to answer while another one has not been asked."""
-        self._cool_down_s = cool_down_s
+        self._cool_down_s = seconds("endpoint_cool_down_s", cool_down_s)
         self._failed_at: list[float | None] = [None] * len(self.urls)
         self._in_use = 0
         self._lock = threading.Lock()
@@ -79,3 +77,14 @@ class Endpoints:
     def _cools(self, at: int) -> bool:
         failed_at = self._failed_at[at]
         return failed_at is not None and time.monotonic() - failed_at < self._cool_down_s
+
+
+def _is_address(url: str) -> bool:
+    """Tell whether requests can be sent to a URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    is_plain = not parts.query and not parts.fragment
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0 and is_plain

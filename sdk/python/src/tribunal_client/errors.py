@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class TribunalError(Exception):
     """Any error of this package."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # By default an exception is created again from its message, which is not what the constructors take.
+        return Exception.__new__, (type(self), *self.args), self.__dict__
+
 
 class ClientMistake(TribunalError):
     """The request is wrong and a retry would be, too; `errors` has the details."""

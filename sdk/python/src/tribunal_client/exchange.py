@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from . import wire
+from .arguments import header
 from .errors import Misuse, ServerMisbehaved, Unavailable, error_of
 from .flow import Flow, Send
 from .verdict import Verdict, verdict_of
@@ -59,6 +60,8 @@ class NoReply:
     """TLS refused the server's certificate: a retry cannot help."""
     problem: Problem | None = None
     """If several endpoints were tried: the problem of one."""
+    no_connection: bool = False
+    """All connections of the client were in use, which another endpoint does not change."""
 
 
 Reply = Answer[T] | Refusal | NoReply
@@ -110,7 +113,7 @@ def no_reply(error: httpx.TransportError) -> NoReply:
             return NoReply(text, never_sent=True, untrusted=True)
         cause = cause.__cause__ or cause.__context__
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return NoReply(text, never_sent=never_sent)
+    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
 
 
 def lost_by(reply: Reply[T]) -> str | None:
@@ -158,9 +161,10 @@ def traceparent(reply: Reply[T]) -> str | None:
 def http_options(url: str, api_key: str | None) -> dict[str, Any]:
     """Return what `httpx.Client` and `httpx.AsyncClient` are created with, beside their transport."""
     # A key that was read from a file ends with a line break.
-    key = None if api_key is None else api_key.strip()
-    if key is not None and not (key.isascii() and key.isprintable()):
-        raise Misuse("the API key has characters that no header can have")
+    stripped = api_key.strip() if isinstance(api_key, str) else api_key
+    key = None if stripped is None else header("the API key", stripped)
+    if key == "":
+        raise Misuse("the API key is empty: pass None if the service requires none")
     return {
         "base_url": url,
         "headers": {} if key is None else {"authorization": f"Bearer {key}"},

@@ -24,6 +24,9 @@ T = TypeVar("T")
 _ROUNDS_MAX = 2
 """How often one of several endpoints gets a call."""
 
+ATTEMPT_MAX_S = 1_000_000.0
+"""Longest timeout of one attempt, which a socket still supports."""
+
 _ABOUT_THE_REQUEST = (413, 414, 431)
 """Refusals, for its size, that a request would get elsewhere as well."""
 
@@ -46,6 +49,8 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
+        case NoReply(no_connection=True):
+            return None
         case NoReply(text, never_sent, untrusted, problem):
             return Failure(text, not never_sent, untrusted, problem)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
@@ -115,7 +120,7 @@ class Failover:
         share = max(0.0, left - self._wait_s) / others
         if self._endpoints.has_rested(lambda one: self._tried[one] == 0):
             share = min(share, self._endpoints.timeout_s)
-        return min(left, self._wait_s + share)
+        return min(left, self._wait_s + share, ATTEMPT_MAX_S)
 
     def addressed(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return a request with the endpoint of the latest attempt."""

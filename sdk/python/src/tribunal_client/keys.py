@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from urllib.parse import quote
 
 from .errors import Misuse, ServerMisbehaved
@@ -26,7 +26,7 @@ def normal(key: Key) -> bytes:
         raise Misuse(f"a key cannot be written as UTF-8: {error}") from error
 
 
-def normals(keys: Sequence[Key]) -> list[bytes]:
+def normals(keys: Iterable[Key]) -> list[bytes]:
     """Normalize several keys."""
     if isinstance(keys, str | bytes):
         raise Misuse(f"`{keys!r}` is one key where a list of keys was expected")

@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from .arguments import seconds, whole
 from .checksum import checksum_of
-from .errors import Misuse, ServerMisbehaved, TribunalError, Unavailable, error_of
+from .errors import ServerMisbehaved, TribunalError, Unavailable, error_of
 from .flow import Flow, Sleep
 from .keys import Key, key_of, normal, readable
 from .log_stream import LogStream
@@ -70,17 +71,15 @@ class Cursor:
         wait_s: float,
         page_max: int | None,
     ) -> None:
-        # An offset that was kept as text is a likely mistake.
-        if not isinstance(after, int):
-            raise Misuse(f"`after` must be an int, not {type(after).__name__}")
         self._service = service
         self._store = store
         self._follow = follow
-        self._wait_s = wait_s
+        self._wait_s = seconds("wait_s", wait_s)
         self._page_max = page_max
         self._stream: LogStream | None = None
         self._endpoint = 0
-        self.offset = after
+        # An offset that was kept as text is a likely mistake.
+        self.offset = whole("after", after)
         """Position of the last record returned."""
         self.log_id = log
         """The log that `offset` belongs to; `None` until the first response, unless it was set."""
@@ -88,7 +87,7 @@ class Cursor:
         """Last position of the log, as of the last response: a few seconds old at most while records arrive."""
 
     def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
-        wait_s = self._wait_s if wait_s is None else wait_s
+        wait_s = self._wait_s if wait_s is None else seconds("wait_s", wait_s)
         asked, opened, capped, failed = time.monotonic(), False, False, 0
         while True:
             try:

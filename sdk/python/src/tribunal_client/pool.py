@@ -18,6 +18,8 @@ import httpx
 IDLE_MAX_S = 5.0
 """How long a connection is kept without a request."""
 
+_EXHAUSTED = "no connection is free: raise `connections_max`, or close log readers, which have one each"
+
 Transport = TypeVar("Transport", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 
@@ -61,7 +63,7 @@ class Pool(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request over a connection without one."""
         if not self._room.acquire(timeout=_wait_s(request)):
-            raise httpx.PoolTimeout("no connection is free", request=request)
+            raise httpx.PoolTimeout(_EXHAUSTED, request=request)
         with self._lock:
             transport = self._idle.take()
         try:
@@ -118,7 +120,7 @@ class AsyncPool(httpx.AsyncBaseTransport):
             try:
                 await asyncio.wait_for(self._room.acquire(), _wait_s(request))
             except TimeoutError as error:
-                raise httpx.PoolTimeout("no connection is free", request=request) from error
+                raise httpx.PoolTimeout(_EXHAUSTED, request=request) from error
         else:
             await self._room.acquire()
         transport = self._idle.take()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import attrs
+
 from .coalescer import HEAD_START_S, Bounds
 from .errors import ServerMisbehaved
 from .exchange import Answer, Refusal, Reply
 from .wire.types import Unset
+from .writes import fresh
 
 if TYPE_CHECKING:
     from .wire.models import ReadRow, RowRead
@@ -71,8 +74,17 @@ class Union:
             self._places.append(places)
 
     def apart(self, found: Sequence[ReadRow] | Unset) -> list[list[ReadRow]]:
-        """Return each caller's rows."""
+        """Return each caller's rows, with values of its own."""
         rows = [] if isinstance(found, Unset) else found
         if len(rows) != len(self.rows):
             raise ServerMisbehaved(f"{len(rows)} rows returned where {len(self.rows)} were requested")
-        return [[rows[place] for place in places] for places in self._places]
+        given: set[int] = set()
+        return [[_own(rows[place], place, given) for place in places] for places in self._places]
+
+
+def _own(row: ReadRow, place: int, given: set[int]) -> ReadRow:
+    """Return a row with a value that no other caller has, and may change."""
+    if place not in given:
+        given.add(place)
+        return row
+    return row if isinstance(row.value, Unset) else attrs.evolve(row, value=fresh(row.value))

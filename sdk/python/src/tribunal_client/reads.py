@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .arguments import by_store, items_of, wait_ms
+from .arguments import by_store, items_of, limit_of, session_token, wait_ms, whole
 from .errors import ServerMisbehaved
 from .keys import Key, key_fields, key_of, normal, normals, readable
 from .log import value_of
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from .wire.models import Row as WireRow
     from .wire.models.consistency import Consistency
 
-RowsToRead = Mapping[str, Sequence[Key]]
+RowsToRead = Mapping[str, Iterable[Key]]
 """Keys of rows of embedded stores, by store."""
+
+# The keys of a `Mapping` are invariant.
+KnownVersions = Mapping[str, int] | Mapping[bytes, int] | Mapping[Key, int]
+"""Versions of rows that a caller has cached, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class KeyRange:
         return normal(self.start), normal(self.end), self.limit
 
 
-RangesToRead = Mapping[str, Sequence[KeyRange]]
+RangesToRead = Mapping[str, Iterable[KeyRange]]
 """Ranges of embedded stores, by store."""
 
 
@@ -68,7 +72,7 @@ class RangeRows:
 
     rows: list[Row]
     more: bool
-    """Whether the range has more rows."""
+    """Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ class ReadOptions:
     def request(self) -> ReadRequest:
         """Return a request with these options that reads nothing."""
         return ReadRequest(
-            session=UNSET if self.session is None else self.session,
+            session=session_token(self.session),
             consistency=consistency_asked(self.consistency),
             wait_ms=wait_asked(self.wait_s),
         )
@@ -139,14 +143,14 @@ def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:
     return [(store, keys) for store, each in several.items() for keys in ranges_only(each)]
 
 
-def ranges_only(ranges: Sequence[KeyRange]) -> list[KeyRange]:
+def ranges_only(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     """List ranges, and nothing else."""
     return items_of(ranges, KeyRange, 'pass a list such as [KeyRange("a", "b")]')
 
 
 def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
     """Name a range in a request."""
-    read = RangeRead(store=UNSET if store is None else store, limit=keys.limit)
+    read = RangeRead(store=UNSET if store is None else store, limit=limit_of(keys.limit))
     if keys.start:
         read.start, read.start_b64 = key_fields(normal(keys.start))
     if keys.end:
@@ -185,7 +189,7 @@ def asked(key: bytes, *, store: str | None = None, known: int | None = None) -> 
         store=UNSET if store is None else store,
         key=text,
         key_b64=in_base64,
-        version=UNSET if known is None else str(known),
+        version=UNSET if known is None else str(whole("known", known)),
     )
 
 

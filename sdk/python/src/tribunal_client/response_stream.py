@@ -84,10 +84,11 @@ class AsyncResponseStream:
         self._pending: asyncio.Task[bytes | NoReply] | None = None
 
     async def pull(self, wait_s: float | None) -> bytes | NoReply | None:
-        """Return some bytes, none at the end; `None` if nothing arrives in time."""
+        """Return some bytes, none at the end; `None` if nothing arrives in time.
+
+        After a cancellation the stream can be read on, too.
+        """
         if self._pending is None:
-            if wait_s is None:
-                return await self._read()
             self._pending = asyncio.create_task(self._read())
         pending = self._pending
         await asyncio.wait([pending], timeout=None if wait_s is None else max(wait_s, _POLL_S))

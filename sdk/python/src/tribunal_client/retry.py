@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from .arguments import seconds, whole
+
 ASKED_MAX_S = 30.0
 
 
@@ -18,6 +20,11 @@ class RetryPolicy:
     """Bound of the first wait, seconds. It doubles with each further one."""
     wait_max_s: float = 0.2
     """Bound of the longest wait, seconds."""
+
+    def __post_init__(self) -> None:
+        whole("attempts_max", self.attempts_max, at_least=1)
+        seconds("wait_min_s", self.wait_min_s)
+        seconds("wait_max_s", self.wait_max_s)
 
     def step_s(self, failed: int) -> float:
         """Draw the wait after the `failed`-th failed attempt, seconds."""

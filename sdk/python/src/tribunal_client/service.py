@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import attrs
 import httpx
 
-from .arguments import items_of, wait_ms
+from .arguments import header, items_of, limit_of, seconds, wait_ms, whole
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
-from .consumers import offset_of
+from .consumers import consumer_of, offset_of
 from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
-from .failover import Failover, Failure, failure_of, in_doubt
+from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep
 from .ids import time_of
 from .keys import Key, normal, normals, percent_encoded
@@ -26,6 +26,7 @@ from .read_batch import Alone, Shared, Union, bytes_of, parts
 from .reads import (
     NO_OPTIONS,
     KeyRange,
+    KnownVersions,
     RangeReads,
     ReadItem,
     ReadOptions,
@@ -39,18 +40,20 @@ from .reads import (
 )
 from .retry import RetryPolicy
 from .session import Session
+from .stores import store_of
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, Undecided, Verdict, number, verdict_of
+from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
-from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration, StoreInfo
+from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration
 from .wire.types import UNSET, Unset
 
 if TYPE_CHECKING:
-    from .consumers import Offset
+    from .consumers import ConsumerInfo, Offset
     from .endpoints import Endpoints
-    from .wire.models import BeginResponse, ConsumerInfo, Problem, ReadResponse, TxnOutcome
+    from .stores import StoreInfo
+    from .wire.models import BeginResponse, Problem, ReadResponse, TxnOutcome
 
 _APPLY_WAIT_S = 30.0
 """How long the service waits for the stores of a commit that is acknowledged once they have applied it."""
@@ -91,13 +94,13 @@ class Service:
         coalesce: bool,
         on_attempt: Callable[[Attempt], object] | None,
     ) -> None:
-        if not (timeout_s > 0 and resolve_timeout_s >= 0):
-            raise Misuse("`timeout_s` must be more than 0, and `resolve_timeout_s` at least 0")
+        if not isinstance(retry, RetryPolicy | None):
+            raise Misuse(f"`retry` must be a RetryPolicy, not {type(retry).__name__}")
         self.retry = retry or RetryPolicy()
         self._endpoints = endpoints
-        self._client_name = UNSET if client_name is None else client_name
-        self._timeout_s = timeout_s
-        self._resolve_timeout_s = resolve_timeout_s
+        self._client_name = UNSET if client_name is None else header("`client_name`", client_name)
+        self._timeout_s = seconds("timeout_s", timeout_s, above_0=True)
+        self._resolve_timeout_s = seconds("resolve_timeout_s", resolve_timeout_s)
         self._session = Session() if read_own_writes else None
         self._coalesce = coalesce
         self._on_attempt = on_attempt or (lambda _: None)
@@ -113,7 +116,9 @@ class Service:
 
     def begin(self, options: BeginOptions) -> Flow[Begun]:
         """Begin a transaction at the service, which chooses the snapshots."""
-        asked = begin_item(options)
+        return (yield from self._begin(begin_item(options)))
+
+    def _begin(self, asked: BeginItem) -> Flow[Begun]:
         response = settled((yield from self._shared("begins", asked, self.send_begins)))
         rows = states(response.rows or [], [key for _, key in asked.names])
         found = (row if isinstance(row, Row) else None for row in rows)
@@ -162,9 +167,11 @@ class Service:
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
         attempts = Attempts(self.retry, self._on_attempt)
+        # Each attempt begins alike, even if a generator named the stores or the rows.
+        asked = begin_item(options)
         first_attempt_ms: int | None = None
         while True:
-            txn = open_txn((yield from attempts.available(lambda: self.begin(options))))
+            txn = open_txn((yield from attempts.available(lambda: self._begin(asked))))
             # Rules that let the oldest work win see since when this one is retried.
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
@@ -172,7 +179,7 @@ class Service:
             value = yield from attempts.work(txn, work)
             prepared = txn.prepare()
             # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
-            decided = yield from attempts.available(lambda: self.commit(prepared), txn.id)  # noqa: B023
+            decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
             if isinstance(decided, Committed):
                 attempts.committed(decided)
                 return Ran(value, decided)
@@ -283,7 +290,7 @@ class Service:
         del request["json"]
         return {**request, "headers": headers, "content": b"".join(item.line for item in items)}
 
-    def batch(self, commits: Sequence[PreparedCommit]) -> Flow[list[Result]]:
+    def batch(self, commits: Iterable[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""
         commits = _prepared(commits)
         request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[_batch_txn(commit) for commit in commits]))
@@ -344,11 +351,11 @@ class Service:
         """Abort a transaction unless it has its verdict already."""
         return verdict((yield from self._ask(txn_abort._get_kwargs(txn_id), txn_abort._parse_response)))
 
-    def validate(self, prepared: PreparedCommit) -> Flow[TxnOutcome]:
+    def validate(self, prepared: PreparedCommit) -> Flow[DryRun]:
         """Tell whether a commit would pass now if it were alone."""
         [prepared] = _prepared([prepared])
         request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
-        return settled((yield from self._ask(request, txn_validate._parse_response)))
+        return dry_run_of(settled((yield from self._ask(request, txn_validate._parse_response))))
 
     def row(self, store: str, key: Key) -> Flow[Row | None]:
         """Read a row of an embedded store."""
@@ -357,6 +364,7 @@ class Service:
 
     def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
         """Read rows of an embedded store."""
+        limit = limit_of(limit)
         request = list_rows._get_kwargs(store, limit=limit)
         # Keys may be any bytes, which query parameters of the wire layer cannot be.
         bounds = {"start": normal(start), "end": normal(end)}
@@ -370,7 +378,7 @@ class Service:
         return (yield from self.retrying(store, read))
 
     def read_rows(
-        self, store: str, keys: Sequence[Key], known: Mapping[Key, int], options: ReadOptions = NO_OPTIONS
+        self, store: str, keys: Iterable[Key], known: KnownVersions, options: ReadOptions = NO_OPTIONS
     ) -> Flow[RowReads]:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
@@ -395,7 +403,7 @@ class Service:
         except ServerMisbehaved as error:
             return [error] * len(items)
 
-    def read_ranges(self, store: str, ranges: Sequence[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
+    def read_ranges(self, store: str, ranges: Iterable[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
         """Read ranges of an embedded store as of one epoch."""
         ranges = ranges_only(ranges)
         body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
@@ -410,22 +418,29 @@ class Service:
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
         if not isinstance(declaration, StoreDeclaration):
-            declaration = StoreDeclaration.from_dict(declaration)
+            try:
+                declaration = StoreDeclaration.from_dict(declaration)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise Misuse(
+                    f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
+                ) from error
         request = put_store._get_kwargs(store, body=declaration)
-        return settled((yield from self._ask(request, put_store._parse_response)))
+        return store_of(settled((yield from self._ask(request, put_store._parse_response))))
 
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
-        return settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response)))
+        return store_of(settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response))))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
-        return settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response))).stores
+        listed = settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response)))
+        return [store_of(info) for info in listed.stores]
 
     def consumers(self) -> Flow[list[ConsumerInfo]]:
         """Return all consumers, with their offsets and lag."""
         request = list_consumers._get_kwargs()
-        return settled((yield from self._ask(request, list_consumers._parse_response))).consumers
+        listed = settled((yield from self._ask(request, list_consumers._parse_response)))
+        return [consumer_of(info) for info in listed.consumers]
 
     def offset(self, consumer: str, store: str) -> Flow[Offset | None]:
         """Return a consumer's offset in a store's log; `None` if it has none there."""
@@ -433,9 +448,9 @@ class Service:
 
     def set_offset(self, consumer: str, store: str, lsn: int, log: str | None) -> Flow[ConsumerInfo]:
         """Set a consumer's offset."""
-        body = OffsetRequest(store=store, lsn=str(lsn), log=UNSET if log is None else log)
+        body = OffsetRequest(store=store, lsn=str(whole("lsn", lsn)), log=UNSET if log is None else log)
         request = put_consumer._get_kwargs(consumer, body=body)
-        return settled((yield from self._ask(request, put_consumer._parse_response)))
+        return consumer_of(settled((yield from self._ask(request, put_consumer._parse_response))))
 
     def forget_consumer(self, consumer: str) -> Flow[None]:
         """Remove a consumer."""
@@ -457,7 +472,7 @@ class Service:
         call = self._failover()
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
-            silence_s = self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S
+            silence_s = min(self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S, ATTEMPT_MAX_S)
             opened = yield Open(call.addressed(request), timeout_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
@@ -543,12 +558,19 @@ class Service:
         return decided
 
 
-def _prepared(commits: Sequence[PreparedCommit]) -> list[PreparedCommit]:
-    return items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
+def _prepared(commits: Iterable[PreparedCommit]) -> list[PreparedCommit]:
+    prepared = items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
+    for commit in prepared:
+        if commit.traceparent is not None:
+            header("`traceparent`", commit.traceparent)
+    return prepared
 
 
 def _batch_txn(prepared: PreparedCommit) -> BatchTxn:
-    return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
+    try:
+        return BatchTxn.from_dict({"txn_id": prepared.txn_id, **prepared.request.to_dict()})
+    except TypeError as error:
+        raise Misuse(f"the commit of transaction {prepared.txn_id} cannot be sent: {error}") from error
 
 
 def _ms(seconds: float) -> int:

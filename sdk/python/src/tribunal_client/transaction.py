@@ -5,21 +5,23 @@ To give up, drop it: it exists nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
+from .arguments import ROWS_MAX, limit_of, store_name, whole
 from .errors import Misuse
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
 from .verdict import number
 from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
 from .wire.types import UNSET, Unset
-from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, merge, total
+from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, fresh, merge, total
 
 if TYPE_CHECKING:
     from .reads import RangeRows
     from .service import Service
+    from .verdict import Verdict
     from .wire.models import BeginResponse
     from .wire.models.isolation_level import IsolationLevel
     from .wire.models.write_op import WriteOp
@@ -48,7 +50,7 @@ class RowPage:
     """Snapshot that the rows reflect."""
     rows: list[Row]
     more: bool
-    """Whether the range has more rows."""
+    """Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Draft:
         self._fetched_ranges: dict[RangeName, RangeRows] = {} if begun is None else begun.ranges
         for name, row in ({} if begun is None else begun.rows).items():
             self._fetched[name] = _seen_of(row)
+        self._verdict: Verdict | None = None
 
     @property
     def snapshots(self) -> dict[str, int]:
@@ -132,6 +135,11 @@ class Draft:
         """Whether the transaction has read nothing."""
         return not self._reads and not self._ranges
 
+    @property
+    def versions_read(self) -> dict[RowName, int | None]:
+        """Versions of the rows that the transaction has read; `None` for rows that were missing."""
+        return {name: seen.version for name, seen in self._reads.items()}
+
     def _get(self, store: str, key: Key) -> Flow[Row | None]:
         name = (store, normal(key))
         own, seen = self._writes.get(name), self._reads.get(name)
@@ -141,6 +149,7 @@ class Draft:
             found = self._fetched.pop(name, None)
             if found is None:
                 found = _seen_of((yield from self._service.row(store, key)))
+            self._must_be_open()
             # A concurrent read of the row may have finished first, and an observed version is kept: if the row has
             # changed since, the commit must detect it.
             known = self._reads.get(name)
@@ -152,7 +161,7 @@ class Draft:
         value = seen.value if own is None else own.added_to(seen.value)
         return _row(name[1], seen.version, value)
 
-    def _get_many(self, store: str, keys: Sequence[Key]) -> Flow[list[Row | None]]:
+    def _get_many(self, store: str, keys: Iterable[Key]) -> Flow[list[Row | None]]:
         names = [(store, key) for key in normals(keys)]
         missing = [name for name in dict.fromkeys(names) if not self._knows(name)]
         if missing:
@@ -172,21 +181,45 @@ class Draft:
         return name in self._fetched or (seen is not None and (seen.version is None or seen.value is not NOTHING))
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
-        first, beyond = normal(start), normal(end)
+        at, beyond, limit = normal(start), normal(end), limit_of(limit)
+        first = at
         page: RangeRows | RowPage | None = self._fetched_ranges.pop((store, (first, beyond, limit)), None)
-        if page is None:
-            page = yield from self._service.rows(store, start, end, limit)
-        if page.more and page.rows:
-            beyond = normal(page.rows[-1].key) + b"\0"
-        self.observe_range(store, first, beyond)
-        rows: dict[bytes, Row] = {}
-        for found in page.rows:
-            key = normal(found.key)
-            self._reads.setdefault((store, key), _Seen(found.version, found.value, in_range=True))
-            rows[key] = found
-        for (written, key), write in self._writes.items():
-            if written != store or key < first or (beyond and key >= beyond):
-                continue
+        found: dict[bytes, Row] = {}
+        while True:
+            if page is None:
+                # Rows that this transaction has deleted do not count, so as many more are read.
+                deleted = sum(write.op == "delete" for _, write in self._written_in(store, at, beyond))
+                page = yield from self._service.rows(store, at, end, min(limit + deleted, ROWS_MAX))
+            found.update((normal(row.key), row) for row in page.rows)
+            at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
+            # A page ends before its limit if its values are large.
+            if self._count(store, found, first, at) >= limit or at == beyond:
+                break
+            page = None
+        rows = self._merged(store, found, first, at)
+        if len(rows) > limit:
+            rows = rows[:limit]
+            at = normal(rows[-1].key) + b"\0"
+        self.observe_range(store, first, at)
+        for key, row in found.items():
+            if not at or key < at:
+                self._reads.setdefault((store, key), _Seen(row.version, row.value, in_range=True))
+        return rows
+
+    def _count(self, store: str, found: Mapping[bytes, Row], start: bytes, end: bytes) -> int:
+        """Count the rows of a range, own writes included."""
+        keys = set(found)
+        for key, write in self._written_in(store, start, end):
+            if write.op == "delete":
+                keys.discard(key)
+            else:
+                keys.add(key)
+        return len(keys)
+
+    def _merged(self, store: str, found: Mapping[bytes, Row], start: bytes, end: bytes) -> list[Row]:
+        """Return the rows of a range in order, own writes included."""
+        rows = {key: replace(row, value=fresh(row.value)) for key, row in found.items()}
+        for key, write in self._written_in(store, start, end):
             before = rows.pop(key, None)
             value = write.value
             if write.op == "add":
@@ -194,21 +227,30 @@ class Draft:
             row = _row(key, None if before is None else before.version, value)
             if row is not None:
                 rows[key] = row
-        return [rows[key] for key in sorted(rows)[:limit]]
+        return [rows[key] for key in sorted(rows)]
 
-    def observe(self, store: str, key: Key, version: int | None) -> None:
+    def _written_in(self, store: str, start: bytes, end: bytes) -> Iterator[tuple[bytes, PendingWrite]]:
+        """List the transaction's own writes in a range."""
+        for (written, key), write in self._writes.items():
+            if written == store and start <= key and (not end or key < end):
+                yield key, write
+
+    def observe(self, store: str, key: Key, version: SupportsIndex | None) -> None:
         """Record that the engine has read a row in its own storage: its version, or that it is absent (`None`).
 
         The first observation of a row counts.
         """
         # The service refuses 0, which engines use for an absent row.
-        if isinstance(version, int) and version < 1:
-            raise Misuse(f"`version` must be at least 1, not {version}: pass None for a row that is missing")
-        self._reads.setdefault((store, normal(key)), _Seen(version))
+        number = None if version is None else whole("version", version)
+        if number == 0:
+            raise Misuse("`version` must be at least 1, not 0: pass None for a row that is missing")
+        self._must_be_open()
+        self._reads.setdefault((store_name(store), normal(key)), _Seen(number))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
         """Record that the engine has read the keys `start..end` in its own storage; empty bounds are the store's."""
-        self._ranges[(store, normal(start), normal(end))] = None
+        self._must_be_open()
+        self._ranges[(store_name(store), normal(start), normal(end))] = None
 
     def insert(self, store: str, key: Key, value: object) -> None:
         """Create a row; the transaction aborts if it exists."""
@@ -226,7 +268,7 @@ class Draft:
         """Remove a row; the transaction aborts if it is missing."""
         self._write(store, key, "delete", NOTHING)
 
-    def add(self, store: str, key: Key, delta: int, *, or_: int | None = None) -> None:
+    def add(self, store: str, key: Key, delta: SupportsIndex, *, or_: SupportsIndex | None = None) -> None:
         """Add to an integer row; adds do not conflict with each other.
 
         If the row is missing, it is created with the sum of `or_` and `delta`; without `or_` the transaction aborts.
@@ -252,6 +294,17 @@ class Draft:
         )
         return PreparedCommit(self.id, request, self.traceparent)
 
+    def _ended(self, verdict: Verdict) -> Verdict:
+        """Record the verdict, which covers nothing that the transaction does from now on."""
+        self._verdict = verdict
+        return verdict
+
+    def _must_be_open(self) -> None:
+        if self._verdict is not None:
+            raise Misuse(
+                f"the transaction has {self._verdict.status} already: begin another one for this read or write"
+            )
+
     def _must_be_sent(self, name: RowName, seen: _Seen) -> bool:
         """Tell whether the commit has to name a row that was read.
 
@@ -263,7 +316,8 @@ class Draft:
         return name in self._writes or not seen.in_range or self.isolation != "serializable"
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
-        name = (store, normal(key))
+        self._must_be_open()
+        name = (store_name(store), normal(key))
         seen = self._reads.get(name)
         known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
         write = merge(self._writes.get(name), PendingWrite(op, value, or_), known)
@@ -278,7 +332,8 @@ def _seen_of(row: Row | None) -> _Seen:
 
 
 def _row(key: bytes, version: int | None, value: JsonValue | Nothing) -> Row | None:
-    return None if isinstance(value, Nothing) else Row(readable(key), value, version)
+    # The caller may change the value, and the transaction keeps it for the next read and for the commit.
+    return None if isinstance(value, Nothing) else Row(readable(key), fresh(value), version)
 
 
 def _read(store: str, key: bytes, seen: _Seen) -> Read:

@@ -92,6 +92,34 @@ Verdict = Committed | Aborted
 
 
 @dataclass(frozen=True, slots=True)
+class WouldCommit:
+    """A dry run: the commit would pass now if it were alone."""
+
+    txn_id: str
+    epoch: int
+    """Epoch on whose state it was judged."""
+    status: Literal["would_commit"] = "would_commit"
+
+
+@dataclass(frozen=True, slots=True)
+class WouldAbort:
+    """A dry run: the commit would abort now, for a reason and conflicts as those of `Aborted`."""
+
+    txn_id: str
+    epoch: int
+    """Epoch on whose state it was judged."""
+    reason: str
+    retryable: bool
+    conflicts: tuple[Conflict, ...]
+    plugin_code: int | None = None
+    status: Literal["would_abort"] = "would_abort"
+
+
+DryRun = WouldCommit | WouldAbort | Verdict
+"""The result of a dry run: what the verdict would be, or the verdict that the transaction has already."""
+
+
+@dataclass(frozen=True, slots=True)
 class Undecided:
     """The transaction has no verdict."""
 
@@ -151,6 +179,25 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool, traceparent: str | None =
             if not isinstance(outcome.problem, Unset):
                 raise error_of(outcome.problem)
             raise ServerMisbehaved(f"status {outcome.status} where a verdict was expected")
+
+
+def dry_run_of(outcome: TxnOutcome) -> DryRun:
+    """Read the result of a dry run."""
+    txn_id, epoch = given(outcome.txn_id) or "", maybe_number(outcome.epoch) or 0
+    match outcome.status:
+        case "would_commit":
+            return WouldCommit(txn_id, epoch)
+        case "would_abort":
+            return WouldAbort(
+                txn_id=txn_id,
+                epoch=epoch,
+                reason=given(outcome.reason) or "",
+                retryable=given(outcome.retryable) or False,
+                conflicts=tuple(_conflict_of(conflict) for conflict in outcome.conflicts or []),
+                plugin_code=given(outcome.plugin_code),
+            )
+        case _:
+            return verdict_of(outcome, replayed=True)
 
 
 def _conflict_of(conflict: WireConflict) -> Conflict:

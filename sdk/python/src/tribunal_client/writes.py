@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from operator import index
+from typing import Any, Literal, SupportsIndex
 
 from .errors import Misuse
 from .wire.models.write_op import WriteOp
@@ -47,12 +48,45 @@ class PendingWrite:
 def copied(value: Any) -> JsonValue:  # noqa: ANN401
     """Copy a value by way of JSON, so that later changes to the original have no effect."""
     try:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False, default=_refused)
         text.encode()
         copy: JsonValue = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise Misuse(f"the value cannot be represented in JSON: {error}") from error
+    _check_names(value)
     return copy
+
+
+def _refused(value: object) -> None:
+    kind = type(value).__name__
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError(f'it contains {kind}; a binary value is {{"$b64": TEXT}}, where TEXT is its base64')
+    raise TypeError(f"it contains {kind}; convert it to text or a number first")
+
+
+def _check_names(value: object) -> None:
+    """Refuse a name that is no text, which `json` converts: 1 and "1" would become the same member."""
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case dict() as members:
+                for name in members:
+                    if not isinstance(name, str):
+                        raise Misuse(f"a name in an object of a value must be str, not {type(name).__name__}: {name!r}")
+                pending += members.values()
+            case list() | tuple() as elements:
+                pending += elements
+
+
+def fresh(value: JsonValue) -> JsonValue:
+    """Copy a value that came from JSON, so that a caller who changes what it got changes nothing else."""
+    match value:
+        case dict():
+            return {name: fresh(member) for name, member in value.items()}
+        case list():
+            return [fresh(element) for element in value]
+        case _:
+            return value
 
 
 def total(left: object, right: object) -> int:
@@ -65,10 +99,10 @@ def total(left: object, right: object) -> int:
 
 
 def _integer(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int | SupportsIndex) or isinstance(value, bool):
         kind = "null" if value is None else type(value).__name__
         raise Misuse(f"`add` needs an integer, as its argument and in the row, not {kind}: `put` other values")
-    return value
+    return index(value)
 
 
 def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:

@@ -1,0 +1,97 @@
+"""The state of stores, with numbers as `int` and absent fields as `None`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .verdict import given, maybe_number, number
+from .wire.types import Unset
+
+if TYPE_CHECKING:
+    from .wire.models import StoreInfo as WireInfo
+    from .wire.models import StorePush as WirePush
+    from .wire.models.storage_durability import StorageDurability
+    from .wire.models.store_existence import StoreExistence
+    from .wire.models.store_push_state import StorePushState
+
+
+@dataclass(frozen=True, slots=True)
+class StorePush:
+    """The push to a store's storage."""
+
+    state: StorePushState
+    """What it is doing."""
+    lag_ms: int
+    """Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed."""
+    durability: StorageDurability | None
+    """What the storage guarantees when it acknowledges records."""
+    node: int | None
+    """The node of a cluster that pushes, if one does."""
+    last_error: str | None
+    """The storage's last error. For a detached store: why it was detached, and how to attach it."""
+    stopped_at_lsn: int | None
+    """The record that the storage cannot apply, if the push stopped at one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A store and its progress."""
+
+    store: str
+    """Its name."""
+    existence: StoreExistence
+    """Who tracks which rows exist: Tribunal (`tracked`) or the engine (`declared`)."""
+    multi_version: bool
+    """Whether the engine reads it at the snapshot of Begin."""
+    transactional: bool
+    """Whether the storage's watermark moves in the same transaction as the rows."""
+    adaptor: str | None
+    """Its LogAdaptor; a log-only store has none."""
+    adaptor_config: dict[str, Any] | None
+    """The adaptor's configuration."""
+    rows: int | None
+    """Number of rows; `None` if the store is `declared`, because only its engine knows."""
+    head_lsn: int
+    """Last position of its log."""
+    acked_lsn: int
+    """Last position that the storage acknowledged."""
+    committed: int
+    """Last epoch that has been decided."""
+    durable: int
+    """Last epoch that is durable."""
+    applied: int
+    """Last epoch whose records in this store are all acknowledged."""
+    push: StorePush
+    """The push to its storage."""
+
+
+def store_of(info: WireInfo) -> StoreInfo:
+    """Read the state of a store."""
+    config = info.adaptor_config
+    return StoreInfo(
+        store=info.store,
+        existence=info.existence,
+        multi_version=info.multi_version,
+        transactional=info.transactional,
+        adaptor=given(info.adaptor),
+        adaptor_config=None if isinstance(config, Unset) else config.to_dict(),
+        rows=maybe_number(info.rows),
+        head_lsn=number(info.head_lsn),
+        acked_lsn=number(info.acked_lsn),
+        committed=number(info.committed),
+        durable=number(info.durable),
+        applied=number(info.applied),
+        push=_push_of(info.push),
+    )
+
+
+def _push_of(push: WirePush) -> StorePush:
+    return StorePush(
+        state=push.state,
+        lag_ms=number(push.lag_ms),
+        durability=given(push.durability),
+        node=given(push.node),
+        last_error=given(push.last_error),
+        stopped_at_lsn=maybe_number(push.stopped_at_lsn),
+    )

@@ -1,0 +1,85 @@
+"""What a client may not be shared by: processes and event loops, whose connections are their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import pytest
+
+from tribunal_client import AsyncClient, Client, Committed, Misuse
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run work in a forked process, and return what came of it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            result = repr(work())
+        except BaseException as error:
+            result = f"{type(error).__name__}: {error}"
+        os.write(writer, result.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    return result
+
+
+def put(client: Client, key: str) -> str:
+    txn = client.begin_local()
+    txn.put("kv", key, 1)
+    assert isinstance(txn.commit(), Committed)
+    return txn.id
+
+
+def test_a_forked_process_does_not_use_the_connections_of_its_parent(url: str, prefix: str) -> None:
+    with Client(url) as client:
+        assert client.row("kv", prefix) is None
+        for call in (
+            lambda: client.row("kv", prefix),
+            client.stores,
+            lambda: client.run(lambda txn: txn.get("kv", prefix)),
+        ):
+            assert in_child(call).startswith("Misuse: the client was used before this process was forked")
+        assert client.row("kv", prefix) is None
+        assert in_child(client.close) == "None"
+        assert client.row("kv", prefix) is None
+
+
+def test_a_log_reader_of_the_parent_survives_a_fork(client: Client, prefix: str) -> None:
+    put(client, prefix)
+    log = client.log("kv", client.store("kv").head_lsn - 1)
+    assert log.next(10) is not None
+    assert log.next(0) is None, "a thread of the parent waits for the next record"
+    assert in_child(lambda: log.next(0)).startswith("Misuse: the client was used before this process was forked")
+    written = put(client, prefix)
+    record = log.next(5)
+    assert record is not None
+    assert record.txn_id == written
+    log.close()
+
+
+def test_a_client_that_was_not_used_before_the_fork_can_be_used_after_it(url: str, prefix: str) -> None:
+    with Client(url) as client:
+        assert in_child(lambda: client.row("kv", prefix)) == "None"
+        assert client.row("kv", prefix) is None
+
+
+def test_each_event_loop_needs_a_client_of_its_own(url: str, prefix: str) -> None:
+    client = AsyncClient(url)
+    with Client(url) as blocking:
+        put(blocking, prefix)
+        log = client.log("kv", blocking.store("kv").head_lsn - 1)
+
+    async def read() -> None:
+        assert await client.row("kv", prefix) is not None
+        assert await log.next(10) is not None
+
+    asyncio.run(read())
+    for again in (read, lambda: client.begin(["kv"]), lambda: log.next(0), client.close):
+        with pytest.raises(Misuse, match="another event loop: create and close one in each"):
+            asyncio.run(again())
