@@ -435,8 +435,14 @@ impl Pushes {
 
     /// Returns why an embedded store cannot be read here, if something is wrong with it.
     pub fn closed_because(&self, store: StoreId) -> Option<String> {
-        match self.entries.lock().get(&store) {
-            Some(Entry { store, state: State::Broken(reason), .. }) if store.spec.is_embedded() => Some(reason.clone()),
+        let entries = self.entries.lock();
+        let entry = entries.get(&store).filter(|entry| entry.store.spec.is_embedded())?;
+        match &entry.state {
+            State::Broken(reason) => Some(reason.clone()),
+            State::Running(running) => {
+                let status = running.handle.status();
+                status.last_error.filter(|_| status.activity == PushActivity::Stopped)
+            }
             _ => None,
         }
     }

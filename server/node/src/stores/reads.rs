@@ -111,8 +111,12 @@ impl RowReader {
     }
 
     fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
-        let open = self.pushes.embedded(store).ok_or_else(|| match self.pushes.closed_because(store) {
-            Some(reason) => ServiceError::Unavailable { detail: format!("this node cannot read the store: {reason}") },
+        let closed = || {
+            let reason = self.pushes.closed_because(store)?;
+            Some(ServiceError::Unavailable { detail: format!("this node cannot read the store: {reason}") })
+        };
+        let open = self.pushes.embedded(store).ok_or_else(|| match closed() {
+            Some(closed) => closed,
             None => ServiceError::ClientMistake {
                 code: "store_not_embedded",
                 pointer: String::new(),
@@ -122,7 +126,7 @@ impl RowReader {
         })?;
         match self.records.progress.store(store) {
             Some(progress) if !progress.reported => {
-                Err(ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS })
+                Err(closed().unwrap_or(ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS }))
             }
             _ => Ok(open),
         }
