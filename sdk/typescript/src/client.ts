@@ -2,7 +2,7 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { duration, headerText, list } from "./arguments.js";
+import { duration, headerText, list, rowLimit } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
@@ -140,7 +140,7 @@ export interface RowPage {
   /** Snapshot that the rows reflect. */
   readonly applied: string;
   readonly rows: readonly Row[];
-  /** Whether the range has more rows. */
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
@@ -467,7 +467,7 @@ export class Client {
     checkedRange(range);
     if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
-    if (range.limit !== undefined) query.limit = range.limit;
+    if (range.limit !== undefined) query.limit = rowLimit(range.limit);
     const path = { store: percentEncoded(store) };
     const page = await this.#retrying(store, async () =>
       settled(

@@ -1,6 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { duration, list } from "./arguments.js";
+import { duration, list, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
@@ -75,7 +75,7 @@ export interface KeyRange {
 /** Rows of a range, in key order. */
 export interface RangeRows {
   readonly rows: readonly Row[];
-  /** Whether the range has more rows. */
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
@@ -107,7 +107,7 @@ export function rangesOf(ranges: RangesToRead): NamedRange[] {
 /** Names a range in a request. */
 export function rangeAsked(range: KeyRange): WireRange {
   const { start, end, limit = rangeLimit } = checkedRange(range);
-  return { ...bound("start", start), ...bound("end", end), limit };
+  return { ...bound("start", start), ...bound("end", end), limit: rowLimit(limit) };
 }
 
 /** Returns a range. A prefix in its place would be one without bounds: the whole store. */

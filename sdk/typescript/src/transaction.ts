@@ -3,7 +3,7 @@
  * else.
  */
 
-import { list } from "./arguments.js";
+import { list, rangeLimitMax, rowLimit } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { Misuse } from "./errors.js";
@@ -156,35 +156,73 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
-   * range that was read. Without `end` the range extends to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer are all that the range has.
+   * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
-    const limit = range.limit ?? rangeLimit;
-    let end = range.end === undefined ? undefined : normal(range.end);
-    const page = this.#fetchedRanges.get(ahead) ?? (await this.#awaited(this.#client.rows(store, { start, end, limit })));
+    const limit = rowLimit(range.limit ?? rangeLimit);
+    const end = range.end === undefined || range.end.length === 0 ? undefined : normal(range.end);
+    const found = new Map<string, Row>();
+    let page: RangeRows | undefined = this.#fetchedRanges.get(ahead);
     this.#fetchedRanges.delete(ahead);
-    const last = page.rows.at(-1);
-    if (page.more && last !== undefined) end = successor(last.key);
-    this.observeRange(store, { start, end });
-    const rows = new Map<string, Row<T>>();
-    for (const found of page.rows) {
-      const id = identity(found.key);
-      const reads = bucket(this.#reads, store);
-      if (!reads.has(id)) reads.set(id, { key: found.key, version: found.version, value: found.value, inRange: true });
-      rows.set(id, found as Row<T>);
+    // A page ends before its limit if its values are large.
+    let [upTo, isAll] = [start as Key | undefined, false];
+    while (!isAll && this.#count(store, found, start, upTo) < limit) {
+      const from = upTo ?? start;
+      if (page === undefined) {
+        // Rows that this transaction has deleted do not count, so as many more are read.
+        const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
+        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(limit + deleted, rangeLimitMax) }));
+      }
+      for (const one of page.rows) found.set(identity(one.key), one);
+      const last = page.rows.at(-1);
+      isAll = !page.more || last === undefined;
+      upTo = isAll || last === undefined ? end : successor(last.key);
+      page = undefined;
     }
-    for (const [id, { key, write }] of this.#writes.get(store) ?? []) {
-      if (isBefore(key, start) || (end !== undefined && !isBefore(key, end))) continue;
-      const before = rows.get(id);
-      const value = write.op === "add" ? addedTo(before?.value as JsonValue | undefined, write) : write.value;
-      const merged = row<T>(key, before?.version, value);
-      if (merged === undefined) rows.delete(id);
-      else rows.set(id, merged);
+    const keys = this.#keysIn(store, found, start, upTo);
+    if (keys.length > limit) upTo = successor(keys[limit - 1] ?? start);
+    this.observeRange(store, { start, end: upTo });
+    const reads = bucket(this.#reads, store);
+    for (const [id, { key, version, value }] of found) {
+      if (upTo !== undefined && !isBefore(key, upTo)) continue;
+      if (!reads.has(id)) reads.set(id, { key, version, value, inRange: true });
     }
-    return [...rows.values()].sort((a, b) => order(a.key, b.key)).slice(0, limit);
+    return keys.slice(0, limit).flatMap((key) => {
+      const before = found.get(identity(key));
+      const own = this.#writes.get(store)?.get(identity(key))?.write;
+      const value = own === undefined ? before?.value : own.op === "add" ? addedTo(before?.value, own) : own.value;
+      return row<T>(key, before?.version, value) ?? [];
+    });
+  }
+
+  /** Lists the transaction's own writes in a range. */
+  #writtenIn(store: string, start: Key, end: Key | undefined): [id: string, written: Written][] {
+    const written = [...(this.#writes.get(store) ?? [])];
+    return written.filter(([, { key }]) => !isBefore(key, start) && (end === undefined || isBefore(key, end)));
+  }
+
+  /** Counts the rows of a range of which these were found, own writes included. */
+  #count(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): number {
+    let count = found.size;
+    for (const [id, { write }] of this.#writtenIn(store, start, end)) {
+      if (write.op === "delete") count -= found.has(id) ? 1 : 0;
+      else count += found.has(id) ? 0 : 1;
+    }
+    return count;
+  }
+
+  /** Lists the keys of a range of which these rows were found, own writes included, in order. */
+  #keysIn(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): Key[] {
+    const keys = new Map([...found].map(([id, { key }]) => [id, key]));
+    const written = this.#writtenIn(store, start, end);
+    for (const [id, { key, write }] of written) {
+      if (write.op === "delete") keys.delete(id);
+      else keys.set(id, key);
+    }
+    return keys.size === found.size && written.every(([id]) => found.has(id)) ? [...keys.values()] : [...keys.values()].sort(order);
   }
 
   /**

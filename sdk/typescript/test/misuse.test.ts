@@ -128,6 +128,15 @@ test("one thing where a list was expected is a misuse, as is a prefix in place o
   }
 });
 
+test("a limit that no range can have is a misuse", async () => {
+  const client = new Client(nowhere);
+  for (const limit of [0, -1, 1.5, NaN, 10_001, "3"]) {
+    await assert.rejects(client.rows("kv", { limit: wrong(limit) }), misuse("`limit` must be a whole number from 1 to 10000"));
+    await assert.rejects(client.beginLocal().scan("kv", { limit: wrong(limit) }), misuse("`limit`"));
+    await assert.rejects(client.begin({ ranges: { kv: [{ limit: wrong(limit) }] } }), misuse("`limit`"));
+  }
+});
+
 test("what is no prepared commit, or no work, is a misuse", async () => {
   const client = new Client(nowhere);
   const commits: unknown[] = [undefined, client.beginLocal(), { request: {} }];
