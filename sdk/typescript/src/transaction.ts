@@ -7,7 +7,7 @@ import { list, rangeLimitMax, rowLimit } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { Misuse } from "./errors.js";
-import { copied, sum, type JsonValue } from "./json.js";
+import { copied, fresh, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
 import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
@@ -80,7 +80,8 @@ export class Transaction {
     this.#client = client;
     this.id = id;
     this.isolation = isolation;
-    this.snapshots = begun?.snapshots ?? {};
+    // A copy: the transactions whose Begins shared a request have the same response.
+    this.snapshots = { ...begun?.snapshots };
     this.#epoch = begun?.epoch;
     this.traceparent = traceparent;
   }
@@ -366,6 +367,8 @@ function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string
   return found;
 }
 
+/** Makes a row that belongs to the caller, who may change it: the transaction keeps its own for later reads and the commit. */
 function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
-  return value === undefined ? undefined : { key, version, value: value as T };
+  if (value === undefined) return undefined;
+  return { key: typeof key === "string" ? key : new Uint8Array(key), version, value: fresh(value) as T };
 }
