@@ -280,9 +280,9 @@ export class Client {
       // Rules that let the oldest work win see since when this one is retried.
       txn.firstAttemptMs = firstAttemptMs;
       firstAttemptMs ??= timeOf(txn.id);
-      const [value, prepared] = await attempts.work(txn, async () => [await work(txn), txn.prepare()] as const);
+      const [value, prepared] = await attempts.work(txn, async () => [await work(txn), txn.closed()] as const);
       // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
-      const verdict = await attempts.available(() => this.commit(prepared), txn.id);
+      const verdict = txn.decided(await attempts.available(() => this.commit(prepared), txn.id));
       if (verdict.status === "committed") {
         attempts.committed(verdict);
         return { value, committed: verdict };

@@ -6,7 +6,7 @@
 import { list, rangeLimitMax, rowLimit } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
-import { Misuse } from "./errors.js";
+import { ClientMistake, Misuse, Unavailable } from "./errors.js";
 import { copied, fresh, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
 import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
@@ -74,6 +74,10 @@ export class Transaction {
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
   /** Reads whose response has not arrived. */
   #reading = 0;
+  /** Calls of `commit` that have not ended. */
+  #committing = 0;
+  /** Why there must be no further reads and writes: no verdict would cover them. */
+  #closed: string | undefined;
 
   /** @internal */
   constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
@@ -86,14 +90,19 @@ export class Transaction {
     this.traceparent = traceparent;
   }
 
-  /** Reads a row of an embedded store, own writes included. Later reads of the row return the same. */
+  /**
+   * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as well;
+   * a row that was not read before it is a `Misuse` then.
+   */
   async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
     let seen = this.#reads.get(store)?.get(identity(name));
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
+      this.#mustBeOpen();
       const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name)));
+      this.#mustBeOpen();
       // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
       // since, the commit must detect it.
       const known = this.#reads.get(store)?.get(identity(name));
@@ -119,6 +128,7 @@ export class Transaction {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
     }
     if (missing.size > 0) {
+      this.#mustBeOpen();
       const asked = [...missing.values()];
       const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key }))));
       asked.forEach((key, at) => {
@@ -161,6 +171,7 @@ export class Transaction {
    * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
+    this.#mustBeOpen();
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
     const limit = rowLimit(range.limit ?? rangeLimit);
@@ -176,6 +187,7 @@ export class Transaction {
         // Rows that this transaction has deleted do not count, so as many more are read.
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
         page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(limit + deleted, rangeLimitMax) }));
+        this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);
       const last = page.rows.at(-1);
@@ -231,6 +243,7 @@ export class Transaction {
    * observation of a row counts.
    */
   observe(store: string, key: Key, version?: string): void {
+    this.#mustBeOpen();
     const name = normal(key);
     const reads = bucket(this.#reads, store);
     if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
@@ -238,6 +251,7 @@ export class Transaction {
 
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
+    this.#mustBeOpen();
     const seen: components["schemas"]["Range"] = { store, ...bound("start", range.start), ...bound("end", range.end) };
     this.#ranges.set(JSON.stringify(seen), seen);
   }
@@ -281,9 +295,39 @@ export class Transaction {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
-  /** Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. */
+  /**
+   * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
+   * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
+   */
   async commit(): Promise<Verdict> {
-    return this.#client.commit(this.prepare());
+    const prepared = this.closed();
+    this.#committing++;
+    try {
+      return this.decided(await this.#client.commit(prepared));
+    } catch (error) {
+      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse;
+      if (isUndecided && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
+      throw error;
+    } finally {
+      this.#committing--;
+    }
+  }
+
+  /** @internal Creates the last commit request: there are no reads and writes from now on. */
+  closed(): PreparedCommit {
+    const prepared = this.prepare();
+    this.#closed ??= beingCommitted;
+    return prepared;
+  }
+
+  /** @internal Records the verdict. */
+  decided(verdict: Verdict): Verdict {
+    this.#closed = `the transaction has ${verdict.status} already: begin another one for this read or write`;
+    return verdict;
+  }
+
+  #mustBeOpen(): void {
+    if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
 
   /** Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
@@ -293,7 +337,7 @@ export class Transaction {
 
   /** Aborts the transaction at the service, and returns its verdict. Not needed to give up. */
   async abort(): Promise<Verdict> {
-    return this.#client.abort(this.id);
+    return this.decided(await this.#client.abort(this.id));
   }
 
   /** Creates the commit request, for example for `Client.batch`. All reads must have finished. */
@@ -347,6 +391,7 @@ export class Transaction {
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {
+    this.#mustBeOpen();
     const name = normal(key);
     const id = identity(name);
     const seen = this.#reads.get(store)?.get(id);
@@ -357,6 +402,9 @@ export class Transaction {
     else rows.set(id, { key: name, write });
   }
 }
+
+const beingCommitted =
+  "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
 
 function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
   let found = rows.get(store);
