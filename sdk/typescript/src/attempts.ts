@@ -24,8 +24,8 @@ export interface Attempt {
 export class Attempts {
   readonly #policy: RetryPolicy;
   readonly #report: (attempt: Attempt) => void;
-  /** Epochs at which rows were refused as existing or missing. */
-  readonly #refused = new Map<string, bigint>();
+  /** Rows that were refused as existing or missing: the epoch, and what the attempt had read. */
+  readonly #refused = new Map<string, { readonly epoch: bigint; readonly read: string }>();
   #failed = 0;
 
   constructor(policy: RetryPolicy, report: (attempt: Attempt) => void) {
@@ -79,17 +79,20 @@ export class Attempts {
     if (verdict.reason === "fenced") return true;
     if (!verdict.retryable) return false;
     if (verdict.reason !== "row_exists" && verdict.reason !== "row_missing") return true;
-    // Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
-    // epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+    // Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch
+    // that refused the row. If that reads the same, the work does not depend on what has changed. If it reads something
+    // else, a further commit may have come between, as before the first refusal.
     if (txn.blind) return false;
     const [conflict] = verdict.conflicts;
     const store = conflict?.store ?? "";
     const row = `${store}/${conflict === undefined ? "" : identity(conflict.key)}`;
-    const refused = this.#refused.get(row);
+    const [refused, read] = [this.#refused.get(row), txn.versionsRead];
+    if (refused?.read !== read) {
+      this.#refused.set(row, { epoch: BigInt(verdict.epoch), read });
+      return true;
+    }
     const snapshot = txn.snapshots[store];
-    if (refused !== undefined && (snapshot === undefined || BigInt(snapshot) >= refused)) return false;
-    if (refused === undefined) this.#refused.set(row, BigInt(verdict.epoch));
-    return true;
+    return snapshot !== undefined && BigInt(snapshot) < refused.epoch;
   }
 
   async #pause(ended: Partial<Attempt>, askedMs: number, error: Error): Promise<void> {

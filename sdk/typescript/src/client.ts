@@ -268,7 +268,7 @@ export class Client {
   /**
    * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with growing
    * waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt. `row_exists` and
-   * `row_missing` are final if the work read nothing, or if a fresh read did not help.
+   * `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as before.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;

@@ -295,6 +295,12 @@ export class Transaction {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
+  /** What the transaction has read: equal for two transactions that read the same versions of the same rows. @internal */
+  get versionsRead(): string {
+    const read = [...this.#reads].flatMap(([store, rows]) => [...rows].map(([id, { version }]) => JSON.stringify([store, id, version])));
+    return read.sort().join();
+  }
+
   /**
    * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
    * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
