@@ -23,13 +23,15 @@ export interface Attempt {
 /** Counts attempts against a policy and reports each. */
 export class Attempts {
   readonly #policy: RetryPolicy;
+  readonly #signal: AbortSignal | undefined;
   readonly #report: (attempt: Attempt) => void;
   /** Rows that were refused as existing or missing: the epoch, and what the attempt had read. */
   readonly #refused = new Map<string, { readonly epoch: bigint; readonly read: string }>();
   #failed = 0;
 
-  constructor(policy: RetryPolicy, report: (attempt: Attempt) => void) {
+  constructor(policy: RetryPolicy, report: (attempt: Attempt) => void, signal?: AbortSignal) {
     this.#policy = policy;
+    this.#signal = signal;
     this.#report = report;
   }
 
@@ -99,7 +101,7 @@ export class Attempts {
     const wait = waitMs(this.#policy, this.#failed + 1, askedMs);
     this.#end(ended, wait);
     if (wait === undefined) throw error;
-    await sleep(wait);
+    await sleep(wait, this.#signal);
   }
 
   #end({ txnId, verdict, error }: Partial<Attempt>, wait: number | undefined): void {

@@ -4,7 +4,7 @@ import { duration, list, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
-import { keyFields, keyOf, normal, type Key } from "./keys.js";
+import { keyFields, keyOf, named, normal, type Key } from "./keys.js";
 import { valueOf } from "./log.js";
 import type { components } from "./wire/schema.js";
 
@@ -100,7 +100,7 @@ export interface NamedRange {
 /** Names the ranges that Begin reads. */
 export function rangesOf(ranges: RangesToRead): NamedRange[] {
   return Object.entries(ranges).flatMap(([store, each]) =>
-    list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store, ...rangeAsked(range) } })),
+    list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store: named(store), ...rangeAsked(range) } })),
   );
 }
 
@@ -152,7 +152,7 @@ export function asked({ key, version }: RowRead, store?: string): WireRead {
 /** Returns the rows that Begin reads. */
 export function askedOf(rows: RowsToRead): { store: string; key: Key }[] {
   return Object.entries(rows).flatMap(([store, keys]) =>
-    list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store, key: normal(key) })),
+    list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store: named(store), key: normal(key) })),
   );
 }
 

@@ -8,7 +8,7 @@ import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
 import { copied, fresh, sum, type JsonValue } from "./json.js";
-import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
+import { identity, isBefore, keyFields, named, normal, order, successor, type Key } from "./keys.js";
 import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
@@ -30,6 +30,15 @@ export interface PreparedCommit {
   readonly request: CommitRequest;
   /** W3C trace context of the caller. */
   readonly traceparent?: string | undefined;
+}
+
+/** Options of a commit. */
+export interface CommitOptions {
+  /**
+   * Ends the wait for the verdict. If the commit has not been sent, it never is, and the promise is rejected with the signal's
+   * reason; otherwise with an `OutcomeUnknown` that has it as its cause.
+   */
+  readonly signal?: AbortSignal | undefined;
 }
 
 interface Seen {
@@ -252,7 +261,7 @@ export class Transaction {
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
     this.#mustBeOpen();
-    const seen: components["schemas"]["Range"] = { store, ...bound("start", range.start), ...bound("end", range.end) };
+    const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", range.start), ...bound("end", range.end) };
     this.#ranges.set(JSON.stringify(seen), seen);
   }
 
@@ -305,13 +314,13 @@ export class Transaction {
    * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
    * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
    */
-  async commit(): Promise<Verdict> {
+  async commit(options: CommitOptions = {}): Promise<Verdict> {
     const prepared = this.closed();
     this.#committing++;
     try {
-      return this.decided(await this.#client.commit(prepared));
+      return this.decided(await this.#client.commit(prepared, options));
     } catch (error) {
-      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse;
+      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse || error === options.signal?.reason;
       if (isUndecided && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
       throw error;
     } finally {
@@ -415,6 +424,7 @@ const beingCommitted =
 function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
   let found = rows.get(store);
   if (found === undefined) {
+    named(store);
     found = new Map();
     rows.set(store, found);
   }
