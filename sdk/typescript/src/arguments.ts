@@ -17,6 +17,15 @@ export function count(name: string, value: unknown): number {
   throw new Misuse(`\`${name}\` must be a number, at least 1, not ${described(value)}`);
 }
 
+/** The most rows that one request reads. */
+export const rangeLimitMax = 10_000;
+
+/** Returns how many rows a range may return. */
+export function rowLimit(limit: unknown): number {
+  if (typeof limit === "number" && Number.isInteger(limit) && limit >= 1 && limit <= rangeLimitMax) return limit;
+  throw new Misuse(`\`limit\` must be a whole number from 1 to ${rangeLimitMax}, not ${described(limit)}`);
+}
+
 /** Returns a list. Text has a length as well, and would be taken apart into its characters. */
 export function list<T>(values: readonly T[], what: string): readonly T[] {
   const given: unknown = values;

@@ -23,13 +23,15 @@ export interface Attempt {
 /** Counts attempts against a policy and reports each. */
 export class Attempts {
   readonly #policy: RetryPolicy;
+  readonly #signal: AbortSignal | undefined;
   readonly #report: (attempt: Attempt) => void;
-  /** Epochs at which rows were refused as existing or missing. */
-  readonly #refused = new Map<string, bigint>();
+  /** Rows that were refused as existing or missing: the epoch, and what the attempt had read. */
+  readonly #refused = new Map<string, { readonly epoch: bigint; readonly read: string }>();
   #failed = 0;
 
-  constructor(policy: RetryPolicy, report: (attempt: Attempt) => void) {
+  constructor(policy: RetryPolicy, report: (attempt: Attempt) => void, signal?: AbortSignal) {
     this.#policy = policy;
+    this.#signal = signal;
     this.#report = report;
   }
 
@@ -79,24 +81,27 @@ export class Attempts {
     if (verdict.reason === "fenced") return true;
     if (!verdict.retryable) return false;
     if (verdict.reason !== "row_exists" && verdict.reason !== "row_missing") return true;
-    // Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
-    // epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+    // Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch
+    // that refused the row. If that reads the same, the work does not depend on what has changed. If it reads something
+    // else, a further commit may have come between, as before the first refusal.
     if (txn.blind) return false;
     const [conflict] = verdict.conflicts;
     const store = conflict?.store ?? "";
     const row = `${store}/${conflict === undefined ? "" : identity(conflict.key)}`;
-    const refused = this.#refused.get(row);
+    const [refused, read] = [this.#refused.get(row), txn.versionsRead];
+    if (refused?.read !== read) {
+      this.#refused.set(row, { epoch: BigInt(verdict.epoch), read });
+      return true;
+    }
     const snapshot = txn.snapshots[store];
-    if (refused !== undefined && (snapshot === undefined || BigInt(snapshot) >= refused)) return false;
-    if (refused === undefined) this.#refused.set(row, BigInt(verdict.epoch));
-    return true;
+    return snapshot !== undefined && BigInt(snapshot) < refused.epoch;
   }
 
   async #pause(ended: Partial<Attempt>, askedMs: number, error: Error): Promise<void> {
     const wait = waitMs(this.#policy, this.#failed + 1, askedMs);
     this.#end(ended, wait);
     if (wait === undefined) throw error;
-    await sleep(wait);
+    await sleep(wait, this.#signal);
   }
 
   #end({ txnId, verdict, error }: Partial<Attempt>, wait: number | undefined): void {

@@ -3,7 +3,7 @@
 import type { BeginOptions } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
-import type { Key } from "./keys.js";
+import { named, type Key } from "./keys.js";
 import { asked, askedOf, rangesOf, readTerms, type NamedRange } from "./reads.js";
 import { timeOf, uuidv7 } from "./uuid.js";
 import type { components } from "./wire/schema.js";
@@ -23,13 +23,13 @@ export interface BeginItem {
 
 /** Converts options to a request. */
 export function beginItem(options: BeginOptions): BeginItem {
-  const named: unknown = options.stores;
-  if (typeof named === "string") throw new Misuse(`\`${named}\` is one store where a list of stores was expected`);
+  const given: unknown = options.stores;
+  if (typeof given === "string") throw new Misuse(`\`${given}\` is one store where a list of stores was expected`);
   const body: BeginRequest = { isolation: options.isolation ?? "serializable" };
   const rows = askedOf(options.read ?? {});
   const ranges = rangesOf(options.ranges ?? {});
   const read = [...rows, ...ranges].map(({ store }) => store);
-  const stores = options.stores?.length ? [...new Set([...options.stores, ...read])].sort() : undefined;
+  const stores = options.stores?.length ? [...new Set([...options.stores.map(named), ...read])].sort() : undefined;
   if (stores !== undefined) body.stores = stores;
   Object.assign(body, readTerms(options));
   if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));

@@ -2,7 +2,7 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { duration, headerText, list } from "./arguments.js";
+import { duration, headerText, list, rowLimit } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
@@ -14,8 +14,9 @@ import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
 import { bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
-import { normal, percentEncoded, type Key } from "./keys.js";
+import { named, normal, percentEncoded, type Key } from "./keys.js";
 import { LogReader, type LogOptions } from "./log.js";
+import { Limit, unlessAborted } from "./limit.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
 import {
   asked,
@@ -37,7 +38,7 @@ import {
 } from "./reads.js";
 import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
-import { Transaction, type IsolationLevel, type PreparedCommit } from "./transaction.js";
+import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
 import { verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
@@ -125,6 +126,11 @@ export interface BeginOptions {
    * returns the rows without another request. Ranges that are never scanned do not count as read.
    */
   readonly ranges?: RangesToRead;
+  /**
+   * Ends the call: the promise is rejected with the signal's reason. `run` makes no further attempt, and does not wait for the
+   * work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as its cause.
+   */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A row as it was read. */
@@ -140,7 +146,7 @@ export interface RowPage {
   /** Snapshot that the rows reflect. */
   readonly applied: string;
   readonly rows: readonly Row[];
-  /** Whether the range has more rows. */
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
@@ -157,6 +163,10 @@ type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<Exchange
 export class Client {
   /** @internal */
   readonly retry: RetryPolicy;
+  /** Log readers that have a stream, or open one. @internal */
+  readonly readers = new Set<LogReader>();
+  /** Fires when the client is closed. */
+  readonly #closing = new AbortController();
   readonly #endpoints: Endpoints;
   /** One for each endpoint. */
   readonly #wires: readonly WireClient<paths>[];
@@ -209,6 +219,15 @@ export class Client {
     this.#wires = this.#endpoints.urls.map(wireOf);
   }
 
+  /**
+   * Ends log streams and the requests that are under way: a commit that waits for its verdict is rejected with `OutcomeUnknown`,
+   * other calls with a `Misuse`, as later ones are. Await what is to be finished before.
+   */
+  close(): void {
+    this.#closing.abort(new Misuse("the client is closed"));
+    for (const reader of this.readers) reader.close();
+  }
+
   /** The URL of the endpoint in use. */
   get endpoint(): string {
     return this.#endpoints.urls[this.#endpoints.inUse] ?? "";
@@ -219,9 +238,11 @@ export class Client {
    * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
+    const { signal } = options;
+    signal?.throwIfAborted();
     const item = beginItem(options);
-    const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []) };
-    const begun = await this.#shared(this.#begins, mayShare(item), terms, item, (items) => this.#sendBegins(items));
+    const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
+    const begun = await unlessAborted(signal, this.#shared(this.#begins, mayShare(item), terms, item, (items) => this.#sendBegins(items)));
     const txn = new Transaction(this, begun.txn_id, options.isolation ?? "serializable", begun, options.traceparent);
     states(begun.rows ?? [], item.rows.map(({ key }) => key)).forEach((state, at) => {
       txn.fetched(item.rows[at]?.store ?? "", item.rows[at]?.key ?? "", state);
@@ -268,21 +289,24 @@ export class Client {
   /**
    * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with growing
    * waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt. `row_exists` and
-   * `row_missing` are final if the work read nothing, or if a fresh read did not help.
+   * `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as before.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
     if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
-    const attempts = new Attempts(this.retry, this.#onAttempt);
+    const { signal } = options;
+    const attempts = new Attempts(this.retry, this.#onAttempt, signal);
     let firstAttemptMs: number | undefined;
     for (;;) {
       const txn = await attempts.available(() => this.begin(options));
       // Rules that let the oldest work win see since when this one is retried.
       txn.firstAttemptMs = firstAttemptMs;
       firstAttemptMs ??= timeOf(txn.id);
-      const [value, prepared] = await attempts.work(txn, async () => [await work(txn), txn.prepare()] as const);
+      const [value, prepared] = await attempts.work(txn, () =>
+        unlessAborted(signal, (async () => [await work(txn), txn.closed()] as const)()),
+      );
       // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
-      const verdict = await attempts.available(() => this.commit(prepared), txn.id);
+      const verdict = txn.decided(await attempts.available(() => this.commit(prepared, { signal }), txn.id));
       if (verdict.status === "committed") {
         attempts.committed(verdict);
         return { value, committed: verdict };
@@ -295,19 +319,27 @@ export class Client {
    * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
    * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
-  async commit(prepared: PreparedCommit): Promise<Verdict> {
+  async commit(prepared: PreparedCommit, { signal }: CommitOptions = {}): Promise<Verdict> {
+    signal?.throwIfAborted();
     const item = commitItem(prepared);
-    const reply =
-      this.#coalesces && isBatchable(item)
-        ? await this.#commits.submit({ group: kindOf(item), id: prepared.txnId, bytes: lengthOf(item) }, item)
-        : await this.#sendCommit(item);
-    return this.#decided(prepared.txnId, reply);
+    const { txnId } = prepared;
+    let isSent = !this.#coalesces || !isBatchable(item);
+    const sent = (): void => {
+      isSent = true;
+    };
+    const reply = isSent
+      ? this.#sendCommit(item)
+      : this.#commits.submit({ group: kindOf(item), id: txnId, bytes: lengthOf(item), signal, sent }, item);
+    return unlessAborted(signal, this.#decided(txnId, reply, signal), (reason) =>
+      isSent ? new OutcomeUnknown(txnId, "the call was aborted after the commit had been sent", reason) : (reason as Error),
+    );
   }
 
   /** Returns the verdict of a commit; if its reply does not tell, it is requested by the id. */
-  async #decided(txnId: string, reply: Reply<TxnOutcome>): Promise<Verdict> {
+  async #decided(txnId: string, replied: Reply<TxnOutcome> | Promise<Reply<TxnOutcome>>, signal?: AbortSignal): Promise<Verdict> {
+    const reply = await replied;
     const lost = lostBy(reply);
-    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(txnId, lost));
+    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(txnId, lost, signal));
   }
 
   async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
@@ -467,7 +499,7 @@ export class Client {
     checkedRange(range);
     if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
-    if (range.limit !== undefined) query.limit = range.limit;
+    if (range.limit !== undefined) query.limit = rowLimit(range.limit);
     const path = { store: percentEncoded(store) };
     const page = await this.#retrying(store, async () =>
       settled(
@@ -521,34 +553,26 @@ export class Client {
 
   /** @internal Opens a stream of a log. `stop` ends the call, and not the stream. */
   async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortSignal): Promise<LogStream> {
-    const named = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
+    const encoded = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
     const call = this.#failover();
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const own = new AbortController();
-      const end = (): void => {
-        own.abort(stop.reason);
-      };
-      const late = setTimeout(() => {
-        own.abort(new Error(`no response within ${timeoutMs} ms`));
-      }, timeoutMs);
-      stop.addEventListener("abort", end, { once: true });
+      const limit = new Limit(timeoutMs, stop, this.#closing.signal);
       try {
         const wire = this.#wires[call.endpoint] as WireClient<paths>;
         const reply = await exchange(() =>
           wire.GET("/v1/log", {
-            params: { query: { ...named, heartbeat_ms: heartbeatMs } },
+            params: { query: { ...encoded, heartbeat_ms: heartbeatMs } },
             headers: { accept: "application/x-ndjson" },
             parseAs: "stream",
-            signal: own.signal,
+            signal: limit.controller.signal,
           }),
         );
-        if (!stop.aborted && !call.isOver(failureOf(reply))) continue;
+        if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
         const body = settled(reply);
         if (body === null) throw new ServerMisbehaved("a stream without a body");
-        return new LogStream(call.endpoint, body, own, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
+        return new LogStream(call.endpoint, body, limit.controller, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
       } finally {
-        clearTimeout(late);
-        stop.removeEventListener("abort", end);
+        limit.end();
       }
     }
     return settled(call.exhausted());
@@ -599,7 +623,7 @@ export class Client {
    */
   async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
     const path = { name: percentEncoded(consumer) };
-    const body = { store, lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
+    const body = { store: named(store), lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
     return settled(await this.#ask((signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal })));
   }
 
@@ -613,10 +637,10 @@ export class Client {
   }
 
   /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */
-  async #resolve(txnId: string, lost: string): Promise<Verdict> {
+  async #resolve(txnId: string, lost: string, signal?: AbortSignal): Promise<Verdict> {
     const deadline = performance.now() + this.#resolveTimeoutMs;
     let last = lost;
-    for (let failed = 1; performance.now() < deadline; failed++) {
+    for (let failed = 1; performance.now() < deadline && signal?.aborted !== true; failed++) {
       try {
         const found = await this.status(txnId, { fence: true, waitMs: 1000 });
         if (found.status === "committed" || found.status === "aborted") return found;
@@ -657,14 +681,19 @@ export class Client {
   /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
   async #askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const [wire, signal] = [this.#wires[call.endpoint] as WireClient<paths>, AbortSignal.timeout(timeoutMs)];
-      const reply = await exchange(() => ask(signal, wire));
+      const limit = new Limit(timeoutMs, this.#closing.signal);
+      const wire = this.#wires[call.endpoint] as WireClient<paths>;
+      const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
+        limit.end();
+      });
+      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closing.signal.reason };
       if (call.isOver(failureOf(reply))) return reply;
     }
     return call.exhausted();
   }
 
   #failover(waitMs = 0): Failover {
+    this.#closing.signal.throwIfAborted();
     return new Failover(this.#endpoints, this.retry, waitMs, this.#timeoutMs);
   }
 

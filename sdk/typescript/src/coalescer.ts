@@ -38,6 +38,10 @@ export interface Terms {
   readonly id?: string;
   /** Bytes that the item takes up in a request. */
   readonly bytes: number;
+  /** An item whose signal fires while it is queued is not sent. */
+  readonly signal?: AbortSignal | undefined;
+  /** Called when the item is about to be sent. */
+  readonly sent?: () => void;
 }
 
 interface Entry<Item, Reply> extends Terms {
@@ -89,10 +93,18 @@ export class Coalescer<Item, Reply> {
         this.#dispatchAfter(waitMs, group);
         return;
       }
+      this.#drop(group);
+      if (group.queue.length === 0) return;
       group.inFlight++;
       group.sentAt = performance.now();
       void this.#sendBatch(group, this.#nextBatch(group));
     }
+  }
+
+  /** Takes items off the queue whose callers no longer wait. */
+  #drop(group: Group<Item, Reply>): void {
+    for (const { signal, fail } of group.queue) if (signal?.aborted === true) fail(signal.reason);
+    group.queue = group.queue.filter(({ signal }) => signal?.aborted !== true);
   }
 
   #dispatchAfter(waitMs: number, group: Group<Item, Reply>): void {
@@ -105,6 +117,7 @@ export class Coalescer<Item, Reply> {
   /** Sends a batch and gives each caller its reply. */
   async #sendBatch(group: Group<Item, Reply>, batch: readonly Entry<Item, Reply>[]): Promise<void> {
     try {
+      for (const { sent } of batch) sent?.();
       const replies = await this.#send(batch.map(({ item }) => item));
       batch.forEach(({ settle, fail }, at) => {
         const reply = replies[at];

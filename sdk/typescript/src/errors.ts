@@ -63,8 +63,8 @@ export class OutcomeUnknown extends TribunalError {
   override readonly name = "OutcomeUnknown";
   readonly txnId: string;
 
-  constructor(txnId: string, message: string) {
-    super(`the outcome of transaction ${txnId} is unknown: ${message}`);
+  constructor(txnId: string, message: string, cause?: unknown) {
+    super(`the outcome of transaction ${txnId} is unknown: ${message}`, { cause });
     this.txnId = txnId;
   }
 }

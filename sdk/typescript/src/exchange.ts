@@ -66,6 +66,8 @@ export function settled<T>(reply: Reply<T>): T {
     case "ok":
       return reply.data;
     case "none":
+      // The client was closed.
+      if (reply.cause instanceof Misuse) throw reply.cause;
       if (reply.untrusted) {
         throw new Misuse(`the server's certificate is not trusted: ${reply.text}; name its authority in \`caFile\``, {
           cause: reply.cause,

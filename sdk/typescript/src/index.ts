@@ -11,7 +11,7 @@ export type { Key } from "./keys.js";
 export { LogReader, type LogOptions, type LogRecord, type LogWrite } from "./log.js";
 export type { Consistency, KeyRange, RangeReads, RangeRows, RangesToRead, ReadOptions, RowRead, RowReads, RowsToRead, RowState } from "./reads.js";
 export type { RetryPolicy } from "./retry.js";
-export { Transaction, type Ack, type CommitRequest, type IsolationLevel, type PreparedCommit } from "./transaction.js";
+export { Transaction, type Ack, type CommitOptions, type CommitRequest, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 export { uuidv7 } from "./uuid.js";
 export type { Aborted, Committed, Conflict, TxnOutcome, Verdict } from "./verdict.js";
 export type { WriteOp } from "./writes.js";

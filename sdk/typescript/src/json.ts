@@ -18,6 +18,14 @@ export function copied(value: unknown): JsonValue {
   return JSON.parse(text) as JsonValue;
 }
 
+/** Copies a value that came from JSON, so that a caller who changes what it got changes nothing else. */
+export function fresh(value: JsonValue): JsonValue {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(fresh);
+  // Not by assignment, which would make a member named `__proto__` the prototype.
+  return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, fresh(member)]));
+}
+
 /** Refuses what JSON would turn into something else. `this` is what has the value, as it was before its `toJSON`. */
 function exact(this: Readonly<Record<string, unknown>>, name: string, value: unknown): unknown {
   const original = this[name];

@@ -53,9 +53,16 @@ export function successor(key: Key): Key {
   return normal(next);
 }
 
+/** Returns the name of a store or consumer, or an id. */
+export function named(name: unknown): string {
+  if (typeof name !== "string") throw new Misuse(`the name of a store or consumer, or an id, must be a string, not ${String(name)}`);
+  if (loneSurrogate.test(name)) throw new Misuse("the name of a store or consumer, or an id, has a lone surrogate and cannot be written as UTF-8");
+  return name;
+}
+
 /** Percent-encodes a key or a name for a path segment or a query value. */
 export function percentEncoded(key: Key): string {
-  if (typeof key !== "string" && !isBytes(key)) throw new Misuse(`the name of a store or consumer, or an id, must be a string, not ${String(key)}`);
+  if (typeof key === "string" || !isBytes(key)) named(key);
   let text = "";
   for (const byte of bytes(key)) {
     const char = String.fromCharCode(byte);

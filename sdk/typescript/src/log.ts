@@ -142,10 +142,12 @@ export class LogReader implements AsyncIterable<LogRecord> {
       let step: Step = "further";
       try {
         if (this.#stream === undefined) {
+          this.#client.readers.add(this);
           const left = Math.max(0, Math.ceil(wait - (performance.now() - asked)));
           [opened, capped] = [true, left > streamWaitMsMax];
           this.#stream = await this.#open(Math.min(left, streamWaitMsMax));
         }
+        signal?.throwIfAborted();
         // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
         const line = await this.#line(this.#stream, wait < this.#stream.waitMs && !opened ? wait - (performance.now() - asked) : Infinity);
         if (line === undefined) return undefined;
@@ -187,6 +189,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #end(): void {
     this.#stream?.close();
     this.#stream = undefined;
+    this.#client.readers.delete(this);
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {

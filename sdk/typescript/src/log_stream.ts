@@ -23,6 +23,17 @@ interface Reading {
   wake: () => void;
 }
 
+/** Waits until a read has ended, or the time is over. */
+async function woken(reading: Reading, waitMs: number): Promise<void> {
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, waitMs);
+    reading.wake = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+}
+
 /** A stream of a log. */
 export class LogStream {
   /** The endpoint that sends it. */
@@ -83,15 +94,9 @@ export class LogStream {
   async #piece(deadline: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
     const reading = (this.#reading ??= this.#read());
     const silent = reading.begun + this.#silenceMs;
-    if (reading.ended === undefined) {
-      await new Promise<void>((resolve) => {
-        const timer = setTimeout(resolve, Math.max(pollMs, Math.min(silent, deadline) - performance.now()));
-        reading.wake = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-    }
+    if (reading.ended === undefined) await woken(reading, Math.max(pollMs, Math.min(silent, deadline) - performance.now()));
+    // Timers come before sockets: if the program has blocked its event loop, a piece may be there already.
+    if (reading.ended === undefined && deadline >= silent) await woken(reading, pollMs);
     const { ended } = reading;
     if (ended === undefined) {
       if (deadline < silent) return undefined;

@@ -3,6 +3,7 @@
 import { headStartMs, type Bounds } from "./coalescer.js";
 import { ServerMisbehaved } from "./errors.js";
 import { settled, type Reply } from "./exchange.js";
+import { fresh, type JsonValue } from "./json.js";
 import type { components } from "./wire/schema.js";
 
 type WireRead = components["schemas"]["RowRead"];
@@ -53,10 +54,19 @@ export class Union {
     );
   }
 
-  /** Returns each caller's rows. */
+  /** Returns each caller's rows, with values of its own. */
   apart(found: readonly WireRow[]): WireRow[][] {
     const { length } = this.rows;
     if (found.length !== length) throw new ServerMisbehaved(`${found.length} rows returned where ${length} were requested`);
-    return this.#places.map((places) => places.map((place) => found[place] ?? { store: "" }));
+    const given = new Set<number>();
+    return this.#places.map((places) =>
+      places.map((place) => {
+        const row = found[place] ?? { store: "" };
+        // The first caller has the original.
+        const isFirst = !given.has(place);
+        given.add(place);
+        return isFirst || row.value === undefined ? row : { ...row, value: fresh(row.value as JsonValue) };
+      }),
+    );
   }
 }

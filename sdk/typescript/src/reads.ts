@@ -1,10 +1,10 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { duration, list } from "./arguments.js";
+import { duration, list, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
-import { keyFields, keyOf, normal, type Key } from "./keys.js";
+import { keyFields, keyOf, named, normal, type Key } from "./keys.js";
 import { valueOf } from "./log.js";
 import type { components } from "./wire/schema.js";
 
@@ -75,7 +75,7 @@ export interface KeyRange {
 /** Rows of a range, in key order. */
 export interface RangeRows {
   readonly rows: readonly Row[];
-  /** Whether the range has more rows. */
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
@@ -100,14 +100,14 @@ export interface NamedRange {
 /** Names the ranges that Begin reads. */
 export function rangesOf(ranges: RangesToRead): NamedRange[] {
   return Object.entries(ranges).flatMap(([store, each]) =>
-    list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store, ...rangeAsked(range) } })),
+    list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store: named(store), ...rangeAsked(range) } })),
   );
 }
 
 /** Names a range in a request. */
 export function rangeAsked(range: KeyRange): WireRange {
   const { start, end, limit = rangeLimit } = checkedRange(range);
-  return { ...bound("start", start), ...bound("end", end), limit };
+  return { ...bound("start", start), ...bound("end", end), limit: rowLimit(limit) };
 }
 
 /** Returns a range. A prefix in its place would be one without bounds: the whole store. */
@@ -152,7 +152,7 @@ export function asked({ key, version }: RowRead, store?: string): WireRead {
 /** Returns the rows that Begin reads. */
 export function askedOf(rows: RowsToRead): { store: string; key: Key }[] {
   return Object.entries(rows).flatMap(([store, keys]) =>
-    list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store, key: normal(key) })),
+    list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store: named(store), key: normal(key) })),
   );
 }
 

@@ -3,12 +3,12 @@
  * else.
  */
 
-import { list } from "./arguments.js";
+import { list, rangeLimitMax, rowLimit } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
-import { Misuse } from "./errors.js";
-import { copied, sum, type JsonValue } from "./json.js";
-import { identity, isBefore, keyFields, normal, order, successor, type Key } from "./keys.js";
+import { ClientMistake, Misuse, Unavailable } from "./errors.js";
+import { copied, fresh, sum, type JsonValue } from "./json.js";
+import { identity, isBefore, keyFields, named, normal, order, successor, type Key } from "./keys.js";
 import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
@@ -30,6 +30,15 @@ export interface PreparedCommit {
   readonly request: CommitRequest;
   /** W3C trace context of the caller. */
   readonly traceparent?: string | undefined;
+}
+
+/** Options of a commit. */
+export interface CommitOptions {
+  /**
+   * Ends the wait for the verdict. If the commit has not been sent, it never is, and the promise is rejected with the signal's
+   * reason; otherwise with an `OutcomeUnknown` that has it as its cause.
+   */
+  readonly signal?: AbortSignal | undefined;
 }
 
 interface Seen {
@@ -74,25 +83,35 @@ export class Transaction {
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
   /** Reads whose response has not arrived. */
   #reading = 0;
+  /** Calls of `commit` that have not ended. */
+  #committing = 0;
+  /** Why there must be no further reads and writes: no verdict would cover them. */
+  #closed: string | undefined;
 
   /** @internal */
   constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
     this.#client = client;
     this.id = id;
     this.isolation = isolation;
-    this.snapshots = begun?.snapshots ?? {};
+    // A copy: the transactions whose Begins shared a request have the same response.
+    this.snapshots = { ...begun?.snapshots };
     this.#epoch = begun?.epoch;
     this.traceparent = traceparent;
   }
 
-  /** Reads a row of an embedded store, own writes included. Later reads of the row return the same. */
+  /**
+   * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as well;
+   * a row that was not read before it is a `Misuse` then.
+   */
   async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
     let seen = this.#reads.get(store)?.get(identity(name));
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
+      this.#mustBeOpen();
       const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name)));
+      this.#mustBeOpen();
       // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
       // since, the commit must detect it.
       const known = this.#reads.get(store)?.get(identity(name));
@@ -118,6 +137,7 @@ export class Transaction {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
     }
     if (missing.size > 0) {
+      this.#mustBeOpen();
       const asked = [...missing.values()];
       const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key }))));
       asked.forEach((key, at) => {
@@ -156,35 +176,75 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
-   * range that was read. Without `end` the range extends to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer are all that the range has.
+   * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
+    this.#mustBeOpen();
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
-    const limit = range.limit ?? rangeLimit;
-    let end = range.end === undefined ? undefined : normal(range.end);
-    const page = this.#fetchedRanges.get(ahead) ?? (await this.#awaited(this.#client.rows(store, { start, end, limit })));
+    const limit = rowLimit(range.limit ?? rangeLimit);
+    const end = range.end === undefined || range.end.length === 0 ? undefined : normal(range.end);
+    const found = new Map<string, Row>();
+    let page: RangeRows | undefined = this.#fetchedRanges.get(ahead);
     this.#fetchedRanges.delete(ahead);
-    const last = page.rows.at(-1);
-    if (page.more && last !== undefined) end = successor(last.key);
-    this.observeRange(store, { start, end });
-    const rows = new Map<string, Row<T>>();
-    for (const found of page.rows) {
-      const id = identity(found.key);
-      const reads = bucket(this.#reads, store);
-      if (!reads.has(id)) reads.set(id, { key: found.key, version: found.version, value: found.value, inRange: true });
-      rows.set(id, found as Row<T>);
+    // A page ends before its limit if its values are large.
+    let [upTo, isAll] = [start as Key | undefined, false];
+    while (!isAll && this.#count(store, found, start, upTo) < limit) {
+      const from = upTo ?? start;
+      if (page === undefined) {
+        // Rows that this transaction has deleted do not count, so as many more are read.
+        const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
+        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(limit + deleted, rangeLimitMax) }));
+        this.#mustBeOpen();
+      }
+      for (const one of page.rows) found.set(identity(one.key), one);
+      const last = page.rows.at(-1);
+      isAll = !page.more || last === undefined;
+      upTo = isAll || last === undefined ? end : successor(last.key);
+      page = undefined;
     }
-    for (const [id, { key, write }] of this.#writes.get(store) ?? []) {
-      if (isBefore(key, start) || (end !== undefined && !isBefore(key, end))) continue;
-      const before = rows.get(id);
-      const value = write.op === "add" ? addedTo(before?.value as JsonValue | undefined, write) : write.value;
-      const merged = row<T>(key, before?.version, value);
-      if (merged === undefined) rows.delete(id);
-      else rows.set(id, merged);
+    const keys = this.#keysIn(store, found, start, upTo);
+    if (keys.length > limit) upTo = successor(keys[limit - 1] ?? start);
+    this.observeRange(store, { start, end: upTo });
+    const reads = bucket(this.#reads, store);
+    for (const [id, { key, version, value }] of found) {
+      if (upTo !== undefined && !isBefore(key, upTo)) continue;
+      if (!reads.has(id)) reads.set(id, { key, version, value, inRange: true });
     }
-    return [...rows.values()].sort((a, b) => order(a.key, b.key)).slice(0, limit);
+    return keys.slice(0, limit).flatMap((key) => {
+      const before = found.get(identity(key));
+      const own = this.#writes.get(store)?.get(identity(key))?.write;
+      const value = own === undefined ? before?.value : own.op === "add" ? addedTo(before?.value, own) : own.value;
+      return row<T>(key, before?.version, value) ?? [];
+    });
+  }
+
+  /** Lists the transaction's own writes in a range. */
+  #writtenIn(store: string, start: Key, end: Key | undefined): [id: string, written: Written][] {
+    const written = [...(this.#writes.get(store) ?? [])];
+    return written.filter(([, { key }]) => !isBefore(key, start) && (end === undefined || isBefore(key, end)));
+  }
+
+  /** Counts the rows of a range of which these were found, own writes included. */
+  #count(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): number {
+    let count = found.size;
+    for (const [id, { write }] of this.#writtenIn(store, start, end)) {
+      if (write.op === "delete") count -= found.has(id) ? 1 : 0;
+      else count += found.has(id) ? 0 : 1;
+    }
+    return count;
+  }
+
+  /** Lists the keys of a range of which these rows were found, own writes included, in order. */
+  #keysIn(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): Key[] {
+    const keys = new Map([...found].map(([id, { key }]) => [id, key]));
+    const written = this.#writtenIn(store, start, end);
+    for (const [id, { key, write }] of written) {
+      if (write.op === "delete") keys.delete(id);
+      else keys.set(id, key);
+    }
+    return keys.size === found.size && written.every(([id]) => found.has(id)) ? [...keys.values()] : [...keys.values()].sort(order);
   }
 
   /**
@@ -192,6 +252,7 @@ export class Transaction {
    * observation of a row counts.
    */
   observe(store: string, key: Key, version?: string): void {
+    this.#mustBeOpen();
     const name = normal(key);
     const reads = bucket(this.#reads, store);
     if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
@@ -199,7 +260,8 @@ export class Transaction {
 
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
-    const seen: components["schemas"]["Range"] = { store, ...bound("start", range.start), ...bound("end", range.end) };
+    this.#mustBeOpen();
+    const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", range.start), ...bound("end", range.end) };
     this.#ranges.set(JSON.stringify(seen), seen);
   }
 
@@ -242,9 +304,45 @@ export class Transaction {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
-  /** Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. */
-  async commit(): Promise<Verdict> {
-    return this.#client.commit(this.prepare());
+  /** What the transaction has read: equal for two transactions that read the same versions of the same rows. @internal */
+  get versionsRead(): string {
+    const read = [...this.#reads].flatMap(([store, rows]) => [...rows].map(([id, { version }]) => JSON.stringify([store, id, version])));
+    return read.sort().join();
+  }
+
+  /**
+   * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
+   * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
+   */
+  async commit(options: CommitOptions = {}): Promise<Verdict> {
+    const prepared = this.closed();
+    this.#committing++;
+    try {
+      return this.decided(await this.#client.commit(prepared, options));
+    } catch (error) {
+      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse || error === options.signal?.reason;
+      if (isUndecided && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
+      throw error;
+    } finally {
+      this.#committing--;
+    }
+  }
+
+  /** @internal Creates the last commit request: there are no reads and writes from now on. */
+  closed(): PreparedCommit {
+    const prepared = this.prepare();
+    this.#closed ??= beingCommitted;
+    return prepared;
+  }
+
+  /** @internal Records the verdict. */
+  decided(verdict: Verdict): Verdict {
+    this.#closed = `the transaction has ${verdict.status} already: begin another one for this read or write`;
+    return verdict;
+  }
+
+  #mustBeOpen(): void {
+    if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
 
   /** Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
@@ -254,7 +352,7 @@ export class Transaction {
 
   /** Aborts the transaction at the service, and returns its verdict. Not needed to give up. */
   async abort(): Promise<Verdict> {
-    return this.#client.abort(this.id);
+    return this.decided(await this.#client.abort(this.id));
   }
 
   /** Creates the commit request, for example for `Client.batch`. All reads must have finished. */
@@ -308,6 +406,7 @@ export class Transaction {
   }
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {
+    this.#mustBeOpen();
     const name = normal(key);
     const id = identity(name);
     const seen = this.#reads.get(store)?.get(id);
@@ -319,15 +418,21 @@ export class Transaction {
   }
 }
 
+const beingCommitted =
+  "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
+
 function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
   let found = rows.get(store);
   if (found === undefined) {
+    named(store);
     found = new Map();
     rows.set(store, found);
   }
   return found;
 }
 
+/** Makes a row that belongs to the caller, who may change it: the transaction keeps its own for later reads and the commit. */
 function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
-  return value === undefined ? undefined : { key, version, value: value as T };
+  if (value === undefined) return undefined;
+  return { key: typeof key === "string" ? key : new Uint8Array(key), version, value: fresh(value) as T };
 }

@@ -108,6 +108,31 @@ test("what cannot be sent is neither unavailable nor an abort", async () => {
   }
 });
 
+test("a store whose name has a lone surrogate is a misuse that tells so", async () => {
+  const [client, store] = [new Client(nowhere), "\ud800"];
+  const txn = client.beginLocal();
+  const each: (() => unknown)[] = [
+    () => client.begin({ stores: [store] }),
+    () => client.begin({ read: { [store]: ["a"] } }),
+    () => client.begin({ ranges: { [store]: [{}] } }),
+    () => client.row(store, "a"),
+    () => client.rows(store),
+    () => client.store(store),
+    () => client.log(store).next(),
+    () => client.setOffset("consumer", store, { lsn: "1" }),
+    () => txn.get(store, "a"),
+    () => txn.scan(store),
+    () => { txn.put(store, "a", 1); },
+    () => { txn.observe(store, "a"); },
+    () => { txn.observeRange(store, {}); },
+  ];
+  for (const use of each) await assert.rejects(async () => { await use(); }, misuse("name of a store"));
+  for (const name of [undefined, 5]) {
+    assert.throws(() => { txn.put(wrong(name), "a", 1); }, misuse("must be a string"));
+    await assert.rejects(client.begin({ stores: wrong([name]) }), misuse("must be a string"));
+  }
+});
+
 test("a port that fetch blocks is a misuse", async () => {
   await assert.rejects(new Client(nowhere).beginLocal().commit(), misuse("port"));
 });
@@ -125,6 +150,15 @@ test("one thing where a list was expected is a misuse, as is a prefix in place o
     await assert.rejects(txn.scan("kv", wrong(range)), misuse("a range"));
     await assert.rejects(client.rows("kv", wrong(range)), misuse("a range"));
     await assert.rejects(client.readRanges("kv", [wrong<KeyRange>(range)]), misuse("a range"));
+  }
+});
+
+test("a limit that no range can have is a misuse", async () => {
+  const client = new Client(nowhere);
+  for (const limit of [0, -1, 1.5, NaN, 10_001, "3"]) {
+    await assert.rejects(client.rows("kv", { limit: wrong(limit) }), misuse("`limit` must be a whole number from 1 to 10000"));
+    await assert.rejects(client.beginLocal().scan("kv", { limit: wrong(limit) }), misuse("`limit`"));
+    await assert.rejects(client.begin({ ranges: { kv: [{ limit: wrong(limit) }] } }), misuse("`limit`"));
   }
 });
 

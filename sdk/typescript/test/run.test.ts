@@ -65,6 +65,23 @@ test("a refused insert gets one fresh read", async () => {
   );
 });
 
+test("a row that is missing because of a further commit does not end the retries", async () => {
+  // As in a move between two entries of an index, which other moves of the same document overtake.
+  const changed = (before: number): Scripted => [200, { applied: "9", rows: [{ store: "kv", key: "a", value: before % 2, version: String(5 + before) }] }];
+  await withService(
+    (kind, before) => {
+      if (kind === "begin") return begun(before, 9 + before);
+      return kind === "rows" ? changed(before) : before < 3 ? aborted("row_missing", 9 + before) : committed();
+    },
+    async (client, arrived) => {
+      await client.run(async (txn) => {
+        txn.delete("kv", `index/${(await txn.get<number>("kv", "a"))?.value}`);
+      }, { stores: ["kv"] });
+      assert.equal(arrived("commit").length, 4);
+    },
+  );
+});
+
 test("own commits are visible to later transactions of their stores", async () => {
   const script = (kind: string, before: number): Scripted => (kind === "begin" ? begun(before) : committed(9 - before));
   const commitTwice = async (client: Client): Promise<void> => {

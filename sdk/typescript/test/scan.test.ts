@@ -13,7 +13,7 @@ async function scanned(client: Client, isolation: IsolationLevel, prefix: string
   return txn;
 }
 
-async function put(client: Client, key: string, value: number): Promise<void> {
+async function put(client: Client, key: string, value: unknown): Promise<void> {
   const txn = client.beginLocal();
   txn.put("kv", key, value);
   assert.equal((await txn.commit()).status, "committed");
@@ -71,4 +71,54 @@ test("a row that was also read by itself is sent", async () => {
   await txn.get("kv", `${prefix}a`);
   await txn.scan("kv", { start: prefix });
   assert.equal(txn.prepare().request.reads?.length, 1);
+});
+
+async function keysOf(txn: Transaction, prefix: string, limit: number): Promise<string[]> {
+  const rows = await txn.scan("kv", { start: prefix, end: `${prefix}~`, limit });
+  return rows.map(({ key }) => String(key).slice(prefix.length));
+}
+
+test("rows that the transaction has deleted do not count towards the limit of a scan", async () => {
+  const [client, prefix] = [connected(), freshPrefix()];
+  for (const name of "abcde") await put(client, `${prefix}${name}`, 1);
+  const txn = await client.begin({ stores: ["kv"] });
+  for (const due of "abc") {
+    // As a queue does: it takes the first row and removes it.
+    assert.deepEqual(await keysOf(txn, prefix, 1), [due]);
+    txn.delete("kv", `${prefix}${due}`);
+  }
+  txn.put("kv", `${prefix}dd`, 1);
+  assert.deepEqual(await keysOf(txn, prefix, 2), ["d", "dd"]);
+  // What was read past the last row that was returned is no read.
+  await put(client, `${prefix}e`, 2);
+  assert.equal((await txn.commit()).status, "committed");
+  assert.deepEqual(await keysOf(await client.begin({ stores: ["kv"] }), prefix, 1000), ["d", "dd", "e"]);
+});
+
+test("a range that was read at Begin is read further if the transaction has deleted its rows", async () => {
+  const [client, prefix] = [connected(), freshPrefix()];
+  for (const name of "abcdefgh") await put(client, `${prefix}${name}`, 1);
+  const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
+  for (const name of "abdf") txn.delete("kv", `${prefix}${name}`);
+  txn.insert("kv", `${prefix}g0`, 1);
+  assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "e", "g"]);
+  await put(client, `${prefix}h`, 2);
+  assert.equal((await txn.validate()).status, "would_commit");
+  assert.deepEqual(await keysOf(txn, prefix, 1000), ["c", "e", "g", "g0", "h"]);
+  const verdict = await txn.commit();
+  assert.equal(verdict.status === "aborted" && verdict.reason, "range_conflict");
+});
+
+test("a scan of large values returns all rows", async () => {
+  const [client, prefix, names] = [connected(), freshPrefix(), Array.from("abcdefghijkl")];
+  for (const name of names) await put(client, `${prefix}${name}`, "x".repeat(1_000_000));
+  const range = { start: prefix, end: `${prefix}~` };
+  assert.ok((await client.rows("kv", range)).more, "one page has 8 MiB at most");
+  assert.deepEqual(await keysOf(await client.begin({ stores: ["kv"] }), prefix, 1000), names);
+  const scanned = await client.begin({ stores: ["kv"], ranges: { kv: [range] } });
+  assert.deepEqual(await keysOf(scanned, prefix, 1000), names);
+  await put(client, `${prefix}m`, 1);
+  scanned.put("kv", prefix, 1);
+  const verdict = await scanned.commit();
+  assert.equal(verdict.status === "aborted" && verdict.reason, "range_conflict");
 });

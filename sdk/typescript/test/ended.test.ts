@@ -1,0 +1,144 @@
+/** A transaction after its verdict or during its commit, and work that reads or writes too late. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Client, Misuse, Unavailable, type Transaction, type Verdict } from "../src/index.js";
+import { begun, committed, overloaded, start, type Scripted } from "./scripted.js";
+import { connected, freshPrefix } from "./service.js";
+import { HoldingService, committed as outcome } from "./holding.js";
+
+const misuse = (text: string) => (error: unknown): boolean => error instanceof Misuse && error.message.includes(text);
+
+/** Each read and write, of a row that the transaction has not read. */
+const late: Record<string, (txn: Transaction) => unknown> = {
+  put: (txn) => { txn.put("kv", "late", 1); },
+  insert: (txn) => { txn.insert("kv", "late", 1); },
+  update: (txn) => { txn.update("kv", "late", 1); },
+  delete: (txn) => { txn.delete("kv", "late"); },
+  add: (txn) => { txn.add("kv", "late", 1); },
+  observe: (txn) => { txn.observe("kv", "late"); },
+  observeRange: (txn) => { txn.observeRange("kv", {}); },
+  get: (txn) => txn.get("kv", "late"),
+  "get of a row that was read ahead": (txn) => txn.get("kv", "ahead"),
+  getMany: (txn) => txn.getMany("kv", ["late"]),
+  scan: (txn) => txn.scan("kv"),
+};
+
+async function rejects(txn: Transaction, use: (txn: Transaction) => unknown, text: string): Promise<void> {
+  // Some throw at once, some reject.
+  await assert.rejects(async () => { await use(txn); }, misuse(text));
+}
+
+for (const [name, use] of Object.entries(late)) {
+  test(`a transaction that has its verdict takes no ${name}`, async () => {
+    const [client, prefix] = [connected(), freshPrefix()];
+    const txn = await client.begin({ stores: ["kv"], read: { kv: ["ahead"] } });
+    assert.equal(await txn.get("kv", prefix), undefined);
+    txn.put("kv", prefix, 1);
+    assert.equal((await txn.commit()).status, "committed");
+    await rejects(txn, use, "has committed already: begin another one");
+    assert.equal((await txn.get("kv", prefix))?.value, 1, "what it has read and written already is known");
+    assert.equal((await txn.commit()).status, "committed", "the verdict can be requested again");
+    const lost = await client.begin({ stores: ["kv"], read: { kv: ["ahead"] } });
+    await lost.abort();
+    await rejects(lost, use, "has aborted already");
+  });
+
+  test(`a transaction whose commit is under way takes no ${name}`, async () => {
+    const service = await HoldingService.start();
+    try {
+      const txn = new Client(service.url).beginLocal();
+      txn.put("kv", "a", 1);
+      const verdict = txn.commit();
+      const held = await service.request(0);
+      await rejects(txn, use, "is under way");
+      held.answer(200, JSON.stringify(outcome(txn.id)));
+      await verdict;
+      await rejects(txn, use, "has committed already");
+    } finally {
+      service.stop();
+    }
+  });
+}
+
+async function scripted(script: (kind: string, before: number) => Scripted, use: (client: Client) => Promise<void>): Promise<void> {
+  const service = await start(script);
+  try {
+    await use(new Client(service.url));
+  } finally {
+    service.stop();
+  }
+}
+
+test("a commit that was not decided leaves the transaction open", async () => {
+  await scripted(
+    (_, before) => (before === 0 ? overloaded : committed()),
+    async (client) => {
+      const txn = client.beginLocal();
+      txn.put("kv", "a", 1);
+      await assert.rejects(txn.commit(), Unavailable);
+      txn.put("kv", "b", 1);
+      assert.equal((await txn.commit()).status, "committed");
+    },
+  );
+});
+
+test("a read that ends after the verdict is a misuse", async () => {
+  await scripted(
+    (kind) => (kind === "rows" ? [200, { applied: "9", rows: [{ store: "kv", key: "a", value: 1, version: "5" }] }] : committed()),
+    async (client) => {
+      const txn = client.beginLocal();
+      const verdict: Verdict = await client.beginLocal().commit();
+      const read = txn.get("kv", "a");
+      txn.decided(verdict);
+      await assert.rejects(read, misuse("has committed already"));
+    },
+  );
+});
+
+test("work that writes after its end is a misuse, also between two requests of its commit", async () => {
+  await scripted(
+    (kind, before) => (kind === "begin" ? begun(before) : before === 0 ? overloaded : committed()),
+    async (client) => {
+      let write: Promise<void> | undefined;
+      await client.run((txn) => {
+        txn.put("kv", "a", 1);
+        write = Promise.resolve().then(() => undefined).then(() => undefined).then(() => {
+          txn.put("kv", "b", 1);
+        });
+        write.catch(() => undefined);
+      });
+      assert.ok(write !== undefined);
+      await assert.rejects(write, misuse("no verdict would cover"));
+    },
+  );
+});
+
+test("a transaction of an earlier attempt takes no writes", async () => {
+  const [client, key, txns] = [connected(), freshPrefix(), [] as Transaction[]];
+  await client.run(async (txn) => {
+    txns.push(txn);
+    await txn.get("kv", key);
+    if (txns.length === 1) {
+      const other = client.beginLocal();
+      other.put("kv", key, 1);
+      await other.commit();
+    }
+    txn.put("kv", key, 2);
+  }, { stores: ["kv"] });
+  assert.equal(txns.length, 2);
+  for (const [at, status] of ["aborted", "committed"].entries()) {
+    const txn = txns[at];
+    assert.ok(txn !== undefined);
+    await rejects(txn, (one) => { one.put("kv", key, 3); }, `has ${status} already`);
+  }
+});
+
+test("a verdict of a prepared commit does not end the transaction", async () => {
+  const [client, prefix] = [connected(), freshPrefix()];
+  const txn = await client.begin({ stores: ["kv"] });
+  txn.update("kv", prefix, 1);
+  assert.equal((await client.commit(txn.prepare())).status, "aborted");
+  assert.equal(await txn.get("kv", `${prefix}b`), undefined);
+});
