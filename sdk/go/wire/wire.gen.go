@@ -1261,7 +1261,9 @@ type StoreDeclaration struct {
 	// log-only anyway.
 	LogOnly *bool `json:"log_only,omitempty"`
 
-	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
+	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
+	// validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
+	// version of each row.
 	MultiVersion *bool `json:"multi_version,omitempty"`
 
 	// Transactional The storage's watermark moves in the same transaction as the rows. Required by `add`.

@@ -1398,7 +1398,11 @@ export interface components {
              *     log-only anyway.
              */
             log_only?: boolean;
-            /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
+            /**
+             * @description The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
+             *     validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
+             *     version of each row.
+             */
             multi_version?: boolean;
             /** @description The storage's watermark moves in the same transaction as the rows. Required by `add`. */
             transactional?: boolean;

@@ -36,7 +36,10 @@ class StoreDeclaration:
             a new store without an adaptor is
             log-only anyway.
         multi_version (bool | Unset): The engine itself reads this store at the snapshot of Begin (multi-version
-            storage).
+            storage). At level `snapshot`, its reads are not
+            validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has
+            only the newest
+            version of each row.
         transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
             `add`.
     """
