@@ -300,19 +300,32 @@ fn fractured_reads_across_stores() {
 }
 
 #[test]
-fn mixed_levels_each_gets_what_its_own_level_promises() {
+fn mixed_levels_each_transaction_gets_what_its_own_level_promises() {
+    // Write skew: a serializable transaction excludes it only as far as its own reads go.
+    let (stale, order) = (
+        "read_conflict validate: read x seen T0 now T1",
+        "order_conflict merge: read x seen T0 by T1; merge: write y by T1",
+    );
     every_way(
         "epoch
          T1 ser @1 read x@T0 read y@T0 upd x=11     => ok
          {next}
          {T2} {L} @1 read x@T0 read y@T0 upd y=21   => {1}",
-        |_, _| vec!["ok"],
+        |level, next| match (level, next) {
+            ("rr" | "ser", true) => vec![stale],
+            ("rr" | "ser", false) => vec![order],
+            _ => vec!["ok"],
+        },
     );
     every_way(
         "epoch
          T1 {L} @1 read x@T0 read y@T0 upd x=11     => ok
          {next}
          {T2} ser @1 read x@T0 read y@T0 upd y=21   => {1}",
-        |_, _| vec!["ok"],
+        |level, next| match (level, next) {
+            (_, true) => vec![stale],
+            ("rr" | "ser", false) => vec![order],
+            (_, false) => vec!["ok"],
+        },
     );
 }

@@ -195,11 +195,6 @@ impl NodeService {
         }
     }
 
-    /// The sequencer has not replied: it has ended, or lacks the code that judges.
-    fn not_judged(&self) -> ServiceError {
-        if self.stopping.load(Ordering::Relaxed) { stopping() } else { self.not_taken() }
-    }
-
     /// Returns what this node knows of an id.
     pub(crate) async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
         self.known_all(vec![(namespace, id)]).await?.pop().ok_or_else(stopping)

@@ -6,7 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if whoever started the process has it ignored, as `nohup` does.
+    /// `None` if the process was started with it ignored, as by `nohup`.
     hang_up: Option<Signal>,
 }
 

@@ -11,6 +11,7 @@ use tribunal_types::{Epoch, StoreId, limits};
 use crate::cluster::obstacle::obstacle;
 use crate::cluster::view::{Joined, not_connected, view_of};
 use crate::commit::message::Message;
+use crate::commit::refusals::stopping;
 use crate::service::NodeService;
 
 /// A session token that is further ahead of what this node has decided may be made up: the other nodes tell.
@@ -124,6 +125,11 @@ impl NodeService {
             );
         }
         obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
+    }
+
+    /// The sequencer has not replied: it has ended, or lacks the code that judges.
+    pub(crate) fn not_judged(&self) -> ServiceError {
+        if self.stopping.load(Ordering::Relaxed) { stopping() } else { self.not_taken() }
     }
 
     /// The node does not take transactions or changes at the moment.

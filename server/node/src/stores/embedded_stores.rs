@@ -24,7 +24,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Where a store is, once it is open.
 #[derive(Default)]
 struct Place {
-    /// Held by whoever opens it.
+    /// Held by the thread that opens it.
     turn: Arc<Mutex<()>>,
     open: Option<Arc<EmbeddedStore>>,
 }
@@ -66,7 +66,7 @@ impl EmbeddedStores {
     /// # Errors
     /// In words: what is wrong and what to do about it; also if the store was forgotten meanwhile.
     pub fn open(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
-        let forgotten = || "the store was declared anew while it was being opened".to_owned();
+        let forgotten = || "the store was declared again while it was being opened".to_owned();
         let turn = Arc::clone(&self.places.lock().entry(spec.id).or_default().turn);
         let _mine = turn.lock();
         let same = |place: &&mut Place| Arc::ptr_eq(&place.turn, &turn);
