@@ -20,6 +20,9 @@ use crate::{Error, Outcome, wire};
 
 type RowName = (StoreName, Vec<u8>);
 
+/// Rows that the service returns at once, at most.
+const ROWS_MAX: usize = 10_000;
+
 /// An open transaction.
 pub struct Transaction {
     client: Client,
@@ -253,7 +256,8 @@ impl Transaction {
                 Some(next) if found.len() < limit => start = next,
                 next => break next.unwrap_or_else(|| end.to_vec()),
             }
-            page = self.page(store, &start, end, limit - found.len()).await?;
+            let wanted = limit - found.len() + self.deleted(store, &start, end);
+            page = self.page(store, &start, end, wanted.min(ROWS_MAX)).await?;
         };
         self.observe_range(store, first, upto);
         found.truncate(limit);
@@ -264,6 +268,14 @@ impl Transaction {
     async fn page(&self, store: &str, start: &[u8], end: &[u8], limit: usize) -> Result<RangeRows, Error> {
         let page = self.client.rows(store, start, end, limit).await?;
         Ok(RangeRows { rows: page.rows, more: page.more })
+    }
+
+    /// Returns how many rows of a range this transaction deletes: as many more have to be read.
+    fn deleted(&mut self, store: &str, start: &[u8], end: &[u8]) -> usize {
+        let name = self.store(store);
+        let within = |key: &[u8]| key >= start && (end.is_empty() || key < end);
+        let writes = self.writes.iter();
+        writes.filter(|((of, key), write)| *of == name && write.op == WriteOp::Delete && within(key)).count()
     }
 
     /// Notes that rows were read, and returns those of `start..end` as this transaction leaves them.

@@ -1,5 +1,5 @@
-//! The logs that a salvaged log continues. Some records that it has in common with them cannot be read in it any more; what has applied them
-//! may go on with it. A small text file; a log that was never salvaged has none.
+//! The logs that a salvaged log continues. Some records that it has in common with them can no longer be read in it; a store that has
+//! applied them may continue with this log. A small text file; a log that was never salvaged has none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

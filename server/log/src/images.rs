@@ -149,7 +149,7 @@ pub fn write_image(files: &dyn Files, path: &Path, image: &StateImage) -> Result
 /// Reads an image from a file, which may be anywhere.
 ///
 /// # Errors
-/// If it is not an image, or damaged.
+/// If it is not an image, or is damaged.
 pub fn read_image(files: &dyn Files, path: &Path) -> Result<StateImage, LogError> {
     load(files, path).map_err(|reason| LogError::Io { reason: format!("{} cannot be used: {reason}", path.display()) })
 }

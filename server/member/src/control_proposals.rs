@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use tribunal_types::{ControlChange, ControlEntry, NodeId, ProposalId};
+use tribunal_types::{ControlEntry, NodeId, ProposalId};
 
 /// Ticks after which a change is sent again.
 const AGAIN_TICKS: u32 = 10;
@@ -22,13 +22,8 @@ pub(crate) struct ControlProposals {
 }
 
 impl ControlProposals {
-    /// Adds a change. One that a node proposes again and again until it is applied waits once only, however long there is no majority.
     pub(crate) fn add(&mut self, entry: ControlEntry) {
-        let is_repeated =
-            matches!(entry.change, ControlChange::ClaimNode { .. } | ControlChange::ReportComponent { .. });
-        if !is_repeated || self.waiting.iter().all(|waiting| waiting.change != entry.change) {
-            self.waiting.push_back(entry);
-        }
+        self.waiting.push_back(entry);
     }
 
     /// Notes that a change is agreed on.
@@ -68,6 +63,8 @@ impl ControlProposals {
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::ControlChange;
+
     use super::*;
 
     #[test]
@@ -93,18 +90,5 @@ mod tests {
         assert_eq!(due(&proposals), Some(2));
         let relays: Vec<_> = (0..3).filter_map(|_| proposals.relay(&[NodeId(4), NodeId(5)])).collect();
         assert_eq!((relays, proposals.relay(&[])), (vec![NodeId(5), NodeId(4), NodeId(5)], None), "in turn");
-    }
-
-    #[test]
-    fn what_a_node_repeats_waits_once() {
-        let mut proposals = ControlProposals::default();
-        let mut add = |number, change| {
-            proposals.add(ControlEntry { proposal: ProposalId { run: 1, number }, change });
-            proposals.waiting.len()
-        };
-        let claim = |directory| ControlChange::ClaimNode { node: NodeId(4), directory };
-        assert_eq!([add(1, claim(7)), add(2, claim(7)), add(3, claim(8))], [1, 1, 2]);
-        let revoke = || ControlChange::RevokeKey { id: String::new() };
-        assert_eq!([add(4, revoke()), add(5, revoke())], [3, 4], "somebody waits for each");
     }
 }

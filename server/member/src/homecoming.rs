@@ -1,7 +1,7 @@
 //! When a group that was taken over goes back to the node whose group it is.
 //!
 //! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. While it
-//! lacks entries, it is offered nothing: an attempt would fail, and stop the group's log meanwhile. A node whose disk is stuck cannot
+//! lacks entries, it is offered nothing, for a while: an attempt would fail, and stop the group's log meanwhile. A node whose disk is stuck cannot
 //! take the leadership, although its messages arrive. So each attempt waits twice as long as the one before.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Homecoming {
             if !presence.is_here(group.node) {
                 // It begins again when the node is back.
                 (*due, *wait) = (now + WAIT_TICKS.0, WAIT_TICKS.0);
-            } else if now >= *due && has_all(group) {
+            } else if now >= *due && (has_all(group) || now - *due >= WAIT_TICKS.1) {
                 *wait = (*wait * 2).min(WAIT_TICKS.1);
                 *due = now + *wait;
                 offered.push(group);

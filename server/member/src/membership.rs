@@ -33,6 +33,8 @@ use crate::member::Member;
 pub(crate) const LAG_MAX: u64 = 64;
 /// Ticks for which a node whose group has closed stays in the other groups, if it is there.
 const STAYS_TICKS: u64 = 20;
+/// Ticks for which its removal waits for a new voter.
+const WAITS_FOR_VOTER_TICKS: u64 = 1_000;
 /// Ticks after which it is deposed where it still leads, and between the turns of those who do that.
 const DEPOSED_TICKS: (u64, u64) = (40, 8);
 /// Ticks after which a change of the control log is proposed again.
@@ -203,7 +205,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             next.learners.remove(node);
         } else if let Some(node) =
             present.voters.iter().find(|node| self.goes(**node) && self.goes_well(present, **node))
-            && !self.gets_a_voter(present)
+            && !self.waits_for_a_voter(present, *node)
         {
             next.voters.remove(node);
             next.learners.insert(*node);
@@ -231,9 +233,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         2 * here > others().count()
     }
 
-    /// Returns whether a node that is there is on its way to be a voter of a group. Where [`goes_well`](Self::goes_well) holds,
-    /// it becomes one as soon as it has caught up.
-    fn gets_a_voter(&self, present: &Members) -> bool {
+    /// Returns whether a voter stays until another node that is there, and on its way to be a voter, is one. Where
+    /// [`goes_well`](Self::goes_well) holds, that is as soon as it has caught up; if it does not, nobody waits for it for long.
+    fn waits_for_a_voter(&self, present: &Members, node: NodeId) -> bool {
+        let since = self.membership.gone.get(&node).copied().unwrap_or_default();
+        if self.membership.now - since >= WAITS_FOR_VOTER_TICKS {
+            return false;
+        }
         let mut new = self.nodes().present().filter(|node| !present.voters.contains(&node.id));
         new.any(|node| self.presence.sends(node.id))
     }

@@ -615,7 +615,7 @@ impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
             if self.joined.is_some() && self.shared.view.refuses_transactions() {
-                // With a wrong clock, it would issue an id that no node executes; without the code that decides, none that it executes.
+                // It would issue ids that no node executes (wrong clock), or that this one cannot execute (missing code).
                 return Err(self.not_taken());
             }
             let until = self.until_fresh(&begin.stores, begin.freshness).await?;

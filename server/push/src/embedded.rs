@@ -24,7 +24,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
@@ -80,6 +80,7 @@ struct Shared {
     /// Last record in the runs.
     flushed: watch::Sender<Lsn>,
     stop: AtomicBool,
+    damage_noted: AtomicBool,
 }
 
 /// A row.
@@ -201,6 +202,7 @@ impl EmbeddedStore {
             work_changed: Condvar::new(),
             flushed: watch::Sender::new(applied.lsn),
             stop: AtomicBool::new(false),
+            damage_noted: AtomicBool::new(false),
         });
         Ok(EmbeddedStore { shared, id, source, applier: Mutex::default(), observer: None })
     }
@@ -423,13 +425,14 @@ impl Shared {
 
     /// Notes a damaged file in the directory, so that the store can be rebuilt once it is opened again.
     fn note_damage(&self, error: EmbeddedError) -> EmbeddedError {
-        let path = self.dir.join(DAMAGED);
         if let EmbeddedError::Damaged(text) = &error
-            && !path.exists()
+            && !self.damage_noted.swap(true, Ordering::Relaxed)
         {
-            let noted = fs::write(&path, text).err().map(|error| format!("; that could not be noted: {error}"));
+            let noted = fs::write(self.dir.join(DAMAGED), text);
+            let noted = noted.err().map(|error| format!("; that could not be noted: {error}"));
             tracing::error!(
-                "an embedded store is damaged ({text}); it is rebuilt from its log at the next start, or by `tribunal store resume`{}",
+                "an embedded store is damaged ({text}); if its log is whole, the store is rebuilt from it at the next start, or by \
+                 `tribunal store resume`{}",
                 noted.unwrap_or_default()
             );
         }
@@ -439,7 +442,7 @@ impl Shared {
     /// Returns the current state of a row.
     fn stored(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
         let recent = self.recent.read().stored(key);
-        recent.map_or_else(|| self.runs.get(key), Ok)
+        recent.map_or_else(|| self.runs.get(key).map_err(|error| self.note_damage(error)), Ok)
     }
 }
 

@@ -69,7 +69,8 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let newest = ImageWriter::open(&real_files(), dir)?.load_newest().0;
     let image = newest.as_ref().map(|image| image.epoch);
-    let heads = newest.and_then(|image| image::heads(&image).ok()).unwrap_or_default();
+    let heads = newest.as_ref().map(image::heads).transpose();
+    let heads = heads.map_err(|error| LogError::damaged(dir, error.to_string()))?.unwrap_or_default();
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 

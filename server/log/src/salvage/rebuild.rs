@@ -268,7 +268,7 @@ impl Known<'_> {
             for stored in self.chunks.records(Kind::Outcome, epoch)? {
                 let Ok(decoded) = outcomes::outcome_of(&stored, self.dir) else { continue };
                 for (store, span) in spans_of(&decoded.outcome) {
-                    before.insert(store, Lsn(span.first.0 - 1));
+                    before.insert(store, Lsn(span.first.0.saturating_sub(1)));
                 }
             }
         }
@@ -289,9 +289,9 @@ impl Known<'_> {
                 }
             }
         }
-        for (store, last) in self.before_kept(kept_from)? {
-            let position = positions.entry(store).or_default();
-            *position = (*position).max(last);
+        if self.image.is_some() {
+            // The new log begins with it, whatever was noted beside a later one.
+            positions = self.before_kept(kept_from)?;
         }
         if self.kept.is_none() && self.image.is_none() {
             // Nothing is left of any store.
@@ -312,6 +312,10 @@ impl Known<'_> {
     fn write_former(&self, dir: &Path, common: BTreeMap<StoreId, Lsn>) -> Result<(), LogError> {
         // Without those before it, what has followed them is filled again, or stays closed.
         let mut former = former::load(&RealFiles, self.dir).unwrap_or_default();
+        for FormerLog { common: known, .. } in &mut former {
+            known.retain(|store, _| common.contains_key(store));
+            known.iter_mut().for_each(|(store, last)| *last = (*last).min(common[store]));
+        }
         former.push(FormerLog { id: self.identity.id, common });
         former::store(&RealFiles, dir, &former)
     }

@@ -75,7 +75,7 @@ impl AnnouncedPlugins {
         self.state.read().0.clone()
     }
 
-    /// Returns them, and the control entry up to which they are.
+    /// Returns the plugins, and the control entry that they are current as of.
     #[must_use]
     fn state(&self) -> (Components, u64) {
         self.state.read().clone()

@@ -173,7 +173,8 @@ fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String>
 /// compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
 fn log_filter(text: &str) -> Result<EnvFilter, String> {
     let text = text.trim();
-    let has_level = text.split(',').any(|directive| directive.trim().parse::<LevelFilter>().is_ok());
+    let mut directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let has_level = directives.any(|directive| directive.parse::<LevelFilter>().is_ok());
     let filter = if matches!(text.to_ascii_lowercase().as_str(), "debug" | "trace") {
         // Targets are matched by their beginning, and the names of all our crates begin like this one.
         format!("info,tribunal={text}")
@@ -210,6 +211,8 @@ mod tests {
         );
         assert_eq!(log_filter("warn").expect("a level").to_string(), "warn");
         assert_eq!(log_filter("info,hyper=debug").expect("a list").to_string().matches("hyper=debug").count(), 1);
+        let filter = log_filter("tribunal_push=debug,").expect("a list").to_string();
+        assert!(filter.contains("info") && filter.contains("tribunal_push=debug"), "{filter}");
         for level in ["off", "ERROR", "Debug", "trace", ""] {
             assert!(log_filter(level).is_ok(), "{level}");
         }

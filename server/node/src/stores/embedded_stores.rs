@@ -127,7 +127,7 @@ impl EmbeddedStores {
         }
     }
 
-    /// Forgets a store that is none any more; what is being opened of it does not count. Returns at once.
+    /// Forgets a store that is no longer embedded; one that is being opened does not count. Returns at once.
     pub fn forget(&self, store: StoreId) {
         let open = self.places.lock().remove(&store).and_then(|place| place.open);
         self.memory.lock().take_back(store);

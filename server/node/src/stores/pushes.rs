@@ -422,6 +422,9 @@ impl Pushes {
             return Err(format!("its copy of the embedded store `{name}` is not open"));
         }
         let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
+            Ok(_) if EmbeddedStore::damage_in(&self.embedded.dir(id)).is_some() => {
+                Err(format!("its copy of the embedded store {id} is damaged"))
+            }
             Ok(files) => Ok((id, files)),
             Err(error) => Err(format!("its copy of the embedded store {id} cannot be read: {error}")),
         };
@@ -431,6 +434,12 @@ impl Pushes {
     /// Returns an embedded store.
     pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
         self.embedded.get(store)
+    }
+
+    /// Returns whether a store is embedded, and not detached: it is open, or about to be.
+    pub fn is_embedded(&self, store: StoreId) -> bool {
+        let entries = self.entries.lock();
+        entries.get(&store).is_some_and(|entry| entry.store.spec.is_embedded() && entry.store.detached.is_none())
     }
 
     /// Returns why an embedded store cannot be read here, if something is wrong with it.
@@ -507,11 +516,13 @@ impl Pushes {
     /// # Errors
     /// If it cannot be tried now.
     pub async fn resume(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
+        let dir = self.embedded.dir(store);
+        let damaged =
+            self.runtime.spawn_blocking(move || EmbeddedStore::damage_in(&dir).is_some()).await.unwrap_or(false);
         let remake = {
             let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(&store) else { return Ok(()) };
             let embedded = entry.store.spec.is_embedded();
-            let damaged = embedded && EmbeddedStore::damage_in(&self.embedded.dir(store)).is_some();
             let stopped = |running: &Running| running.handle.status().activity == PushActivity::Stopped;
             match std::mem::replace(&mut entry.state, State::Starting) {
                 State::Broken(_) => Some((entry.store.clone(), None)),

@@ -115,8 +115,11 @@ impl RowReader {
             let reason = self.pushes.closed_because(store)?;
             Some(ServiceError::Unavailable { detail: format!("this node cannot read the store: {reason}") })
         };
+        let lagging = || ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS };
         let open = self.pushes.embedded(store).ok_or_else(|| match closed() {
             Some(closed) => closed,
+            // It is being opened.
+            None if self.pushes.is_embedded(store) => lagging(),
             None => ServiceError::ClientMistake {
                 code: "store_not_embedded",
                 pointer: String::new(),
@@ -125,9 +128,7 @@ impl RowReader {
             },
         })?;
         match self.records.progress.store(store) {
-            Some(progress) if !progress.reported => {
-                Err(closed().unwrap_or(ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS }))
-            }
+            Some(progress) if !progress.reported => Err(closed().unwrap_or_else(lagging)),
             _ => Ok(open),
         }
     }

@@ -129,6 +129,7 @@ impl Shared {
                 Ok(Finished::Done) => !self.stop.load(Ordering::Relaxed),
                 Ok(Finished::Stopped) => false,
                 Err(error) => {
+                    let error = self.note_damage(error);
                     self.break_down(error.to_string());
                     false
                 }

@@ -30,16 +30,13 @@ const PUSHES_TOLD_EVERY: u64 = 16;
 const CLOCK_TOLD_EVERY: u64 = 8;
 /// Ticks between two lines of the log about nodes that are missing.
 const WAITING_TOLD_EVERY: u32 = 1_000;
-/// Ticks between two claims of a number.
-const CLAIMED_EVERY: u32 = 16;
 /// Ticks before the first such line.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
+/// Ticks between two claims of a number.
+const CLAIMED_EVERY: u32 = 16;
 
 /// Rounds of the groups that are written on the sequencer's thread before it looks at its messages again.
 const ROUNDS_HERE_MAX: u32 = 2;
-
-/// How long epochs are decided before ticks and messages have their turn, and what was decided goes to the log.
-const DECIDES_FOR: Duration = Duration::from_millis(20);
 
 /// How far a stop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,10 +83,6 @@ impl Sequencer {
         let replica = self.decider.replica().wake_in(self.now());
         if self.decider.member().is_none() {
             return replica;
-        }
-        if self.replica().may_decide() && !self.replica().waits_for_code() {
-            // There was more than there was time for.
-            return Some(Duration::ZERO);
         }
         let tick = TICK.saturating_sub(self.ticked_at.elapsed());
         Some(replica.map_or(tick, |replica| replica.min(tick)))
@@ -325,7 +318,7 @@ impl Sequencer {
     }
 
     /// Does what inputs of a member have led to since the last call, beyond what was due at once: other nodes and the log get what is
-    /// for them, in one piece each; then the epochs that are complete are decided, as many as there is time for.
+    /// for them, in one piece each; then the epochs that are complete are decided.
     pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
         if self.decider.member().is_none() {
             return;
@@ -340,10 +333,7 @@ impl Sequencer {
                 self.follow();
                 self.state.outgoing.flush();
             }
-            let begun = Instant::now();
-            while begun.elapsed() < DECIDES_FOR
-                && let Some(output) = self.decider.poll()
-            {
+            while let Some(output) = self.decider.poll() {
                 self.carry_out(output);
             }
             self.write_outcomes();
