@@ -230,7 +230,9 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if firstAttempt.IsZero() {
 			firstAttempt = timeOf(txn.id)
 		}
-		if err := work(ctx, txn); err != nil {
+		err := work(ctx, txn)
+		txn.closing.close(errReturned)
+		if err != nil {
 			return nil, attempts.failed(txn.id, err)
 		}
 		prepared, err := txn.Prepare()
@@ -243,6 +245,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err := attempts.available(ctx, txn.id, commit); err != nil {
 			return nil, err
 		}
+		txn.closing.decided(verdict)
 		if committed, ok := verdict.(*Committed); ok {
 			attempts.committed(committed)
 			return committed, nil

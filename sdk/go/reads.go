@@ -353,6 +353,9 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 		}
 	}
 	if len(missing) > 0 {
+		if err := t.closing.err(); err != nil {
+			return nil, err
+		}
 		reads, err := t.client.ReadRows(ctx, store, missing)
 		if err != nil {
 			return nil, err
