@@ -212,7 +212,7 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 // Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
 // growing waits, so its only effects must be on its transaction and on variables that it sets each time. Run returns
 // the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
-// are final if the work read nothing, or if a fresh read did not help.
+// are final if the work read nothing, or if a fresh read returned the same versions as before.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	if work == nil {
 		return nil, misuse("Run was given no work: the function is nil")
@@ -394,6 +394,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
+	lost := make([]error, len(commits))
 	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
 		// One that the endpoint could not decide is sent again, if there are others.
@@ -405,11 +406,15 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			}
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
-		if lost := single.lost(); lost != nil {
-			deadline := time.Now().Add(c.options.ResolveTimeout)
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
-		} else {
+		if lost[at] = single.lost(); lost[at] == nil {
 			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+		}
+	})
+	// Their deadline is a common one, although not all of them are requested at the same time.
+	deadline := time.Now().Add(c.options.ResolveTimeout)
+	concurrently(len(commits), func(at int) {
+		if lost[at] != nil {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost[at], deadline))
 		}
 	})
 	return results, nil

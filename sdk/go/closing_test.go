@@ -70,7 +70,7 @@ func TestATransactionTakesNoReadsAndWritesDuringItsCommitAndAfterTheVerdict(t *t
 				request := <-arrived
 				if txn == during {
 					if err := use(txn); !isRefused(err, "under way") {
-						t.Errorf("%s during the commit: %v", name, err)
+						t.Fatalf("%s during the commit: %v", name, err)
 					}
 					reads(t, txn)
 				}
@@ -80,7 +80,7 @@ func TestATransactionTakesNoReadsAndWritesDuringItsCommitAndAfterTheVerdict(t *t
 				}
 			}
 			if err := use(after); !isRefused(err, "already") {
-				t.Errorf("%s after the verdict: %v", name, err)
+				t.Fatalf("%s after the verdict: %v", name, err)
 			}
 			reads(t, after)
 		}

@@ -175,6 +175,15 @@ func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
 // Blind tells whether the transaction has read nothing.
 func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) == 0 }
 
+// versionsRead returns the version of each row that the transaction has read; 0 for one that was absent.
+func (t *Transaction) versionsRead() map[rowName]Version {
+	read := make(map[rowName]Version, len(t.reads))
+	for name, row := range t.reads {
+		read[name] = row.version
+	}
+	return read
+}
+
 // Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
 // same, after the commit as well.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
