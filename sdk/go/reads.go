@@ -229,6 +229,9 @@ func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyR
 	}
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
+		if err := checkLimit(keys.Limit); err != nil {
+			return nil, err
+		}
 		read[at] = keys.withDefaults().wire()
 	}
 	asked := readItem{store, options.Wait, options.request()}

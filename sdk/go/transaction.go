@@ -244,6 +244,9 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 		return nil, err
 	}
 	defer t.leave()
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
 	if limit == 0 {
 		limit = rangeLimitDefault
 	}
@@ -344,7 +347,7 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
-	t.change(func() error {
+	t.change(store, func() error {
 		t.saw(rowName{store, key}, seen{version: version})
 		return nil
 	})
@@ -352,7 +355,7 @@ func (t *Transaction) Observe(store, key string, version Version) {
 
 // ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
-	t.change(func() error {
+	t.change(store, func() error {
 		t.observeRange(store, start, end)
 		return nil
 	})
@@ -388,12 +391,12 @@ func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, 
 // other either; the first creates the row.
 func (t *Transaction) AddOr(store, key string, delta int64, or int) {
 	value := json.RawMessage(strconv.FormatInt(delta, 10))
-	t.change(func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
+	t.change(store, func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
 }
 
 // Delete removes a row; the transaction aborts if it is missing.
 func (t *Transaction) Delete(store, key string) {
-	t.change(func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
+	t.change(store, func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
 }
 
 // Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. It may be repeated: the
@@ -525,8 +528,9 @@ func (t *Transaction) saw(name rowName, what seen) {
 }
 
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
-	t.change(func() error {
-		raw, err := rowValue(value)
+	// Before the turn begins: a value that encodes itself may use the transaction.
+	raw, err := rowValue(value)
+	t.change(store, func() error {
 		if err != nil {
 			return err
 		}
