@@ -3,6 +3,7 @@ package tribunal
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 )
 
@@ -22,12 +23,18 @@ type Attempt struct {
 	Wait time.Duration
 }
 
+// refusedRow is the refusal of a row: its epoch, and the versions that the attempt had read.
+type refusedRow struct {
+	epoch Epoch
+	read  map[rowName]Version
+}
+
 // attempts counts the attempts of one Run against a policy and reports each.
 type attempts struct {
 	policy RetryPolicy
 	report func(Attempt)
-	// refused has the epochs at which rows were refused as existing or missing.
-	refused map[rowName]Epoch
+	// refused has the rows that were refused as existing or missing.
+	refused map[rowName]refusedRow
 	count   int
 	// before is the error of the attempt before.
 	before error
@@ -84,8 +91,9 @@ func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
 	if !verdict.Retryable || verdict.Reason != "row_exists" && verdict.Reason != "row_missing" {
 		return verdict.Retryable
 	}
-	// Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
-	// epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+	// Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch that
+	// refused the row. If that reads the same, the work does not depend on what has changed. If it reads something else, a
+	// further commit may have come between, as before the first refusal.
 	if txn.Blind() {
 		return false
 	}
@@ -93,16 +101,16 @@ func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
 	if len(verdict.Conflicts) > 0 {
 		row = rowName{verdict.Conflicts[0].Store, verdict.Conflicts[0].Key}
 	}
-	refused, known := a.refused[row]
-	if !known {
+	before, known := a.refused[row]
+	if read := txn.versionsRead(); !known || !maps.Equal(before.read, read) {
 		if a.refused == nil {
-			a.refused = map[rowName]Epoch{}
+			a.refused = map[rowName]refusedRow{}
 		}
-		a.refused[row] = verdict.Epoch
+		a.refused[row] = refusedRow{verdict.Epoch, read}
 		return true
 	}
 	snapshot, named := txn.Snapshot(row.store)
-	return named && snapshot < refused
+	return named && snapshot < before.epoch
 }
 
 func (a *attempts) pause(ctx context.Context, ended Attempt, asked time.Duration, err error) error {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -53,12 +54,18 @@ func TestACommitOfABatchWithAnUnknownOutcomeIsResolvedByItsID(t *testing.T) {
 // Each request for an outcome may take as long as the service does to answer.
 func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 	const count = 8
-	var arrived sync.WaitGroup
-	arrived.Add(count)
+	var arrived atomic.Int32
+	all := make(chan struct{})
 	service := newScripted(t, func(kind string, before int) (int, string) {
 		if kind == "status" {
-			arrived.Done()
-			arrived.Wait()
+			if arrived.Add(1) == count {
+				close(all)
+			}
+			select {
+			case <-all:
+			// Which ends before the service is closed.
+			case <-t.Context().Done():
+			}
 			return committedReply(9)
 		}
 		return 504, problemText(504, "outcome_unknown")
@@ -76,5 +83,43 @@ func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 		if _, ok := result.Verdict.(*Committed); !ok {
 			t.Errorf("%d: %+v", at, result)
 		}
+	}
+}
+
+// Although not all of them are requested at the same time.
+func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
+	const count = 3 * concurrentMax
+	var mutex sync.Mutex
+	asked := map[string]bool{}
+	service := startEndpoint(t, func(kind string, ids []string, _ int) (int, string) {
+		if kind == "batch" {
+			line := problemLine("txn", 504, "outcome_unknown")
+			return 200, `{"results":[` + strings.Repeat(line+",", count-1) + line + "]}"
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		asked[ids[0]] = true
+		return 200, `{"status":"in_flight"}`
+	})
+	client, err := New(service.url, Options{ResolveTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var commits []*PreparedCommit
+	for n := range count {
+		commits = append(commits, preparedPut(t, client, n))
+	}
+	results, err := client.Batch(t.Context(), commits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, result := range results {
+		var unknown *OutcomeUnknown
+		if !errors.As(result.Err, &unknown) {
+			t.Errorf("%d: %+v", at, result)
+		}
+	}
+	if len(asked) > concurrentMax {
+		t.Errorf("%d outcomes were requested, %d at a time", len(asked), concurrentMax)
 	}
 }

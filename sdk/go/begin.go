@@ -3,6 +3,8 @@ package tribunal
 import (
 	"context"
 	"fmt"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,6 +34,24 @@ type BeginOptions struct {
 	// Ranges lists ranges of embedded stores, by store, to read in the same request: [Transaction.Scan] with the same
 	// bounds and limit returns the rows without another request. Ranges that are never scanned do not count as read.
 	Ranges map[string][]KeyRange
+}
+
+// check returns why the options cannot be used.
+func (o BeginOptions) check() error {
+	for _, ranges := range o.Ranges {
+		for _, keys := range ranges {
+			if err := checkLimit(keys.Limit); err != nil {
+				return err
+			}
+		}
+	}
+	names := []iter.Seq[string]{slices.Values(o.Stores), maps.Keys(o.Read), maps.Keys(o.Ranges)}
+	for _, stores := range names {
+		if err := checkStores(stores); err != nil {
+			return err
+		}
+	}
+	return ReadOptions{Wait: o.Wait}.check()
 }
 
 // beginItem is a Begin of one caller.
@@ -94,7 +114,7 @@ func (a beginItem) isBatchable() bool {
 // to these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
 // [Options.NoCoalesce].
 func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
-	if err := (ReadOptions{Wait: options.Wait}).check(); err != nil {
+	if err := options.check(); err != nil {
 		return nil, err
 	}
 	txn := newTransaction(c, "", options.Isolation)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -175,8 +177,8 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
 // CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are
-// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close
-// that.
+// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close the
+// stream or reader.
 func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
 // defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for
@@ -212,7 +214,7 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 // Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
 // growing waits, so its only effects must be on its transaction and on variables that it sets each time. Run returns
 // the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
-// are final if the work read nothing, or if a fresh read did not help.
+// are final if the work read nothing, or if a fresh read returned the same versions as before.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	if work == nil {
 		return nil, misuse("Run was given no work: the function is nil")
@@ -230,7 +232,9 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if firstAttempt.IsZero() {
 			firstAttempt = timeOf(txn.id)
 		}
-		if err := work(ctx, txn); err != nil {
+		err := work(ctx, txn)
+		txn.closing.close(errReturned)
+		if err != nil {
 			return nil, attempts.failed(txn.id, err)
 		}
 		prepared, err := txn.Prepare()
@@ -243,6 +247,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err := attempts.available(ctx, txn.id, commit); err != nil {
 			return nil, err
 		}
+		txn.closing.decided(verdict)
 		if committed, ok := verdict.(*Committed); ok {
 			attempts.committed(committed)
 			return committed, nil
@@ -297,6 +302,24 @@ func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 func checkName(what, name string) error {
 	if name == "" || name == "." || name == ".." {
 		return misuse("%q cannot be the %s", name, what)
+	}
+	return checkText(what, name)
+}
+
+// checkText returns an error if a name is not UTF-8: json would replace what is not, and name something else.
+func checkText(what, name string) error {
+	if !utf8.ValidString(name) {
+		return misuse("%q cannot be the %s: it is not UTF-8", name, what)
+	}
+	return nil
+}
+
+// checkStores checks the names of stores.
+func checkStores(stores iter.Seq[string]) error {
+	for store := range stores {
+		if err := checkText("name of a store", store); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -391,6 +414,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if len(outcomes.Results) != len(commits) {
 		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
 	}
+	lost := make([]error, len(commits))
 	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
 		// One that the endpoint could not decide is sent again, if there are others.
@@ -402,11 +426,15 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			}
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
-		if lost := single.lost(); lost != nil {
-			deadline := time.Now().Add(c.options.ResolveTimeout)
-			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
-		} else {
+		if lost[at] = single.lost(); lost[at] == nil {
 			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+		}
+	})
+	// Their deadline is a common one, although not all of them are requested at the same time.
+	deadline := time.Now().Add(c.options.ResolveTimeout)
+	concurrently(len(commits), func(at int) {
+		if lost[at] != nil {
+			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost[at], deadline))
 		}
 	})
 	return results, nil
@@ -499,7 +527,7 @@ type RowPage struct {
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
 // end is the end of the store; a limit of 0 is 1,000.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
-	if err := checkName("name of a store", store); err != nil {
+	if err := errors.Join(checkName("name of a store", store), checkLimit(limit)); err != nil {
 		return nil, err
 	}
 	if limit == 0 {
@@ -648,6 +676,14 @@ func rowOf(row *wire.Row) (Row, error) {
 	fields := reader{err: err}
 	version := Version(fields.number(row.Version))
 	return Row{Key: key, Value: valueOf(row.Value, row.ValueB64), Version: version}, fields.err
+}
+
+// checkLimit returns an error if a limit of a range is not one.
+func checkLimit(limit int) error {
+	if limit < 0 || limit > rangeLimitMax {
+		return misuse("the limit of a range must be from 1 to %d, or 0 for %d, not %d", rangeLimitMax, rangeLimitDefault, limit)
+	}
+	return nil
 }
 
 // limitOf returns a limit as the API has it. One that does not fit is clamped, not truncated: the service refuses it.

@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -51,7 +52,7 @@ func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, e
 // Durable on return. It returns a *ClientMistake if the position is past the end of the log, or the log is not the service's
 // (log_replaced).
 func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
-	if err := checkName("name of a consumer", consumer); err != nil {
+	if err := errors.Join(checkName("name of a consumer", consumer), checkText("name of a store", store)); err != nil {
 		return nil, err
 	}
 	body := wire.OffsetRequest{Store: store, Lsn: fmt.Sprint(uint64(offset.LSN))}

@@ -170,19 +170,78 @@ func TestNilIsAMisuse(t *testing.T) {
 	}
 }
 
-func TestALimitThatIsTooLargeIsRefusedByTheService(t *testing.T) {
-	client, ctx, limit := connected(t), t.Context(), 1<<32+3
-	_, rows := client.Rows(ctx, "kv", "", "", limit)
-	_, ranges := client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Limit: limit}})
-	_, scan := client.BeginLocal("").Scan(ctx, "kv", "", "", limit)
-	_, log := client.Log("kv", tribunal.LogOptions{PageMax: limit, Wait: -1}).Next(ctx)
-	for _, err := range []error{rows, ranges, scan, log} {
-		var mistake *tribunal.ClientMistake
-		if !errors.As(err, &mistake) {
-			t.Error(err)
+func TestALimitThatIsNoneIsAMisuse(t *testing.T) {
+	client, ctx := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context()
+	for _, limit := range []int{-1, 10_001, 1<<32 + 3} {
+		ranges := []tribunal.KeyRange{{Limit: limit}}
+		_, rows := client.Rows(ctx, "kv", "", "", limit)
+		_, read := client.ReadRanges(ctx, "kv", ranges)
+		_, scan := client.BeginLocal("").Scan(ctx, "kv", "", "", limit)
+		_, begin := client.Begin(ctx, tribunal.BeginOptions{Ranges: map[string][]tribunal.KeyRange{"kv": ranges}})
+		for _, err := range []error{rows, read, scan, begin} {
+			var misuse *tribunal.Misuse
+			if !errors.As(err, &misuse) || !strings.Contains(err.Error(), strconv.Itoa(limit)) {
+				t.Error(limit, err)
+			}
 		}
 	}
+}
+
+func TestALimitOfALogThatIsTooLargeIsRefusedByTheService(t *testing.T) {
+	client, ctx := connected(t), t.Context()
+	_, err := client.Log("kv", tribunal.LogOptions{PageMax: 1<<32 + 3, Wait: -1}).Next(ctx)
+	var mistake *tribunal.ClientMistake
+	if !errors.As(err, &mistake) {
+		t.Error(err)
+	}
 	must[*tribunal.RangeReads](t)(client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Start: "a", End: "b"}}))
+}
+
+// In JSON another store would be named.
+func TestANameThatIsNotUTF8IsAMisuse(t *testing.T) {
+	client, ctx, store := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context(), "a\xff"
+	begin := func(options tribunal.BeginOptions) error { _, err := client.Begin(ctx, options); return err }
+	changed := func(change func(*tribunal.Transaction)) error {
+		txn := client.BeginLocal("")
+		change(txn)
+		return txn.Err()
+	}
+	_, row := client.Row(ctx, store, "a")
+	_, offset := client.SetOffset(ctx, "consumer", store, tribunal.Offset{})
+	for name, err := range map[string]error{
+		"Row": row, "SetOffset": offset,
+		"Stores":       begin(tribunal.BeginOptions{Stores: []string{store}}),
+		"Read":         begin(tribunal.BeginOptions{Read: map[string][]string{store: nil}}),
+		"Ranges":       begin(tribunal.BeginOptions{Ranges: map[string][]tribunal.KeyRange{store: nil}}),
+		"Put":          changed(func(txn *tribunal.Transaction) { txn.Put(store, "a", 1) }),
+		"Delete":       changed(func(txn *tribunal.Transaction) { txn.Delete(store, "a") }),
+		"Observe":      changed(func(txn *tribunal.Transaction) { txn.Observe(store, "a", 1) }),
+		"ObserveRange": changed(func(txn *tribunal.Transaction) { txn.ObserveRange(store, "", "") }),
+	} {
+		var misuse *tribunal.Misuse
+		if !errors.As(err, &misuse) || !strings.Contains(err.Error(), `"a\xff"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// reading encodes itself as what its transaction has written.
+type reading struct{ txn *tribunal.Transaction }
+
+func (r reading) MarshalJSON() ([]byte, error) {
+	row, err := r.txn.Get(context.Background(), "kv", "a")
+	if err != nil {
+		return nil, err
+	}
+	return row.Value, nil
+}
+
+func TestAValueMayReadItsTransactionToEncodeItself(t *testing.T) {
+	txn := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}).BeginLocal("")
+	txn.Put("kv", "a", 1)
+	txn.Put("kv", "b", reading{txn})
+	row := must[*tribunal.Row](t)(txn.Get(t.Context(), "kv", "b"))
+	equal(t, "value", string(row.Value), "1")
 }
 
 func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {

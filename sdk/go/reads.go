@@ -229,6 +229,9 @@ func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyR
 	}
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
+		if err := checkLimit(keys.Limit); err != nil {
+			return nil, err
+		}
 		read[at] = keys.withDefaults().wire()
 	}
 	asked := readItem{store, options.Wait, options.request()}
@@ -353,6 +356,9 @@ func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) 
 		}
 	}
 	if len(missing) > 0 {
+		if err := t.closing.err(); err != nil {
+			return nil, err
+		}
 		reads, err := t.client.ReadRows(ctx, store, missing)
 		if err != nil {
 			return nil, err

@@ -174,6 +174,32 @@ func TestARefusedInsertGetsOneFreshRead(t *testing.T) {
 	}
 }
 
+// As in a move between two entries of an index, which other moves of the same document overtake.
+func TestARowThatIsMissingBecauseOfAFurtherCommitDoesNotEndTheRetries(t *testing.T) {
+	service := newScripted(t, func(kind string, before int) (int, string) {
+		switch {
+		case kind == "begin":
+			return begunReply(before, 9+before)
+		case kind == "rows":
+			return 200, fmt.Sprintf(`{"applied":"9","rows":[{"store":"kv","key":"a","value":%d,"version":"%d"}]}`, before%2, 5+before)
+		case before < 3:
+			return abortedReply("row_missing")
+		}
+		return committedReply(20)
+	}, httptest.NewServer)
+	_, err := service.client(t, Options{}).Run(t.Context(), BeginOptions{}, func(ctx context.Context, txn *Transaction) error {
+		row, err := txn.Get(ctx, "kv", "a")
+		if err != nil {
+			return err
+		}
+		txn.Delete("kv", "index/"+string(row.Value))
+		return nil
+	})
+	if err != nil || len(service.arrived["commit"]) != 4 {
+		t.Error(err, len(service.arrived["commit"]))
+	}
+}
+
 func TestOwnCommitsAreVisibleToLaterTransactionsOfTheirStores(t *testing.T) {
 	for _, ignore := range []bool{false, true} {
 		service := newScripted(t, func(kind string, before int) (int, string) {

@@ -82,10 +82,14 @@ type seen struct {
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
 // not safe for concurrent use, and must not be copied: either is a *Misuse, after which it cannot be committed.
 //
+// From the call of [Transaction.Commit] on, or once the work of a [Client.Run] has returned, further writes and observations, and
+// reads of further rows, are a *Misuse: no verdict would cover them. What the transaction has read remains readable. A commit
+// that ends with an error which tells that nothing was decided, such as *Unavailable, opens the transaction again.
+//
 // Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
 // space, a []byte as a string in base64, and nil as null.
 //
-// A write that cannot work (a value that JSON cannot represent, a second insert) is a *Misuse that [Transaction.Err],
+// A write that cannot work (a value that JSON cannot represent, a second insert, one after the commit) is a *Misuse that [Transaction.Err],
 // [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
 type Transaction struct {
 	// Priority is a weight for conflict rules that use it, 0 to 255; nil is 100.
@@ -103,6 +107,7 @@ type Transaction struct {
 	self *Transaction
 	// busy is set during a call; shared once another one came meanwhile.
 	busy, shared atomic.Bool
+	closing      closing
 
 	client    *Client
 	id        string
@@ -170,8 +175,17 @@ func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
 // Blind tells whether the transaction has read nothing.
 func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) == 0 }
 
+// versionsRead returns the version of each row that the transaction has read; 0 for one that was absent.
+func (t *Transaction) versionsRead() map[rowName]Version {
+	read := make(map[rowName]Version, len(t.reads))
+	for name, row := range t.reads {
+		read[name] = row.version
+	}
+	return read
+}
+
 // Get reads a row of an embedded store, own writes included; nil if it is absent. Later reads of the row return the
-// same.
+// same, after the commit as well.
 func (t *Transaction) Get(ctx context.Context, store, key string) (*Row, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -188,6 +202,9 @@ func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) 
 		return row(key, before.version, own.value), nil
 	}
 	if !read || before.version != 0 && before.value == nil {
+		if err := t.closing.err(); err != nil {
+			return nil, err
+		}
 		now, fetched := t.fetched[name]
 		delete(t.fetched, name)
 		if !fetched {
@@ -197,6 +214,10 @@ func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) 
 			}
 			if found != nil {
 				now = seen{version: found.Version, value: found.Value}
+			}
+			// The transaction may have been aborted meanwhile.
+			if err := t.closing.err(); err != nil {
+				return nil, err
 			}
 		}
 		if read {
@@ -223,13 +244,23 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 		return nil, err
 	}
 	defer t.leave()
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
 	if limit == 0 {
 		limit = rangeLimitDefault
 	}
 	var found []Row
 	rows := []Row{}
 	for from, asked := start, limit; ; {
+		if err := t.closing.err(); err != nil {
+			return nil, err
+		}
 		page, err := t.page(ctx, rangeName{store, KeyRange{from, end, asked}})
+		if err == nil {
+			// The transaction may have been aborted meanwhile.
+			err = t.closing.err()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -316,7 +347,7 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first
 // observation of a row counts.
 func (t *Transaction) Observe(store, key string, version Version) {
-	t.change(func() error {
+	t.change(store, func() error {
 		t.saw(rowName{store, key}, seen{version: version})
 		return nil
 	})
@@ -324,7 +355,7 @@ func (t *Transaction) Observe(store, key string, version Version) {
 
 // ObserveRange records that the engine has read the keys start..end in its own storage; empty bounds are the store's.
 func (t *Transaction) ObserveRange(store, start, end string) {
-	t.change(func() error {
+	t.change(store, func() error {
 		t.observeRange(store, start, end)
 		return nil
 	})
@@ -360,26 +391,46 @@ func (t *Transaction) Add(store, key string, delta int64) { t.write(store, key, 
 // other either; the first creates the row.
 func (t *Transaction) AddOr(store, key string, delta int64, or int) {
 	value := json.RawMessage(strconv.FormatInt(delta, 10))
-	t.change(func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
+	t.change(store, func() error { return t.merge(store, key, pendingWrite{wire.Add, value, &or}) })
 }
 
 // Delete removes a row; the transaction aborts if it is missing.
 func (t *Transaction) Delete(store, key string) {
-	t.change(func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
+	t.change(store, func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
 }
 
-// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. It may be repeated: the
+// verdict is the same.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
-	prepared, err := t.Prepare()
+	prepared, err := t.lastPrepared()
 	if err != nil {
 		return nil, err
 	}
-	return t.client.Commit(ctx, prepared)
+	verdict, err := t.client.Commit(ctx, prepared)
+	t.closing.committed(ctx, verdict, err)
+	return verdict, err
+}
+
+// lastPrepared creates the request of a commit, and closes the transaction in the same turn.
+func (t *Transaction) lastPrepared() (*PreparedCommit, error) {
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	prepared, err := t.prepare()
+	if err == nil {
+		t.closing.commit()
+	}
+	return prepared, err
 }
 
 // Validate tells whether the transaction would commit now if it were alone; its verdict if it has one. It changes nothing.
 func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
-	prepared, err := t.Prepare()
+	if err := t.enter(); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	prepared, err := t.prepare()
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +442,11 @@ func (t *Transaction) Abort(ctx context.Context) (Verdict, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
 	}
-	return t.client.Abort(ctx, t.id)
+	verdict, err := t.client.Abort(ctx, t.id)
+	if err == nil {
+		t.closing.decided(verdict)
+	}
+	return verdict, err
 }
 
 // Prepare creates the commit request, for example for [Client.Batch].
@@ -400,6 +455,10 @@ func (t *Transaction) Prepare() (*PreparedCommit, error) {
 		return nil, err
 	}
 	defer t.leave()
+	return t.prepare()
+}
+
+func (t *Transaction) prepare() (*PreparedCommit, error) {
 	if err := t.Err(); err != nil {
 		return nil, err
 	}
@@ -469,8 +528,9 @@ func (t *Transaction) saw(name rowName, what seen) {
 }
 
 func (t *Transaction) write(store, key string, op wire.WriteOp, value any) {
-	t.change(func() error {
-		raw, err := rowValue(value)
+	// Before the turn begins: a value that encodes itself may use the transaction.
+	raw, err := rowValue(value)
+	t.change(store, func() error {
 		if err != nil {
 			return err
 		}

@@ -41,13 +41,20 @@ func (t *Transaction) enter() error {
 // leave ends a call.
 func (t *Transaction) leave() { t.busy.Store(false) }
 
-// change is a call that returns no error, but keeps it.
-func (t *Transaction) change(do func() error) {
+// change is a call that adds to what the commit contains of a store. It returns no error, but keeps it.
+func (t *Transaction) change(store string, do func() error) {
 	if t.enter() != nil {
 		return
 	}
 	defer t.leave()
-	if err := do(); err != nil {
+	err := t.closing.err()
+	if err == nil {
+		err = checkText("name of a store", store)
+	}
+	if err == nil {
+		err = do()
+	}
+	if err != nil {
 		t.fail(err)
 	}
 }
