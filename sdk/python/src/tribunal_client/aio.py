@@ -400,15 +400,17 @@ class AsyncClient:
                     error = Misuse(_ELSEWHERE)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s):
+                case Send(request, timeout_s, connection_s):
                     try:
-                        result = await self._http.request(**request, timeout=timeout_s)
+                        result = await self._http.request(
+                            **request, timeout=httpx.Timeout(timeout_s, pool=connection_s)
+                        )
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                 case Coalesce(kind, item):
                     result = await self._coalescers[kind].submit(item)
-                case Open(request, timeout_s, silence_s):
-                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                case Open(request, timeout_s, connection_s, silence_s):
+                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):

@@ -402,18 +402,18 @@ class Client:
                     error = Misuse("the client was used before this process was forked: create one in each process")
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s):
+                case Send(request, timeout_s, connection_s):
                     try:
-                        result = self._http.request(**request, timeout=timeout_s)
+                        result = self._http.request(**request, timeout=httpx.Timeout(timeout_s, pool=connection_s))
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Coalesce(kind, item):
                     result = self._coalescers[kind].submit(item)
-                case Open(request, timeout_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s):
                     try:
-                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Pull(stream, wait_s):

@@ -22,6 +22,8 @@ class Send:
 
     request: dict[str, Any]
     timeout_s: float
+    connection_s: float
+    """How long to wait for a free connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Open:
 
     request: dict[str, Any]
     timeout_s: float
+    connection_s: float
+    """How long to wait for a free connection."""
     silence_s: float
     """How long the response may be silent."""
 

@@ -473,12 +473,12 @@ class Service:
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
             silence_s = min(self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S, ATTEMPT_MAX_S)
-            opened = yield Open(call.addressed(request), timeout_s, silence_s)
+            opened = yield Open(call.addressed(request), timeout_s, call.left_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
             else:
                 reply = refusal_of(opened) if isinstance(opened, httpx.Response) else None
-            if call.is_over(None if reply is None else failure_of(reply)):
+            if call.is_over(None) if reply is None else call.ends_with(reply):
                 if reply is not None:
                     settled(reply)
                 return opened, call.endpoint
@@ -533,7 +533,7 @@ class Service:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
         while (timeout_s := (yield from call.next())) is not None:
             try:
-                reply = yield from ask(call.addressed(request), parse, timeout_s)
+                reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s)
             except Misuse:
                 # The client was closed, maybe after an attempt that has taken effect.
                 if call.maybe_taken:
@@ -544,7 +544,7 @@ class Service:
                 if call.is_over(Failure(str(error), maybe_taken=True)):
                     raise
                 continue
-            if call.is_over(failure_of(reply)):
+            if call.ends_with(reply):
                 return reply
         return call.exhausted()
 
