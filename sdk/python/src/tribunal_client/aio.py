@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -386,6 +386,11 @@ class AsyncClient:
 
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
+        # However it ends, such as by a cancellation, the flow takes back what it has counted.
+        with closing(flow):
+            return await self._steps(flow)
+
+    async def _steps(self, flow: Flow[T]) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -462,8 +467,12 @@ class AsyncTransaction(Draft):
         return await self._client._perform(self._scan(store, start, end, limit))
 
     async def commit(self) -> Verdict:
-        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._ended(await self._client.commit(self.prepare()))
+        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+
+        Further writes, and reads of further rows, are a `Misuse` from the call on, unless the commit ends with an error
+        that tells that nothing was decided.
+        """
+        return await self._client._perform(self._commit())
 
     async def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""

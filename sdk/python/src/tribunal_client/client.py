@@ -388,6 +388,11 @@ class Client:
 
     def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
+        # However it ends, such as by a KeyboardInterrupt, the flow takes back what it has counted.
+        with closing(flow):
+            return self._steps(flow)
+
+    def _steps(self, flow: Flow[T]) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -474,8 +479,12 @@ class Transaction(Draft):
         return self._client._perform(self._scan(store, start, end, limit))
 
     def commit(self) -> Verdict:
-        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._ended(self._client.commit(self.prepare()))
+        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+
+        Further writes, and reads of further rows, are a `Misuse` from the call on, unless the commit ends with an error
+        that tells that nothing was decided.
+        """
+        return self._client._perform(self._commit())
 
     def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""

@@ -176,8 +176,7 @@ class Service:
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
                 first_attempt_ms = time_of(txn.id)
-            value = yield from attempts.work(txn, work)
-            prepared = txn.prepare()
+            value, prepared = yield from attempts.work(txn, work)
             # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
             decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
             if isinstance(decided, Committed):
