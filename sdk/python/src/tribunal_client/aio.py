@@ -18,7 +18,7 @@ from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
 from .errors import Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
+from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import AsyncPool
@@ -63,7 +63,8 @@ class AsyncClient:
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
             endpoints share it.
-        resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
+            `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
             wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
@@ -390,6 +391,15 @@ class AsyncClient:
         with closing(flow):
             return await self._steps(flow)
 
+    async def _together(self, flows: Sequence[Flow[T]]) -> list[T]:
+        room = asyncio.Semaphore(TOGETHER_MAX)
+
+        async def perform(flow: Flow[T]) -> T:
+            async with room:
+                return await self._perform(flow)
+
+        return await asyncio.gather(*(perform(flow) for flow in flows))
+
     async def _steps(self, flow: Flow[T]) -> T:
         result: Any = None
         error: Exception | None = None
@@ -423,6 +433,8 @@ class AsyncClient:
                         await stream.close()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
+                case Together(flows):
+                    result = await self._together(flows)
                 case _:
                     try:
                         awaitable = step.work(step.txn)

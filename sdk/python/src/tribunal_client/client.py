@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -19,7 +20,7 @@ from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
 from .errors import Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
+from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import Pool
@@ -62,7 +63,8 @@ class Client:
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
             endpoints share it.
-        resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
+            `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
             wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
@@ -429,6 +431,13 @@ class Client:
                         stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
+                case Together(flows):
+                    threads = ThreadPoolExecutor(TOGETHER_MAX)
+                    try:
+                        result = list(threads.map(self._perform, flows))
+                    finally:
+                        # An interrupted caller does not wait for them.
+                        threads.shutdown(wait=False, cancel_futures=True)
                 case _:
                     try:
                         if inspect.isgeneratorfunction(step.work):
