@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from functools import partial
@@ -16,7 +17,7 @@ from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
-from .errors import Misuse
+from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
@@ -96,8 +97,10 @@ class AsyncClient:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
         pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: httpx.AsyncHTTPTransport(**one))
+        self._pool = pool
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process: int | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -123,9 +126,14 @@ class AsyncClient:
         return self._service.endpoint
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._is_elsewhere:
-            raise Misuse(_ELSEWHERE)
+        """Close the connections. In another event loop than the one that has used them, they are given up."""
+        if self._is_inherited:
+            self._pool.abandon(is_shared=True)
+        elif self._loop is not None and self._loop is not asyncio.get_running_loop():
+            if self._loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop))
+                return
+            self._pool.abandon(is_shared=False)
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -378,17 +386,25 @@ class AsyncClient:
         return response
 
     @property
+    def _is_inherited(self) -> bool:
+        """Whether the process that this one was forked from has used the client, and has its connections."""
+        return self._process not in (None, os.getpid())
+
+    @property
     def _is_elsewhere(self) -> bool:
         """Whether another event loop has used the client, and has its connections."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._loop = loop
+            self._loop, self._process = loop, os.getpid()
         return self._loop is not loop
 
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
         # However it ends, such as by a cancellation, the flow takes back what it has counted.
         with closing(flow):
+            # Before the flow takes a lock, which a thread of the parent may have held at the fork.
+            if self._is_inherited:
+                raise Misuse(FORKED)
             return await self._steps(flow)
 
     async def _together(self, flows: Sequence[Flow[T]]) -> list[T]:
@@ -473,8 +489,8 @@ class AsyncTransaction(Draft):
     async def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
-        the end of the store.
+        Fewer rows than `limit` mean that the range has no more. Observes the part of the range that was read. An empty
+        `end` is the end of the store.
         """
         return await self._client._perform(self._scan(store, start, end, limit))
 
@@ -526,7 +542,8 @@ class AsyncLogReader(Cursor):
 
     async def close(self) -> None:
         """End the stream, if one is open. The reader can be used again."""
-        await self._client._perform(self._close())
+        if not self._client._is_inherited:
+            await self._client._perform(self._close())
 
     async def __aenter__(self) -> Self:
         return self

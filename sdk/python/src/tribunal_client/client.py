@@ -18,7 +18,7 @@ from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
-from .errors import Misuse
+from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
@@ -392,6 +392,9 @@ class Client:
         """Perform the steps of a flow and return its result."""
         # However it ends, such as by a KeyboardInterrupt, the flow takes back what it has counted.
         with closing(flow):
+            # Before the flow takes a lock, which a thread of the parent may have held at the fork.
+            if self._process not in (None, os.getpid()):
+                raise Misuse(FORKED)
             return self._steps(flow)
 
     def _steps(self, flow: Flow[T]) -> T:
@@ -406,7 +409,7 @@ class Client:
             result, error = None, None
             match step:
                 case Send() | Open() | Coalesce() | Pull() if self._is_inherited:
-                    error = Misuse("the client was used before this process was forked: create one in each process")
+                    error = Misuse(FORKED)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s, connection_s):
@@ -426,9 +429,7 @@ class Client:
                 case Pull(stream, wait_s):
                     result = stream.pull(wait_s)
                 case Close(stream):
-                    # The stream of another process is left to it.
-                    if not self._is_inherited:
-                        stream.close()
+                    stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
                 case Together(flows):
@@ -482,8 +483,8 @@ class Transaction(Draft):
     def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
-        the end of the store.
+        Fewer rows than `limit` mean that the range has no more. Observes the part of the range that was read. An empty
+        `end` is the end of the store.
         """
         return self._client._perform(self._scan(store, start, end, limit))
 
@@ -535,7 +536,8 @@ class LogReader(Cursor):
 
     def close(self) -> None:
         """End the stream, if one is open. The reader can be used again."""
-        self._client._perform(self._close())
+        if self._client._process in (None, os.getpid()):
+            self._client._perform(self._close())
 
     def __enter__(self) -> Self:
         return self

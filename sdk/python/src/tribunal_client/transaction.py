@@ -206,7 +206,8 @@ class Draft:
             if page is None:
                 # Rows that this transaction has deleted do not count, so as many more are read.
                 deleted = sum(write.op == "delete" for _, write in self._written_in(store, at, beyond))
-                page = yield from self._awaited(self._service.rows(store, at, end, min(limit + deleted, ROWS_MAX)))
+                missing = limit - self._count(store, found, first, at) if found else limit
+                page = yield from self._awaited(self._service.rows(store, at, end, min(missing + deleted, ROWS_MAX)))
                 self._must_be_open()
             found.update((normal(row.key), row) for row in page.rows)
             at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
