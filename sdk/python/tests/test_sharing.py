@@ -108,7 +108,7 @@ def test_a_client_is_closed_in_another_event_loop(url: str) -> None:
 def test_a_client_is_closed_while_its_event_loop_runs_in_another_thread(url: str) -> None:
     client = AsyncClient(url)
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     asyncio.run_coroutine_threadsafe(client.stores(), loop).result(30)
     asyncio.run(client.close())
