@@ -41,7 +41,7 @@ class HoldingService:
 
             def do_POST(self) -> None:
                 text = self.rfile.read(int(self.headers.get("content-length", 0)))
-                name = self.path.split("/")[3]
+                name = (*self.path.split("/")[3:], "begin")[0]
                 batch = name == "batch-commit"
                 ids = [json.loads(line)["txn_id"] for line in text.splitlines()] if batch else [name]
                 held = Held(batch, self.headers.get("traceparent"), ids)

@@ -453,3 +453,49 @@ def test_a_page_of_a_proxy_is_no_answer_to_an_asyncio_client(start: Start) -> No
             return client.endpoint
 
     assert asyncio.run(begins()) == second.url
+
+
+def _one_record(kind: str, ids: list[str], _: int) -> Reply:
+    if kind != "other":
+        return _works(kind, ids)
+    numbers = {"lsn": "1", "prev_lsn": "0", "epoch": "9", "csn": "1", "version": "5"}
+    return [{"store": "kv", **numbers, "txn_id": "x", "writes": []}]
+
+
+def test_a_call_waits_for_a_free_connection_for_all_of_its_time(start: Start) -> None:
+    urls = [start(_one_record).url, _dead()]
+
+    async def tasks() -> None:
+        async with AsyncClient(urls, connections_max=1, timeout_s=30, endpoint_timeout_s=0.2) as client:
+            log = client.log("kv")
+            assert await log.next() is not None
+            closing = asyncio.get_running_loop().call_later(0.6, lambda: asyncio.create_task(log.close()))
+            await client.begin(["kv"])
+            closing.cancel()
+
+    with Client(urls, connections_max=1, timeout_s=30, endpoint_timeout_s=0.2) as client:
+        log = client.log("kv")
+        assert log.next() is not None
+        closing = threading.Timer(0.6, log.close)
+        closing.start()
+        client.begin(["kv"])
+        closing.join()
+    asyncio.run(tasks())
+
+
+def test_a_wait_for_a_free_connection_tells_nothing_about_an_endpoint(start: Start) -> None:
+    urls = [start(_one_record).url, _dead()]
+    with Client(urls, connections_max=1, retry=RetryPolicy(attempts_max=1)) as client:
+        log = client.log("kv")
+        assert log.next() is not None
+        client._service._timeout_s = 0.2
+        endpoints = client._service._endpoints
+        endpoints.failed(1)
+        endpoints.failed(0)
+        failed_at = list(endpoints._failed_at)
+        with pytest.raises(Unavailable, match="close log readers"):
+            client.begin(["kv"])
+        with pytest.raises(Unavailable, match="close log readers"):
+            client.log("kv").next(0)
+        assert endpoints._failed_at == failed_at
+        log.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 
 import pytest
 
-from tribunal_client import Aborted, Client, Committed, OutcomeUnknown, Transaction
+from tribunal_client import Aborted, AsyncClient, Client, Committed, OutcomeUnknown, PreparedCommit, Transaction
 
+from .holding import problem
 from .proxy import Proxy
+from .scripted import Scripted, Service
 
 
 def test_a_lost_reply_is_resolved_by_id_and_the_commit_is_kept(client: Client, proxy: Proxy, prefix: str) -> None:
@@ -105,3 +109,47 @@ def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: 
     assert unknown.value.txn_id == txn.id
     # With the service in reach again the id still tells: it arrived, or never will.
     assert isinstance(client.status(txn.id, fence=True, wait_s=5), Committed | Aborted)
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+def test_the_lost_commits_of_a_batch_share_one_deadline(by_line: bool) -> None:
+    unknown = {"status": "problem", "problem": problem(504, "outcome_unknown")}
+
+    def script(kind: str, _: int) -> Scripted:
+        if kind != "batch":
+            return 200, {"status": "in_flight"}
+        return (200, {"results": [unknown] * 100}) if by_line else (504, problem(504, "outcome_unknown"))
+
+    service = Service(script)
+
+    def commits(client: Client | AsyncClient) -> list[PreparedCommit]:
+        return [client.begin_local().prepare() for _ in range(100)]
+
+    async def tasks() -> list[object]:
+        async with AsyncClient(service.url, resolve_timeout_s=1) as client:
+            return list(await client.batch(commits(client)))
+
+    for results in (
+        lambda: Client(service.url, resolve_timeout_s=1).batch(commits(Client(service.url))),
+        lambda: asyncio.run(tasks()),
+    ):
+        begun = time.monotonic()
+        assert [type(result) for result in results()] == [OutcomeUnknown] * 100
+        assert time.monotonic() - begun < 30, "not 100 times as long"
+    service.stop()
+
+
+def test_the_lost_commits_of_a_batch_are_resolved_together() -> None:
+    together = threading.Barrier(64)
+
+    def script(kind: str, _: int) -> Scripted:
+        if kind == "batch":
+            return 504, problem(504, "outcome_unknown")
+        together.wait(30)
+        return 200, {"status": "aborted", "txn_id": "x", "epoch": "9", "reason": "fenced", "retryable": True}
+
+    service = Service(script)
+    with Client(service.url) as client:
+        verdicts = client.batch([client.begin_local().prepare() for _ in range(128)])
+    assert [type(verdict) for verdict in verdicts] == [Aborted] * 128
+    service.stop()

@@ -42,6 +42,7 @@ CANNOT_WORK: list[tuple[dict[str, Any], str]] = [
     ({"api_key": "\n"}, "the API key is empty: pass None"),
     ({"client_name": "b\u00fcro"}, "`client_name` has characters"),
     ({"timeout_s": 0}, "`timeout_s` must be a number of seconds, more than 0, not 0"),
+    ({"timeout_s": True}, "`timeout_s` must be a number .* not True"),
     ({"timeout_s": -1}, "`timeout_s` must be"),
     ({"timeout_s": float("nan")}, "`timeout_s` must be"),
     ({"timeout_s": None}, "`timeout_s` must be a number .* not None"),
@@ -108,6 +109,11 @@ def test_integers_of_other_libraries_are_integers(client: Client, prefix: str) -
     row = client.row("kv", prefix)
     assert row is not None
     assert (row.value, type(row.value)) == (42, int)
+    limit: Any = Whole(1)
+    keys = KeyRange(prefix, limit=limit)
+    assert len(client.rows("kv", prefix, limit=limit).rows) == 1
+    assert len(client.begin(["kv"], ranges={"kv": [keys]}).scan("kv", prefix, limit=limit)) == 1
+    assert len(client.read_ranges("kv", [keys]).ranges[0].rows) == 1
 
 
 def test_the_line_break_after_a_key_in_a_file_is_no_part_of_it(url: str) -> None:
@@ -245,6 +251,7 @@ MISTAKES: list[tuple[Call, str]] = [
     (lambda client: client.status("a", wait_s=float("inf")), "`wait_s` must be a finite number .* not inf"),
     (lambda client: client.status("a", wait_s=-1), "`wait_s` must be .* at least 0, not -1"),
     (lambda client: client.begin(wait_s=float("nan")), "`wait_s` must be"),
+    (lambda client: client.begin(wait_s=True), "`wait_s` must be"),
     (lambda client: client.begin(wait_s="1"), "`wait_s` must be"),
     (lambda client: client.read_rows("kv", ["a"], wait_s=-1), "`wait_s` must be"),
     (lambda client: client.read_ranges("kv", [], wait_s=-1), "`wait_s` must be"),

@@ -112,27 +112,26 @@ def test_connections_that_were_not_used_for_long_are_given_up(monkeypatch: pytes
     assert idle.drain() == []
 
 
-def test_an_endpoint_has_not_failed_if_all_connections_are_in_use(url: str, prefix: str) -> None:
+def test_an_endpoint_has_not_failed_if_all_connections_are_in_use(client: Client, url: str, prefix: str) -> None:
     endpoints = [url, "http://127.0.0.1:1"]
+    txn = client.begin_local()
+    txn.put("kv", prefix, 1)
+    txn.commit()
 
     async def tasks() -> None:
-        async with AsyncClient(endpoints, connections_max=1, timeout_s=0.2) as client:
-            txn = client.begin_local()
-            txn.put("kv", prefix, 1)
-            await txn.commit()
+        async with AsyncClient(endpoints, connections_max=1, endpoint_timeout_s=20) as client:
             async with client.log("kv") as log:
                 assert await log.next() is not None
+                client._service._timeout_s = 0.2  # The normal timeout, until all connections are in use.
                 with pytest.raises(Unavailable, match="close log readers"):
                     await client.stores()
             assert client._service._endpoints._failed_at == [None, None]
 
-    with Client(endpoints, connections_max=1, timeout_s=0.2) as client:
-        txn = client.begin_local()
-        txn.put("kv", prefix, 1)
-        txn.commit()
-        with client.log("kv") as log:
+    with Client(endpoints, connections_max=1, endpoint_timeout_s=20) as one:
+        with one.log("kv") as log:
             assert log.next() is not None
+            one._service._timeout_s = 0.2
             with pytest.raises(Unavailable, match="close log readers"):
-                client.stores()
-        assert client._service._endpoints._failed_at == [None, None]
+                one.stores()
+        assert one._service._endpoints._failed_at == [None, None]
     asyncio.run(tasks())

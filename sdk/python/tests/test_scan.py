@@ -6,7 +6,9 @@ from typing import Literal
 
 import pytest
 
-from tribunal_client import Aborted, Client, Committed, KeyRange, Transaction
+from tribunal_client import Aborted, Client, Committed, KeyRange, RowPage, Transaction
+from tribunal_client.flow import Flow
+from tribunal_client.keys import Key
 
 Level = Literal["read-committed", "repeatable-read", "snapshot", "serializable"]
 
@@ -105,6 +107,26 @@ def test_rows_that_the_transaction_has_deleted_do_not_count_towards_the_limit(cl
     put(client, prefix + "e", 2)
     assert isinstance(txn.commit(), Committed)
     assert keys(client.begin(["kv"]), prefix, 1000) == ["d", "dd", "e"]
+
+
+def test_further_pages_of_a_scan_are_as_large_as_what_is_missing(
+    client: Client, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abcdefgh":
+        put(client, prefix + name, 1)
+    txn = client.begin(["kv"], ranges={"kv": [KeyRange(prefix, prefix + "~", limit=3)]})
+    for due in "abf":
+        txn.delete("kv", prefix + due)
+    limits: list[int] = []
+    rows = client._service.rows
+
+    def counted(store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
+        limits.append(limit)
+        return rows(store, start, end, limit)
+
+    monkeypatch.setattr(client._service, "rows", counted)
+    assert keys(txn, prefix, 3) == ["c", "d", "e"]
+    assert limits == [3], "two rows, and one that was deleted"
 
 
 def test_a_scan_of_large_values_returns_all_rows(client: Client, prefix: str) -> None:

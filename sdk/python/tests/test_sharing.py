@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -80,6 +82,70 @@ def test_each_event_loop_needs_a_client_of_its_own(url: str, prefix: str) -> Non
         assert await log.next(10) is not None
 
     asyncio.run(read())
-    for again in (read, lambda: client.begin(["kv"]), lambda: log.next(0), client.close):
+    for again in (read, lambda: client.begin(["kv"]), lambda: log.next(0)):
         with pytest.raises(Misuse, match="another event loop: create and close one in each"):
             asyncio.run(again())
+
+
+def test_a_client_is_closed_in_another_event_loop(url: str) -> None:
+    async def fails(client: AsyncClient) -> None:
+        async with client:
+            raise ValueError("the original error")
+
+    client = AsyncClient(url)
+    asyncio.run(client.stores())
+    [(_, transport)] = client._pool._idle._idle
+    connection = client._pool._sockets[transport]
+    with pytest.raises(ValueError, match="the original error"):
+        asyncio.run(fails(client))
+    with pytest.raises(OSError, match="not connected"):
+        connection.getpeername()
+    assert not client._pool._idle._idle
+    with pytest.raises(Misuse):
+        asyncio.run(client.stores())
+
+
+def test_a_client_is_closed_while_its_event_loop_runs_in_another_thread(url: str) -> None:
+    client = AsyncClient(url)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(client.stores(), loop).result(30)
+    asyncio.run(client.close())
+    assert not client._pool._idle._idle
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_close_does_not_bind_a_client_to_its_event_loop(url: str) -> None:
+    client = AsyncClient(url)
+    asyncio.run(client.close())
+    for _ in range(2):
+        asyncio.run(client.close())
+    with pytest.raises(Misuse, match="the client is closed"):
+        asyncio.run(client.stores())
+
+
+def test_a_forked_process_that_continues_the_event_loop_needs_a_client_of_its_own(url: str) -> None:
+    client = AsyncClient(url)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(client.stores())
+    found = in_child(lambda: loop.run_until_complete(client.stores()))
+    assert found.startswith("Misuse: the client was used before this process was forked")
+    assert in_child(lambda: loop.run_until_complete(client.close())) == "None"
+    loop.run_until_complete(client.stores())
+    assert len(client._pool._sockets) == 1, "the connection is still open"
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
+def test_a_lock_that_was_held_at_the_fork_does_not_stop_the_child(url: str) -> None:
+    def call() -> object:
+        signal.alarm(10)
+        return client.stores()
+
+    with Client(url) as client:
+        client.stores()
+        with client._service._endpoints._lock:
+            assert in_child(call).startswith("Misuse: the client was used before this process was forked")

@@ -176,7 +176,7 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer are all that the range has.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included: fewer rows mean that the range has no more.
    * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
@@ -195,7 +195,8 @@ export class Transaction {
       if (page === undefined) {
         // Rows that this transaction has deleted do not count, so as many more are read.
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
-        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(limit + deleted, rangeLimitMax) }));
+        const missing = limit - (found.size === 0 ? 0 : this.#count(store, found, start, upTo));
+        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) }));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);

@@ -109,6 +109,21 @@ test("a range that was read at Begin is read further if the transaction has dele
   assert.equal(verdict.status === "aborted" && verdict.reason, "range_conflict");
 });
 
+test("further pages of a scan are as large as what is missing", async () => {
+  const [client, prefix] = [connected(), freshPrefix()];
+  for (const name of "abcdefgh") await put(client, `${prefix}${name}`, 1);
+  const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
+  for (const name of "abf") txn.delete("kv", `${prefix}${name}`);
+  const limits: (number | undefined)[] = [];
+  const rows = client.rows.bind(client);
+  client.rows = (store, range) => {
+    limits.push(range?.limit);
+    return rows(store, range);
+  };
+  assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "d", "e"]);
+  assert.deepEqual(limits, [3], "two rows, and one that was deleted");
+});
+
 test("a scan of large values returns all rows", async () => {
   const [client, prefix, names] = [connected(), freshPrefix(), Array.from("abcdefghijkl")];
   for (const name of names) await put(client, `${prefix}${name}`, "x".repeat(1_000_000));

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -16,9 +17,9 @@ from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
 from .endpoints import Endpoints
-from .errors import Misuse
+from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
+from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import AsyncPool
@@ -63,7 +64,8 @@ class AsyncClient:
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
             endpoints share it.
-        resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
+            `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
             wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
@@ -95,8 +97,10 @@ class AsyncClient:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
         pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: httpx.AsyncHTTPTransport(**one))
+        self._pool = pool
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process: int | None = None
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -122,9 +126,14 @@ class AsyncClient:
         return self._service.endpoint
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._is_elsewhere:
-            raise Misuse(_ELSEWHERE)
+        """Close the connections. In another event loop than the one that has used them, they are given up."""
+        if self._is_inherited:
+            self._pool.abandon(is_shared=True)
+        elif self._loop is not None and self._loop is not asyncio.get_running_loop():
+            if self._loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop))
+                return
+            self._pool.abandon(is_shared=False)
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -377,15 +386,37 @@ class AsyncClient:
         return response
 
     @property
+    def _is_inherited(self) -> bool:
+        """Whether the process that this one was forked from has used the client, and has its connections."""
+        return self._process not in (None, os.getpid())
+
+    @property
     def _is_elsewhere(self) -> bool:
         """Whether another event loop has used the client, and has its connections."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
-            self._loop = loop
+            self._loop, self._process = loop, os.getpid()
         return self._loop is not loop
 
     async def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
+        # However it ends, such as by a cancellation, the flow takes back what it has counted.
+        with closing(flow):
+            # Before the flow takes a lock, which a thread of the parent may have held at the fork.
+            if self._is_inherited:
+                raise Misuse(FORKED)
+            return await self._steps(flow)
+
+    async def _together(self, flows: Sequence[Flow[T]]) -> list[T]:
+        room = asyncio.Semaphore(TOGETHER_MAX)
+
+        async def perform(flow: Flow[T]) -> T:
+            async with room:
+                return await self._perform(flow)
+
+        return await asyncio.gather(*(perform(flow) for flow in flows))
+
+    async def _steps(self, flow: Flow[T]) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -400,15 +431,17 @@ class AsyncClient:
                     error = Misuse(_ELSEWHERE)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s):
+                case Send(request, timeout_s, connection_s):
                     try:
-                        result = await self._http.request(**request, timeout=timeout_s)
+                        result = await self._http.request(
+                            **request, timeout=httpx.Timeout(timeout_s, pool=connection_s)
+                        )
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                 case Coalesce(kind, item):
                     result = await self._coalescers[kind].submit(item)
-                case Open(request, timeout_s, silence_s):
-                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                case Open(request, timeout_s, connection_s, silence_s):
+                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):
@@ -416,6 +449,8 @@ class AsyncClient:
                         await stream.close()
                 case Sleep(seconds):
                     await asyncio.sleep(seconds)
+                case Together(flows):
+                    result = await self._together(flows)
                 case _:
                     try:
                         awaitable = step.work(step.txn)
@@ -454,14 +489,18 @@ class AsyncTransaction(Draft):
     async def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
-        the end of the store.
+        Fewer rows than `limit` mean that the range has no more. Observes the part of the range that was read. An empty
+        `end` is the end of the store.
         """
         return await self._client._perform(self._scan(store, start, end, limit))
 
     async def commit(self) -> Verdict:
-        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._ended(await self._client.commit(self.prepare()))
+        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+
+        Further writes, and reads of further rows, are a `Misuse` from the call on, unless the commit ends with an error
+        that tells that nothing was decided.
+        """
+        return await self._client._perform(self._commit())
 
     async def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
@@ -503,7 +542,8 @@ class AsyncLogReader(Cursor):
 
     async def close(self) -> None:
         """End the stream, if one is open. The reader can be used again."""
-        await self._client._perform(self._close())
+        if not self._client._is_inherited:
+            await self._client._perform(self._close())
 
     async def __aenter__(self) -> Self:
         return self

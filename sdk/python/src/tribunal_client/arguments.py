@@ -39,14 +39,14 @@ def by_store(given: Mapping[str, T] | None, name: str, example: str) -> Mapping[
 
 def wait_ms(wait_s: object) -> int:
     """Convert the time that a request may wait to milliseconds."""
-    if not isinstance(wait_s, int | float) or not 0 <= wait_s < math.inf:
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < math.inf:
         raise Misuse(f"`wait_s` must be a finite number of seconds, at least 0, not {wait_s!r}")
     return round(wait_s * 1000)
 
 
 def seconds(name: str, value: object, *, above_0: bool = False) -> float:
     """Check a time in seconds, which may be infinite."""
-    if not isinstance(value, int | float) or not (value > 0 if above_0 else value >= 0):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (value > 0 if above_0 else value >= 0):
         least = "more than 0" if above_0 else "at least 0"
         raise Misuse(f"`{name}` must be a number of seconds, {least}, not {value!r}")
     return value
@@ -96,9 +96,10 @@ def store_name(store: str) -> str:
 
 def limit_of(limit: object) -> int:
     """Check how many rows a range may return."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= ROWS_MAX:
+    number = index(limit) if isinstance(limit, SupportsIndex) and not isinstance(limit, bool) else 0
+    if not 1 <= number <= ROWS_MAX:
         raise Misuse(f"`limit` must be an int from 1 to {ROWS_MAX}, not {limit!r}")
-    return limit
+    return number
 
 
 def isolation_level(level: IsolationLevel) -> IsolationLevel:

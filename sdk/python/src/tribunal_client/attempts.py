@@ -12,7 +12,7 @@ from .keys import normal
 
 if TYPE_CHECKING:
     from .retry import RetryPolicy
-    from .transaction import Draft, RowName
+    from .transaction import Draft, PreparedCommit, RowName
     from .verdict import Aborted, Committed, Verdict
 
 T = TypeVar("T")
@@ -55,10 +55,10 @@ class Attempts:
                 self._end(txn_id=txn_id, error=error)
                 raise
 
-    def work(self, txn: Draft, work: Callable[[Any], Any]) -> Flow[Any]:
-        """Run the caller's work."""
+    def work(self, txn: Draft, work: Callable[[Any], Any]) -> Flow[tuple[Any, PreparedCommit]]:
+        """Run the caller's work. Return its result, and the commit."""
         try:
-            return (yield Work(work, txn))
+            return (yield Work(work, txn)), txn._final()
         except Exception as error:
             self._end(txn_id=txn.id, error=error)
             raise

@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -17,9 +18,9 @@ from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import Bounds, Coalescer
 from .endpoints import Endpoints
-from .errors import Misuse
+from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import Close, Coalesce, Flow, Open, Pull, Send, Sleep
+from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import Pool
@@ -62,7 +63,8 @@ class Client:
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
             endpoints share it.
-        resolve_timeout_s: how long to ask for the outcome of a lost commit before `OutcomeUnknown`.
+        resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
+            `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
             wait, while another one has not been asked: then that one is. The last one has all the time that is left.
         endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
@@ -388,6 +390,14 @@ class Client:
 
     def _perform(self, flow: Flow[T]) -> T:
         """Perform the steps of a flow and return its result."""
+        # However it ends, such as by a KeyboardInterrupt, the flow takes back what it has counted.
+        with closing(flow):
+            # Before the flow takes a lock, which a thread of the parent may have held at the fork.
+            if self._process not in (None, os.getpid()):
+                raise Misuse(FORKED)
+            return self._steps(flow)
+
+    def _steps(self, flow: Flow[T]) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -399,31 +409,36 @@ class Client:
             result, error = None, None
             match step:
                 case Send() | Open() | Coalesce() | Pull() if self._is_inherited:
-                    error = Misuse("the client was used before this process was forked: create one in each process")
+                    error = Misuse(FORKED)
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s):
+                case Send(request, timeout_s, connection_s):
                     try:
-                        result = self._http.request(**request, timeout=timeout_s)
+                        result = self._http.request(**request, timeout=httpx.Timeout(timeout_s, pool=connection_s))
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Coalesce(kind, item):
                     result = self._coalescers[kind].submit(item)
-                case Open(request, timeout_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s):
                     try:
-                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s))
+                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Pull(stream, wait_s):
                     result = stream.pull(wait_s)
                 case Close(stream):
-                    # The stream of another process is left to it.
-                    if not self._is_inherited:
-                        stream.close()
+                    stream.close()
                 case Sleep(seconds):
                     time.sleep(seconds)
+                case Together(flows):
+                    threads = ThreadPoolExecutor(TOGETHER_MAX)
+                    try:
+                        result = list(threads.map(self._perform, flows))
+                    finally:
+                        # An interrupted caller does not wait for them.
+                        threads.shutdown(wait=False, cancel_futures=True)
                 case _:
                     try:
                         if inspect.isgeneratorfunction(step.work):
@@ -468,14 +483,18 @@ class Transaction(Draft):
     def scan(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> list[Row]:
         """Read at most `limit` rows of `start..end` of an embedded store, own writes included.
 
-        Fewer than `limit` are all that the range has. Observes the part of the range that was read. An empty `end` is
-        the end of the store.
+        Fewer rows than `limit` mean that the range has no more. Observes the part of the range that was read. An empty
+        `end` is the end of the store.
         """
         return self._client._perform(self._scan(store, start, end, limit))
 
     def commit(self) -> Verdict:
-        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id."""
-        return self._ended(self._client.commit(self.prepare()))
+        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+
+        Further writes, and reads of further rows, are a `Misuse` from the call on, unless the commit ends with an error
+        that tells that nothing was decided.
+        """
+        return self._client._perform(self._commit())
 
     def validate(self) -> DryRun:
         """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
@@ -517,7 +536,8 @@ class LogReader(Cursor):
 
     def close(self) -> None:
         """End the stream, if one is open. The reader can be used again."""
-        self._client._perform(self._close())
+        if self._client._process in (None, os.getpid()):
+            self._client._perform(self._close())
 
     def __enter__(self) -> Self:
         return self

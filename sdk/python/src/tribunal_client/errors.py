@@ -94,6 +94,9 @@ class Misuse(TribunalError):
     """The client is used or configured in a way that cannot work."""
 
 
+FORKED = "the client was used before this process was forked: create one in each process"
+
+
 def error_of(problem: Problem) -> ClientMistake | Unavailable:
     """Create the error for a problem document."""
     if problem.retryable or problem.status >= 500:

@@ -67,9 +67,11 @@ class NoReply:
 Reply = Answer[T] | Refusal | NoReply
 
 
-def ask(request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float) -> Flow[Reply[T]]:
-    """Send a request and read its response."""
-    response = yield Send(request, timeout_s)
+def ask(
+    request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float
+) -> Flow[Reply[T]]:
+    """Send a request, for which a connection may have to become free first, and read its response."""
+    response = yield Send(request, timeout_s, connection_s)
     if isinstance(response, NoReply):
         return response
     if not response.is_success:

@@ -49,8 +49,6 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
-        case NoReply(no_connection=True):
-            return None
         case NoReply(text, never_sent, untrusted, problem):
             return Failure(text, not never_sent, untrusted, problem)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
@@ -93,6 +91,8 @@ class Failover:
         """The endpoint of the latest attempt."""
         self.maybe_taken = False
         """Whether some attempt may have taken effect."""
+        self.left_s = 0.0
+        """Time that the call had left at the latest attempt: how long that may wait for a free connection."""
 
     def next(self) -> Flow[float | None]:
         """Choose the endpoint of the next attempt, after a wait if all have had their turn.
@@ -113,6 +113,7 @@ class Failover:
         at = self._endpoints.choose(lambda one: self._tried[one] == turn)
         if at is None:
             return None
+        self.left_s = min(left, ATTEMPT_MAX_S)
         # Whatever else may be tried in this round gets its share of the time.
         others = self._tried.count(turn)
         self.endpoint = at
@@ -127,6 +128,13 @@ class Failover:
         if self.is_single:
             return request
         return {**request, "url": self._endpoints.urls[self.endpoint] + request["url"]}
+
+    def ends_with(self, reply: Reply[Any]) -> bool:
+        """Record the reply to the latest attempt. Return whether it is that of the call."""
+        if isinstance(reply, NoReply) and reply.no_connection:
+            # The endpoint was not asked, so this tells nothing about it.
+            return True
+        return self.is_over(failure_of(reply))
 
     def is_over(self, failure: Failure | None) -> bool:
         """Record how the latest attempt ended. Return whether its reply is that of the call."""

@@ -6,7 +6,7 @@ both clients share all decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -22,6 +22,8 @@ class Send:
 
     request: dict[str, Any]
     timeout_s: float
+    connection_s: float
+    """How long to wait for a free connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class Open:
 
     request: dict[str, Any]
     timeout_s: float
+    connection_s: float
+    """How long to wait for a free connection."""
     silence_s: float
     """How long the response may be silent."""
 
@@ -76,5 +80,16 @@ class Work:
     txn: Any
 
 
-Step = Send | Coalesce | Open | Pull | Close | Sleep | Work
+TOGETHER_MAX = 64
+"""How many flows are performed at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Perform several flows at the same time, at most `TOGETHER_MAX`. The result is the list of their results."""
+
+    flows: Sequence[Generator[Any, Any, Any]]
+
+
+Step = Send | Coalesce | Open | Pull | Close | Sleep | Work | Together
 Flow = Generator[Step, Any, T]

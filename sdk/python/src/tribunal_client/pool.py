@@ -7,11 +7,14 @@ spends more time on that than on the requests.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import httpx
 
@@ -113,6 +116,7 @@ class AsyncPool(httpx.AsyncBaseTransport):
     def __init__(self, connections_max: int, make: Callable[[], httpx.AsyncHTTPTransport]) -> None:
         self._idle: _Idle[httpx.AsyncHTTPTransport] = _Idle(make)
         self._room = asyncio.Semaphore(connections_max)
+        self._sockets: WeakKeyDictionary[httpx.AsyncHTTPTransport, Any] = WeakKeyDictionary()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request over a connection without one."""
@@ -129,12 +133,24 @@ class AsyncPool(httpx.AsyncBaseTransport):
         except BaseException:
             await self._give(transport)
             raise
+        self._sockets[transport] = response.extensions["network_stream"].get_extra_info("socket")
         return _with(response, _AsyncBody(response, transport, self._give))
 
     async def aclose(self) -> None:
         """Close the connections without a request."""
         for transport in self._idle.drain():
             await transport.aclose()
+
+    def abandon(self, *, is_shared: bool) -> None:
+        """Give up the connections without a request where their event loop does not run.
+
+        Those that are shared with another process remain open there. The others end now.
+        """
+        for transport in self._idle.drain():
+            connection = self._sockets.pop(transport, None)
+            if connection is not None and not is_shared:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     async def _give(self, transport: httpx.AsyncHTTPTransport) -> None:
         old = self._idle.give(transport)

@@ -59,7 +59,7 @@ class KeyRange:
     @property
     def identity(self) -> tuple[bytes, bytes, int]:
         """What makes two ranges the same."""
-        return normal(self.start), normal(self.end), self.limit
+        return normal(self.start), normal(self.end), limit_of(self.limit)
 
 
 RangesToRead = Mapping[str, Iterable[KeyRange]]

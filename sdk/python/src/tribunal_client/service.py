@@ -18,7 +18,7 @@ from .consumers import consumer_of, offset_of
 from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
 from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
 from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
-from .flow import Coalesce, Flow, Open, Sleep
+from .flow import Coalesce, Flow, Open, Sleep, Together
 from .ids import time_of
 from .keys import Key, normal, normals, percent_encoded
 from .log_stream import HEARTBEAT_S
@@ -176,8 +176,7 @@ class Service:
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
                 first_attempt_ms = time_of(txn.id)
-            value = yield from attempts.work(txn, work)
-            prepared = txn.prepare()
+            value, prepared = yield from attempts.work(txn, work)
             # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
             decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
             if isinstance(decided, Committed):
@@ -196,10 +195,10 @@ class Service:
             reply = yield from self._send_commit(item)
         return (yield from self._decided(prepared.txn_id, reply))
 
-    def _decided(self, txn_id: str, reply: Reply[TxnOutcome]) -> Flow[Verdict]:
+    def _decided(self, txn_id: str, reply: Reply[TxnOutcome], deadline: float | None = None) -> Flow[Verdict]:
         """Return the verdict of a commit; if its reply does not tell, it is requested by the id."""
         why = lost_by(reply)
-        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why)))
+        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why, deadline)))
 
     def _send_commit(self, item: CommitItem) -> Flow[Reply[TxnOutcome]]:
         """Send a commit as a request of its own."""
@@ -304,40 +303,49 @@ class Service:
         whole = yield from self._ask_on(call, request, batch_commit._parse_response)
         reply = in_doubt(whole, maybe_taken=call.maybe_taken)
         lost = lost_by(reply)
-        results: list[Result] = []
+        deadline = time.monotonic() + self._resolve_timeout_s
         if lost is not None:
-            for commit in commits:
-                try:
-                    results.append(self._recorded((yield from self._resolve(commit.txn_id, lost))))
-                except (ClientMistake, Unavailable, OutcomeUnknown) as error:
-                    results.append(error)
-            return results
+            resolving = [self._result(self._resolve(commit.txn_id, lost, deadline)) for commit in commits]
+            all_lost: list[Result] = yield Together(resolving)
+            return all_lost
         answers = settled(reply).results
         if len(answers) != len(commits):
             raise ServerMisbehaved(f"{len(answers)} results for {len(commits)} commits")
         headers = reply.headers if isinstance(reply, Answer) else {}
-        for commit, answer in zip(commits, answers, strict=True):
-            try:
-                one = in_doubt(single(answer, headers), maybe_taken=call.maybe_taken)
-                # One that the endpoint could not decide is sent again, if there are others.
-                failure = None if call.is_single else failure_of(one)
-                if failure is not None:
-                    one = yield from self._sent_again(commit, one, failure)
-                results.append((yield from self._decided(commit.txn_id, one)))
-            except (ClientMistake, Unavailable, OutcomeUnknown) as error:
-                results.append(error)
-        return results
+        results: dict[int, Result] = {}
+        asking: dict[int, Flow[Result]] = {}
+        for at, (commit, answer) in enumerate(zip(commits, answers, strict=True)):
+            one = in_doubt(single(answer, headers), maybe_taken=call.maybe_taken)
+            # One that the endpoint could not decide is sent again, if there are others.
+            failure = None if call.is_single else failure_of(one)
+            flow = self._result(self._settled_line(commit, one, failure, deadline))
+            if failure is None and lost_by(one) is None:
+                results[at] = yield from flow
+            else:
+                asking[at] = flow
+        if asking:
+            results.update(zip(asking, (yield Together(list(asking.values()))), strict=True))
+        return [results[at] for at in range(len(commits))]
 
-    def _sent_again(
-        self, commit: PreparedCommit, reply: Reply[TxnOutcome], failure: Failure
-    ) -> Flow[Reply[TxnOutcome]]:
-        """Send a commit of a batch again, by itself."""
+    def _result(self, verdict: Flow[Verdict]) -> Flow[Result]:
+        """Return the result of one commit of a batch."""
         try:
-            again = yield from self._send_commit(commit_item(commit))
-        except Misuse:
-            # The client was closed in between. The others of the batch have their results.
-            return reply
-        return in_doubt(again, maybe_taken=failure.maybe_taken)
+            return self._recorded((yield from verdict))
+        except (ClientMistake, Unavailable, OutcomeUnknown) as error:
+            return error
+
+    def _settled_line(
+        self, commit: PreparedCommit, reply: Reply[TxnOutcome], failure: Failure | None, deadline: float
+    ) -> Flow[Verdict]:
+        """Return the verdict of a commit of a batch, until the deadline of the batch."""
+        if failure is not None and time.monotonic() < deadline:
+            try:
+                again = yield from self._send_commit(commit_item(commit))
+                reply = in_doubt(again, maybe_taken=failure.maybe_taken)
+            except Misuse:
+                # The client was closed in between. The others of the batch have their results.
+                pass
+        return (yield from self._decided(commit.txn_id, reply, deadline))
 
     def status(self, txn_id: str, *, fence: bool, wait_s: float) -> Flow[Verdict | Undecided]:
         """Return the state of a transaction."""
@@ -473,12 +481,12 @@ class Service:
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
             silence_s = min(self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S, ATTEMPT_MAX_S)
-            opened = yield Open(call.addressed(request), timeout_s, silence_s)
+            opened = yield Open(call.addressed(request), timeout_s, call.left_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
             else:
                 reply = refusal_of(opened) if isinstance(opened, httpx.Response) else None
-            if call.is_over(None if reply is None else failure_of(reply)):
+            if call.is_over(None) if reply is None else call.ends_with(reply):
                 if reply is not None:
                     settled(reply)
                 return opened, call.endpoint
@@ -504,9 +512,10 @@ class Service:
                     raise
                 yield Sleep(wait)
 
-    def _resolve(self, txn_id: str, lost: str) -> Flow[Verdict]:
+    def _resolve(self, txn_id: str, lost: str, deadline: float | None = None) -> Flow[Verdict]:
         """Settle a transaction whose reply was lost: it has committed, or the fence makes sure that it never does."""
-        deadline = time.monotonic() + self._resolve_timeout_s
+        if deadline is None:
+            deadline = time.monotonic() + self._resolve_timeout_s
         failed = 0
         while time.monotonic() < deadline:
             try:
@@ -533,7 +542,7 @@ class Service:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
         while (timeout_s := (yield from call.next())) is not None:
             try:
-                reply = yield from ask(call.addressed(request), parse, timeout_s)
+                reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s)
             except Misuse:
                 # The client was closed, maybe after an attempt that has taken effect.
                 if call.maybe_taken:
@@ -544,7 +553,7 @@ class Service:
                 if call.is_over(Failure(str(error), maybe_taken=True)):
                     raise
                 continue
-            if call.is_over(failure_of(reply)):
+            if call.ends_with(reply):
                 return reply
         return call.exhausted()
 

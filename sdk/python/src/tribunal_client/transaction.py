@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
 from .arguments import ROWS_MAX, limit_of, store_name, whole
-from .errors import Misuse
+from .errors import ClientMistake, Misuse, Unavailable
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
 from .verdict import number
@@ -26,9 +26,16 @@ if TYPE_CHECKING:
     from .wire.models.isolation_level import IsolationLevel
     from .wire.models.write_op import WriteOp
 
+T = TypeVar("T")
+
 RowName = tuple[str, bytes]
 RangeName = tuple[str, tuple[bytes, bytes, int]]
 """Store; start, end and limit."""
+
+_BEING_COMMITTED = (
+    "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, "
+    "so await reads and writes before"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,14 @@ class Draft:
         self._fetched_ranges: dict[RangeName, RangeRows] = {} if begun is None else begun.ranges
         for name, row in ({} if begun is None else begun.rows).items():
             self._fetched[name] = _seen_of(row)
-        self._verdict: Verdict | None = None
+        self._reading = 0
+        """Reads whose response has not arrived."""
+        self._committing = 0
+        """Calls of `commit` that have not ended."""
+        self._closed: str | None = None
+        """Why there must be no further reads and writes: no verdict would cover them."""
+        self._in_doubt = False
+        """Whether a commit may have been decided although there is no verdict. No later commit changes that."""
 
     @property
     def snapshots(self) -> dict[str, int]:
@@ -146,9 +160,10 @@ class Draft:
         if own is not None and own.op != "add":
             return _row(name[1], None if seen is None else seen.version, own.value)
         if seen is None or (seen.version is not None and seen.value is NOTHING):
+            self._must_be_open()
             found = self._fetched.pop(name, None)
             if found is None:
-                found = _seen_of((yield from self._service.row(store, key)))
+                found = _seen_of((yield from self._awaited(self._service.row(store, key))))
             self._must_be_open()
             # A concurrent read of the row may have finished first, and an observed version is kept: if the row has
             # changed since, the commit must detect it.
@@ -165,7 +180,8 @@ class Draft:
         names = [(store, key) for key in normals(keys)]
         missing = [name for name in dict.fromkeys(names) if not self._knows(name)]
         if missing:
-            reads = yield from self._service.read_rows(store, [key for _, key in missing], {})
+            self._must_be_open()
+            reads = yield from self._awaited(self._service.read_rows(store, [key for _, key in missing], {}))
             for name, found in zip(missing, reads.rows, strict=True):
                 self._fetched[name] = _seen_of(found if isinstance(found, Row) else None)
         rows = []
@@ -181,6 +197,7 @@ class Draft:
         return name in self._fetched or (seen is not None and (seen.version is None or seen.value is not NOTHING))
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
+        self._must_be_open()
         at, beyond, limit = normal(start), normal(end), limit_of(limit)
         first = at
         page: RangeRows | RowPage | None = self._fetched_ranges.pop((store, (first, beyond, limit)), None)
@@ -189,7 +206,9 @@ class Draft:
             if page is None:
                 # Rows that this transaction has deleted do not count, so as many more are read.
                 deleted = sum(write.op == "delete" for _, write in self._written_in(store, at, beyond))
-                page = yield from self._service.rows(store, at, end, min(limit + deleted, ROWS_MAX))
+                missing = limit - self._count(store, found, first, at) if found else limit
+                page = yield from self._awaited(self._service.rows(store, at, end, min(missing + deleted, ROWS_MAX)))
+                self._must_be_open()
             found.update((normal(row.key), row) for row in page.rows)
             at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
             # A page ends before its limit if its values are large.
@@ -276,7 +295,10 @@ class Draft:
         self._write(store, key, "add", total(0, delta), None if or_ is None else total(0, or_))
 
     def prepare(self) -> PreparedCommit:
-        """Create the commit request, for example for `Client.batch`."""
+        """Create the commit request, for example for `Client.batch`. All reads must have finished."""
+        # The commit would not name the read, so nothing would protect what the caller makes of it.
+        if self._reading > 0:
+            raise Misuse("a read of the transaction has not finished: await it before the commit")
         snapshots: CommitRequestSnapshots | Unset = UNSET
         if self._snapshots:
             snapshots = CommitRequestSnapshots()
@@ -294,16 +316,48 @@ class Draft:
         )
         return PreparedCommit(self.id, request, self.traceparent)
 
+    def _commit(self) -> Flow[Verdict]:
+        """Ask for the verdict. There are no further reads and writes, unless certainly nothing was decided."""
+        prepared = self._final()
+        self._committing += 1
+        # What ends a commit in another way than the following ones, such as a cancellation, leaves it in doubt.
+        in_doubt = True
+        try:
+            verdict = self._ended((yield from self._service.commit(prepared)))
+            in_doubt = False
+        except (Unavailable, ClientMistake, Misuse) as error:
+            # With this code, another commit with the same id has arrived.
+            in_doubt = isinstance(error, ClientMistake) and error.code == "body_mismatch"
+            raise
+        finally:
+            self._committing -= 1
+            self._in_doubt |= in_doubt
+            if self._committing == 0 and not self._in_doubt and self._closed is _BEING_COMMITTED:
+                self._closed = None
+        return verdict
+
+    def _final(self) -> PreparedCommit:
+        """Create the last commit request: there are no reads and writes from now on."""
+        prepared = self.prepare()
+        self._closed = self._closed or _BEING_COMMITTED
+        return prepared
+
     def _ended(self, verdict: Verdict) -> Verdict:
         """Record the verdict, which covers nothing that the transaction does from now on."""
-        self._verdict = verdict
+        self._closed = f"the transaction has {verdict.status} already: begin another one for this read or write"
         return verdict
 
     def _must_be_open(self) -> None:
-        if self._verdict is not None:
-            raise Misuse(
-                f"the transaction has {self._verdict.status} already: begin another one for this read or write"
-            )
+        if self._closed is not None:
+            raise Misuse(self._closed)
+
+    def _awaited(self, read: Flow[T]) -> Flow[T]:
+        """Await a response, during which the transaction cannot be committed."""
+        self._reading += 1
+        try:
+            return (yield from read)
+        finally:
+            self._reading -= 1
 
     def _must_be_sent(self, name: RowName, seen: _Seen) -> bool:
         """Tell whether the commit has to name a row that was read.
