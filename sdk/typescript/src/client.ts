@@ -165,8 +165,10 @@ export class Client {
   readonly retry: RetryPolicy;
   /** Log readers that have a stream, or open one. @internal */
   readonly readers = new Set<LogReader>();
-  /** Fires when the client is closed. */
-  readonly #closing = new AbortController();
+  /** Requests that are under way. */
+  readonly #limits = new Set<Limit>();
+  /** What calls are rejected with once the client is closed. */
+  #closed: Misuse | undefined;
   readonly #endpoints: Endpoints;
   /** One for each endpoint. */
   readonly #wires: readonly WireClient<paths>[];
@@ -224,7 +226,8 @@ export class Client {
    * other calls with a `Misuse`, as later ones are. Await what is to be finished before.
    */
   close(): void {
-    this.#closing.abort(new Misuse("the client is closed"));
+    this.#closed ??= new Misuse("the client is closed");
+    for (const limit of [...this.#limits]) limit.stop();
     for (const reader of this.readers) reader.close();
   }
 
@@ -552,11 +555,11 @@ export class Client {
   }
 
   /** @internal Opens a stream of a log. `stop` ends the call, and not the stream. */
-  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortSignal): Promise<LogStream> {
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop?: AbortSignal): Promise<LogStream> {
     const encoded = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
     const call = this.#failover();
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = new Limit(timeoutMs, stop, this.#closing.signal);
+      const limit = this.#limit(timeoutMs, stop);
       try {
         const wire = this.#wires[call.endpoint] as WireClient<paths>;
         const reply = await exchange(() =>
@@ -572,7 +575,7 @@ export class Client {
         if (body === null) throw new ServerMisbehaved("a stream without a body");
         return new LogStream(call.endpoint, body, limit.controller, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
       } finally {
-        limit.end();
+        this.#end(limit);
       }
     }
     return settled(call.exhausted());
@@ -681,20 +684,33 @@ export class Client {
   /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
   async #askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = new Limit(timeoutMs, this.#closing.signal);
+      const limit = this.#limit(timeoutMs);
       const wire = this.#wires[call.endpoint] as WireClient<paths>;
       const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
-        limit.end();
+        this.#end(limit);
       });
-      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closing.signal.reason };
+      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closed };
       if (call.isOver(failureOf(reply))) return reply;
     }
     return call.exhausted();
   }
 
   #failover(waitMs = 0): Failover {
-    this.#closing.signal.throwIfAborted();
+    if (this.#closed !== undefined) throw this.#closed;
     return new Failover(this.#endpoints, this.retry, waitMs, this.#timeoutMs);
+  }
+
+  /** Limits a request; the end of the client ends it as well. */
+  #limit(timeoutMs: number, signal?: AbortSignal): Limit {
+    const limit = new Limit(timeoutMs, signal);
+    if (this.#closed === undefined) this.#limits.add(limit);
+    else limit.stop();
+    return limit;
+  }
+
+  #end(limit: Limit): void {
+    limit.end();
+    this.#limits.delete(limit);
   }
 
   #headers(traceparent: string | undefined): { "tribunal-client"?: string; traceparent?: string } {

@@ -7,6 +7,7 @@ import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import type { LogStream } from "./log_stream.js";
 import type { components } from "./wire/schema.js";
+import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
@@ -217,19 +218,17 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#options.signal ?? new AbortController().signal);
+    return this.#client.openLog(query, this.#options.signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
-    const { signal } = this.#options;
-    const interrupt = (): void => {
+    const unlisten = onAbort(this.#options.signal, () => {
       stream.close();
-    };
-    signal?.addEventListener("abort", interrupt, { once: true });
+    });
     try {
       return await stream.line(waitMs);
     } finally {
-      signal?.removeEventListener("abort", interrupt);
+      unlisten();
     }
   }
 

@@ -115,6 +115,76 @@ test("a signal that does not fire changes nothing", async () => {
   }
 });
 
+test("many calls with one signal, or none, cause no warning of a leak", async () => {
+  const warnings: Error[] = [];
+  const warned = (warning: Error): void => {
+    warnings.push(warning);
+  };
+  process.on("warning", warned);
+  // Its runs wait before a second attempt.
+  const service = await start(() => overloaded);
+  try {
+    const [stop, other] = [new AbortController(), new AbortController()];
+    const retrying = new Client(service.url, { retry: { waitMinMs: 100_000, waitMaxMs: 100_000 } });
+    await silent(async (client, arrived) => {
+      const calls = Array.from({ length: 30 }, (_, at) => {
+        const signal = at % 2 === 0 ? stop.signal : other.signal;
+        const txn = client.beginLocal();
+        txn.put("kv", txn.id, 1);
+        return [
+          client.stores(),
+          client.begin({ signal, ranges: { kv: [{}] } }),
+          txn.commit({ signal }),
+          client.log("kv", { signal }).next(),
+          retrying.run(() => 1, { signal }),
+        ];
+      });
+      const ended = Promise.allSettled(calls.flat());
+      await arrived();
+      while (service.arrived.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      stop.abort(reason);
+      other.abort(reason);
+      client.close();
+      const results = await ended;
+      assert.deepEqual(results.filter(({ status }) => status === "fulfilled"), []);
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual(warnings.map(({ message }) => message), []);
+    }, { coalesce: false });
+  } finally {
+    service.stop();
+    process.off("warning", warned);
+  }
+});
+
+test("calls of one signal end apart, and leave no listener", async () => {
+  const stop = new AbortController();
+  const listeners = new Set<unknown>();
+  const { signal } = stop;
+  const [add, remove] = [signal.addEventListener.bind(signal), signal.removeEventListener.bind(signal)];
+  signal.addEventListener = (...given: Parameters<typeof add>) => { listeners.add(given[1]); add(...given); };
+  signal.removeEventListener = (...given: Parameters<typeof remove>) => { listeners.delete(given[1]); remove(...given); };
+  const service = await HoldingService.start();
+  const client = new Client(service.url, { coalesce: false });
+  try {
+    const txns = [client.beginLocal(), client.beginLocal()];
+    const commits = txns.map(async (txn) => (await txn.commit({ signal })).status);
+    for (const at of [0, 1]) await service.request(at);
+    assert.equal(listeners.size, 1);
+    const [first] = service.held;
+    first?.answer(200, JSON.stringify(committed(first.ids[0] ?? "")));
+    const done = txns.findIndex(({ id }) => id === first?.ids[0]);
+    assert.equal(await commits[done], "committed");
+    assert.equal(listeners.size, 1, "the other call still waits");
+    const second = service.held[1];
+    second?.answer(200, JSON.stringify(committed(second.ids[0] ?? "")));
+    assert.equal(await commits[1 - done], "committed");
+    assert.equal(listeners.size, 0);
+  } finally {
+    service.stop();
+  }
+});
+
 test("a closed client ends its calls and takes no others", async () => {
   await silent(async (client, arrived) => {
     const txn = client.beginLocal();
@@ -145,7 +215,7 @@ test("an endpoint has not failed if a caller, or the end of the client, ended th
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const first = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const client = new Client([first, "http://127.0.0.1:9"]);
+  const client = new Client([first, await refusing()]);
   try {
     const stop = new AbortController();
     const reader = client.log("kv", { signal: stop.signal });
@@ -163,6 +233,17 @@ test("an endpoint has not failed if a caller, or the end of the client, ended th
   }
 });
 
+/** The URL of a port that refuses connections. */
+async function refusing(): Promise<string> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return `http://127.0.0.1:${port}`;
+}
+
 /** A service in a thread of its own: it answers after 50 ms, with a Begin or the beginning of a log. */
 const thread = `
   const { parentPort } = require("node:worker_threads");
@@ -179,8 +260,9 @@ test("an endpoint whose response arrived while the program blocked its event loo
   try {
     const [port] = (await once(service, "message")) as [number];
     const first = `http://127.0.0.1:${port}`;
-    const client = new Client([first, "http://127.0.0.1:9"], { endpointTimeoutMs: 200 });
-    await client.begin();
+    // The connection is there already, so that the response arrives while the program is blocked, however slow it is.
+    await new Client(first).begin();
+    const client = new Client([first, await refusing()], { endpointTimeoutMs: 200 });
     const begin = client.begin();
     await new Promise((resolve) => setTimeout(resolve, 20));
     // After it, timers come before sockets.
