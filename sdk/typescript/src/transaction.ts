@@ -87,6 +87,8 @@ export class Transaction {
   #committing = 0;
   /** Why there must be no further reads and writes: no verdict would cover them. */
   #closed: string | undefined;
+  /** Whether some commit of the transaction may have been taken. It stays closed then, whatever a repeated one ends with. */
+  #inDoubt = false;
 
   /** @internal */
   constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
@@ -312,26 +314,28 @@ export class Transaction {
 
   /**
    * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
-   * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
+   * writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that tells that nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
-    const prepared = this.closed();
+    const prepared = this.prepare();
+    this.#closed ??= beingCommitted;
     this.#committing++;
     try {
       return this.decided(await this.#client.commit(prepared, options));
     } catch (error) {
-      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse || error === options.signal?.reason;
-      if (isUndecided && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
+      if (!isUndecided(error, options.signal)) this.#inDoubt = true;
+      if (!this.#inDoubt && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
       throw error;
     } finally {
       this.#committing--;
     }
   }
 
-  /** @internal Creates the last commit request: there are no reads and writes from now on. */
+  /** @internal Creates the last commit request: there are no reads and writes from now on, whatever it ends with. */
   closed(): PreparedCommit {
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
+    this.#inDoubt = true;
     return prepared;
   }
 
@@ -420,6 +424,13 @@ export class Transaction {
 
 const beingCommitted =
   "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
+
+/** Tells whether a commit that ended with this error has not been taken. */
+function isUndecided(error: unknown, signal: AbortSignal | undefined): boolean {
+  // `body_mismatch`: an earlier commit with another body has been taken.
+  if (error instanceof ClientMistake) return error.code !== "body_mismatch";
+  return error instanceof Unavailable || error instanceof Misuse || (signal?.aborted === true && error === signal.reason);
+}
 
 function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
   let found = rows.get(store);
