@@ -178,8 +178,8 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer are all that the range has.
-   * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the range
+   * has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
     this.#mustBeOpen();
@@ -192,12 +192,14 @@ export class Transaction {
     this.#fetchedRanges.delete(ahead);
     // A page ends before its limit if its values are large.
     let [upTo, isAll] = [start as Key | undefined, false];
-    while (!isAll && this.#count(store, found, start, upTo) < limit) {
+    for (;;) {
+      const missing = limit - this.#count(store, found, start, upTo);
+      if (isAll || missing <= 0) break;
       const from = upTo ?? start;
       if (page === undefined) {
         // Rows that this transaction has deleted do not count, so as many more are read.
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
-        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(limit + deleted, rangeLimitMax) }));
+        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) }));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);

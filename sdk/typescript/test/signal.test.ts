@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { Worker } from "node:worker_threads";
 
-import { Client, Misuse, OutcomeUnknown, type Attempt, type ClientOptions } from "../src/index.js";
+import { Client, Misuse, OutcomeUnknown, type Attempt, type ClientOptions, type LogReader } from "../src/index.js";
 import { HoldingService, committed } from "./holding.js";
 import { begun, committed as scriptedCommit, overloaded, start } from "./scripted.js";
 
@@ -98,6 +98,47 @@ test("a signal ends the wait for a verdict, and a commit that is queued is not s
     assert.deepEqual(third.ids, [other.id]);
     for (const { ids, answer } of [second, third]) answer(200, JSON.stringify(committed(ids[0] ?? "")));
     assert.deepEqual(await Promise.all([kept, beside]), ["committed", "committed"]);
+  } finally {
+    service.stop();
+  }
+});
+
+/** Runs that share their requests, so that they proceed in step. The first one's requests are sent by themselves. */
+async function inStep(client: Client, work: (run: number) => void, signal: AbortSignal): Promise<PromiseSettledResult<unknown>[]> {
+  const runs = Array.from({ length: 4 }, (_, run) => client.run((txn) => { txn.put("kv", txn.id, 1); work(run); }, { signal }));
+  return Promise.allSettled(runs);
+}
+
+test("a signal that fires between the Begin and the work ends a run before its work", async () => {
+  const service = await start((_, before) => begun(before));
+  try {
+    const stop = new AbortController();
+    const worked: number[] = [];
+    const results = await inStep(new Client(service.url), (run) => {
+      worked.push(run);
+      if (run > 0) stop.abort(reason);
+    }, stop.signal);
+    assert.deepEqual(results.map((result) => result.status === "rejected" && (result.reason === reason || isUnknown(result.reason))), [true, true, true, true]);
+    assert.deepEqual(worked.filter((run) => run > 0), [1]);
+  } finally {
+    service.stop();
+  }
+});
+
+test("an attempt that ends after the signal has fired announces no other", async () => {
+  const service = await start((_, before) => (before === 0 ? begun(before) : overloaded));
+  try {
+    const stop = new AbortController();
+    const attempts: Attempt[] = [];
+    const onAttempt = (attempt: Attempt): void => {
+      attempts.push(attempt);
+      stop.abort(reason);
+    };
+    const client = new Client(service.url, { onAttempt });
+    const first = client.begin();
+    const runs = [1, 2, 3].map(() => assert.rejects(client.run(() => undefined, { signal: stop.signal }), isReason));
+    await Promise.all([first, ...runs]);
+    assert.deepEqual(attempts.map(({ waitMs }) => waitMs !== undefined), [true, false, false]);
   } finally {
     service.stop();
   }
@@ -209,6 +250,47 @@ test("a closed client ends its calls and takes no others", async () => {
     client.close();
   });
 });
+
+test("a commit that is queued when the client is closed is a misuse, and is not sent", async () => {
+  const service = await HoldingService.start();
+  const client = new Client(service.url);
+  try {
+    const commit = async (): Promise<unknown> => {
+      const txn = client.beginLocal();
+      txn.put("kv", txn.id, 1);
+      return txn.commit();
+    };
+    const sent = [commit()];
+    await service.request(0);
+    sent.push(commit());
+    await service.request(1);
+    const ended = [...sent.map((one) => assert.rejects(one, OutcomeUnknown)), assert.rejects(commit(), isClosed)];
+    client.close();
+    await Promise.all(ended);
+    assert.equal(service.held.length, 2);
+  } finally {
+    service.stop();
+  }
+});
+
+for (const [name, close] of [["its client", (client: Client) => { client.close(); }], ["the reader", (_: Client, reader: LogReader) => { reader.close(); }]] as const) {
+  test(`a log reader that waits before another attempt ends quietly with ${name}`, async () => {
+    const service = await start(() => overloaded);
+    const client = new Client(service.url, { retry: { waitMinMs: 1_000_000, waitMaxMs: 1_000_000 } });
+    try {
+      const reader = client.log("kv");
+      const record = reader.next();
+      while (service.arrived.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      close(client, reader);
+      const late = new Promise((resolve) => setTimeout(resolve, 5_000, "late").unref());
+      assert.equal(await Promise.race([record, late]), undefined);
+      assert.equal(client.readers.size, 0);
+    } finally {
+      service.stop();
+    }
+  });
+}
 
 test("an endpoint has not failed if a caller, or the end of the client, ended the call", async () => {
   const server = createServer(() => undefined);
