@@ -16,7 +16,7 @@ export interface Attempt {
   readonly verdict: Verdict | undefined;
   /** What the work threw, or why there is no verdict. */
   readonly error: unknown;
-  /** Wait before the next attempt, milliseconds; absent if this was the last. */
+  /** Wait before the next attempt, milliseconds; absent if this was the last. A signal that fires during the wait ends the run. */
   readonly waitMs: number | undefined;
 }
 
@@ -98,6 +98,10 @@ export class Attempts {
   }
 
   async #pause(ended: Partial<Attempt>, askedMs: number, error: Error): Promise<void> {
+    if (this.#signal?.aborted === true) {
+      this.#end(ended, undefined);
+      throw this.#signal.reason;
+    }
     const wait = waitMs(this.#policy, this.#failed + 1, askedMs);
     this.#end(ended, wait);
     if (wait === undefined) throw error;

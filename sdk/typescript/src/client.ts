@@ -128,7 +128,8 @@ export interface BeginOptions {
   readonly ranges?: RangesToRead;
   /**
    * Ends the call: the promise is rejected with the signal's reason. `run` makes no further attempt, and does not wait for the
-   * work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as its cause.
+   * work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as its cause. The reads
+   * of a transaction take no signal.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -163,10 +164,12 @@ type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<Exchange
 export class Client {
   /** @internal */
   readonly retry: RetryPolicy;
-  /** Log readers that have a stream, or open one. @internal */
+  /** Log readers that have a stream, or wait for a record. @internal */
   readonly readers = new Set<LogReader>();
-  /** Fires when the client is closed. */
-  readonly #closing = new AbortController();
+  /** Requests that are under way. */
+  readonly #limits = new Set<Limit>();
+  /** What calls are rejected with once the client is closed. */
+  #closed: Misuse | undefined;
   readonly #endpoints: Endpoints;
   /** One for each endpoint. */
   readonly #wires: readonly WireClient<paths>[];
@@ -220,11 +223,13 @@ export class Client {
   }
 
   /**
-   * Ends log streams and the requests that are under way: a commit that waits for its verdict is rejected with `OutcomeUnknown`,
-   * other calls with a `Misuse`, as later ones are. Await what is to be finished before.
+   * Ends log streams and the requests that are under way: a commit that has been sent and waits for its verdict is rejected with
+   * `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit that is still queued, which
+   * is not sent. A call of `next` of a log reader returns `undefined`. Await what is to be finished before.
    */
   close(): void {
-    this.#closing.abort(new Misuse("the client is closed"));
+    this.#closed ??= new Misuse("the client is closed");
+    for (const limit of [...this.#limits]) limit.stop();
     for (const reader of this.readers) reader.close();
   }
 
@@ -303,7 +308,11 @@ export class Client {
       txn.firstAttemptMs = firstAttemptMs;
       firstAttemptMs ??= timeOf(txn.id);
       const [value, prepared] = await attempts.work(txn, () =>
-        unlessAborted(signal, (async () => [await work(txn), txn.closed()] as const)()),
+        unlessAborted(signal, (async () => {
+          // It may have fired since the Begin.
+          signal?.throwIfAborted();
+          return [await work(txn), txn.closed()] as const;
+        })()),
       );
       // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
       const verdict = txn.decided(await attempts.available(() => this.commit(prepared, { signal }), txn.id));
@@ -330,16 +339,22 @@ export class Client {
     const reply = isSent
       ? this.#sendCommit(item)
       : this.#commits.submit({ group: kindOf(item), id: txnId, bytes: lengthOf(item), signal, sent }, item);
-    return unlessAborted(signal, this.#decided(txnId, reply, signal), (reason) =>
+    return unlessAborted(signal, this.#decided(txnId, reply, undefined, signal), (reason) =>
       isSent ? new OutcomeUnknown(txnId, "the call was aborted after the commit had been sent", reason) : (reason as Error),
     );
   }
 
   /** Returns the verdict of a commit; if its reply does not tell, it is requested by the id. */
-  async #decided(txnId: string, replied: Reply<TxnOutcome> | Promise<Reply<TxnOutcome>>, signal?: AbortSignal): Promise<Verdict> {
+  async #decided(
+    txnId: string,
+    replied: Reply<TxnOutcome> | Promise<Reply<TxnOutcome>>,
+    deadline?: number,
+    signal?: AbortSignal,
+  ): Promise<Verdict> {
     const reply = await replied;
     const lost = lostBy(reply);
-    return this.#recorded(lost === undefined ? verdict(reply) : await this.#resolve(txnId, lost, signal));
+    if (lost === undefined) return this.#recorded(verdict(reply));
+    return this.#recorded(await this.#resolve(txnId, lost, deadline ?? this.#resolveDeadline(), signal));
   }
 
   async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
@@ -397,7 +412,8 @@ export class Client {
 
   /**
    * Asks for many verdicts in one request. The results have the order of the commits; an error of one commit takes its
-   * place. A `traceparent` is sent if all commits have the same one.
+   * place. A `traceparent` is sent if all commits have the same one. Takes no signal. The outcomes of lost commits are requested
+   * within one `resolveTimeoutMs` for all.
    */
   async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
     list(commits, "a list of commits").forEach(checkCommit);
@@ -418,9 +434,8 @@ export class Client {
     const reply = inDoubt(whole, call.maybeTaken);
     const lost = lostBy(reply);
     if (lost !== undefined) {
-      return Promise.all(
-        commits.map(({ txnId }) => inPlace(async () => this.#recorded(await this.#resolve(txnId, lost)))),
-      );
+      const deadline = this.#resolveDeadline();
+      return mapped(commits, async ({ txnId }) => inPlace(async () => this.#recorded(await this.#resolve(txnId, lost, deadline))));
     }
     // The other form of the response, NDJSON, is for requests in NDJSON.
     const { results } = settled(reply) as components["schemas"]["BatchCommitResponse"];
@@ -428,17 +443,15 @@ export class Client {
       throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
     }
     const replied = reply.kind === "ok" ? reply.headers : new Headers();
-    return Promise.all(
-      commits.map((commit, at) =>
-        inPlace(async () => {
-          let reply = singleOf(results[at] ?? { status: "unknown" }, replied);
-          // One that the endpoint could not decide is sent again, if there are others.
-          const failure = this.#endpoints.urls.length > 1 ? failureOf(reply) : undefined;
-          if (failure !== undefined) reply = inDoubt(await this.#sendCommit(commitItem(commit)), call.maybeTaken || failure.maybeTaken);
-          return this.#decided(commit.txnId, inDoubt(reply, call.maybeTaken));
-        }),
-      ),
-    );
+    const replies = await mapped(commits, async (commit, at) => {
+      const own = singleOf(results[at] ?? { status: "unknown" }, replied);
+      // One that the endpoint could not decide is sent again, if there are others.
+      const failure = this.#endpoints.urls.length > 1 ? failureOf(own) : undefined;
+      if (failure === undefined) return inDoubt(own, call.maybeTaken);
+      return inDoubt(await this.#sendCommit(commitItem(commit)), call.maybeTaken || failure.maybeTaken);
+    });
+    const deadline = this.#resolveDeadline();
+    return mapped(replies, async (own, at) => inPlace(() => this.#decided(commits[at]?.txnId ?? "", own, deadline)));
   }
 
   /**
@@ -552,11 +565,11 @@ export class Client {
   }
 
   /** @internal Opens a stream of a log. `stop` ends the call, and not the stream. */
-  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop: AbortSignal): Promise<LogStream> {
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop?: AbortSignal): Promise<LogStream> {
     const encoded = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
     const call = this.#failover();
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = new Limit(timeoutMs, stop, this.#closing.signal);
+      const limit = this.#limit(timeoutMs, stop);
       try {
         const wire = this.#wires[call.endpoint] as WireClient<paths>;
         const reply = await exchange(() =>
@@ -572,7 +585,7 @@ export class Client {
         if (body === null) throw new ServerMisbehaved("a stream without a body");
         return new LogStream(call.endpoint, body, limit.controller, this.#timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
       } finally {
-        limit.end();
+        this.#end(limit);
       }
     }
     return settled(call.exhausted());
@@ -636,9 +649,13 @@ export class Client {
     settled(await this.#ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
   }
 
+  /** Returns until when to request the outcome of a commit that was just lost. */
+  #resolveDeadline(): number {
+    return performance.now() + this.#resolveTimeoutMs;
+  }
+
   /** Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. */
-  async #resolve(txnId: string, lost: string, signal?: AbortSignal): Promise<Verdict> {
-    const deadline = performance.now() + this.#resolveTimeoutMs;
+  async #resolve(txnId: string, lost: string, deadline: number, signal?: AbortSignal): Promise<Verdict> {
     let last = lost;
     for (let failed = 1; performance.now() < deadline && signal?.aborted !== true; failed++) {
       try {
@@ -681,20 +698,33 @@ export class Client {
   /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
   async #askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = new Limit(timeoutMs, this.#closing.signal);
+      const limit = this.#limit(timeoutMs);
       const wire = this.#wires[call.endpoint] as WireClient<paths>;
       const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
-        limit.end();
+        this.#end(limit);
       });
-      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closing.signal.reason };
+      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closed };
       if (call.isOver(failureOf(reply))) return reply;
     }
     return call.exhausted();
   }
 
   #failover(waitMs = 0): Failover {
-    this.#closing.signal.throwIfAborted();
+    if (this.#closed !== undefined) throw this.#closed;
     return new Failover(this.#endpoints, this.retry, waitMs, this.#timeoutMs);
+  }
+
+  /** Limits a request; the end of the client ends it as well. */
+  #limit(timeoutMs: number, signal?: AbortSignal): Limit {
+    const limit = new Limit(timeoutMs, signal);
+    if (this.#closed === undefined) this.#limits.add(limit);
+    else limit.stop();
+    return limit;
+  }
+
+  #end(limit: Limit): void {
+    limit.end();
+    this.#limits.delete(limit);
   }
 
   #headers(traceparent: string | undefined): { "tribunal-client"?: string; traceparent?: string } {
@@ -724,6 +754,21 @@ function verdict(reply: Reply<TxnOutcome>): Verdict {
 
 function traceparentOf(reply: Reply<unknown>): string | undefined {
   return reply.kind === "ok" ? (reply.headers.get("traceparent") ?? undefined) : undefined;
+}
+
+/** How many requests a batch makes for its single commits at a time. */
+const besideMax = 64;
+
+/** Calls a function for each of many items, of which a bounded number is under way. The results have the order of the items. */
+async function mapped<T, R>(items: readonly T[], call: (item: T, at: number) => Promise<R>): Promise<R[]> {
+  const results: R[] = [];
+  // Shared: each loop takes the next item that no other one has taken.
+  const left = items.entries();
+  const loop = async (): Promise<void> => {
+    for (const [at, item] of left) results[at] = await call(item, at);
+  };
+  await Promise.all(Array.from({ length: Math.min(besideMax, items.length) }, loop));
+  return results;
 }
 
 /** Returns the error of one commit as its result. */

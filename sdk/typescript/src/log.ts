@@ -7,6 +7,7 @@ import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import type { LogStream } from "./log_stream.js";
 import type { components } from "./wire/schema.js";
+import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
@@ -88,6 +89,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #isReading = false;
   /** Whether `close` was called since the last `next` began. */
   #isClosed = false;
+  /** Ends the wait before another attempt. */
+  #pausing: AbortController | undefined;
 
   /** @internal */
   constructor(client: Client, store: string, options: LogOptions) {
@@ -125,10 +128,12 @@ export class LogReader implements AsyncIterable<LogRecord> {
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
     this.#isReading = true;
     this.#isClosed = false;
+    this.#client.readers.add(this);
     try {
       return await this.#next(wait);
     } finally {
       this.#isReading = false;
+      this.#unregister();
     }
   }
 
@@ -142,7 +147,6 @@ export class LogReader implements AsyncIterable<LogRecord> {
       let step: Step = "further";
       try {
         if (this.#stream === undefined) {
-          this.#client.readers.add(this);
           const left = Math.max(0, Math.ceil(wait - (performance.now() - asked)));
           [opened, capped] = [true, left > streamWaitMsMax];
           this.#stream = await this.#open(Math.min(left, streamWaitMsMax));
@@ -161,7 +165,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
         if (pause === undefined) throw error;
         failed++;
-        await sleep(pause, signal);
+        await this.#pause(pause);
       }
       if (typeof step === "object") return step;
       if (step === "further") continue;
@@ -177,6 +181,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
    */
   close(): void {
     this.#isClosed = true;
+    this.#pausing?.abort();
     this.#end();
   }
 
@@ -189,7 +194,24 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #end(): void {
     this.#stream?.close();
     this.#stream = undefined;
-    this.#client.readers.delete(this);
+    this.#unregister();
+  }
+
+  /** The end of the client does not concern a reader that has no stream and waits for nothing. */
+  #unregister(): void {
+    if (this.#stream === undefined && !this.#isReading) this.#client.readers.delete(this);
+  }
+
+  /** Waits before another attempt. `close` and the signal end the wait; which one it was, the caller finds out. */
+  async #pause(ms: number): Promise<void> {
+    const pausing = new AbortController();
+    this.#pausing = pausing;
+    const unlisten = onAbort(this.#options.signal, () => {
+      pausing.abort();
+    });
+    await sleep(ms, pausing.signal).catch(() => undefined);
+    unlisten();
+    this.#pausing = undefined;
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
@@ -217,19 +239,17 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#options.signal ?? new AbortController().signal);
+    return this.#client.openLog(query, this.#options.signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
-    const { signal } = this.#options;
-    const interrupt = (): void => {
+    const unlisten = onAbort(this.#options.signal, () => {
       stream.close();
-    };
-    signal?.addEventListener("abort", interrupt, { once: true });
+    });
     try {
       return await stream.line(waitMs);
     } finally {
-      signal?.removeEventListener("abort", interrupt);
+      unlisten();
     }
   }
 

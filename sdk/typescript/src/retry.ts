@@ -1,6 +1,7 @@
 /** When to retry, and how long to wait before: bounded, exponential, with full jitter. */
 
 import { count, duration } from "./arguments.js";
+import { onAbort } from "./limit.js";
 
 /** Bounds of retries. */
 export interface RetryPolicy {
@@ -41,14 +42,14 @@ export function waitMs(policy: RetryPolicy, failed: number, askedMs: number): nu
 export async function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   signal?.throwIfAborted();
   await new Promise<void>((resolve, reject) => {
-    const stop = (): void => {
-      clearTimeout(timer);
-      reject(signal?.reason as Error);
-    };
     const timer = setTimeout(() => {
-      signal?.removeEventListener("abort", stop);
+      unlisten();
       resolve();
     }, ms);
-    signal?.addEventListener("abort", stop, { once: true });
+    const unlisten = onAbort(signal, () => {
+      clearTimeout(timer);
+      unlisten();
+      reject(signal?.reason as Error);
+    });
   });
 }

@@ -87,6 +87,8 @@ export class Transaction {
   #committing = 0;
   /** Why there must be no further reads and writes: no verdict would cover them. */
   #closed: string | undefined;
+  /** Whether some commit of the transaction may have been taken. It stays closed then, whatever a repeated one ends with. */
+  #inDoubt = false;
 
   /** @internal */
   constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
@@ -176,8 +178,8 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included: fewer rows mean that the range has no more.
-   * Observes the part of the range that was read. Without `end` the range extends to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the range
+   * has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
     this.#mustBeOpen();
@@ -190,12 +192,13 @@ export class Transaction {
     this.#fetchedRanges.delete(ahead);
     // A page ends before its limit if its values are large.
     let [upTo, isAll] = [start as Key | undefined, false];
-    while (!isAll && this.#count(store, found, start, upTo) < limit) {
+    for (;;) {
+      const missing = limit - this.#count(store, found, start, upTo);
+      if (isAll || missing <= 0) break;
       const from = upTo ?? start;
       if (page === undefined) {
         // Rows that this transaction has deleted do not count, so as many more are read.
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
-        const missing = limit - (found.size === 0 ? 0 : this.#count(store, found, start, upTo));
         page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) }));
         this.#mustBeOpen();
       }
@@ -313,26 +316,28 @@ export class Transaction {
 
   /**
    * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
-   * writes, and reads of further rows, are a `Misuse`, unless the commit ends with an error that tells that nothing was decided.
+   * writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that tells that nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
-    const prepared = this.closed();
+    const prepared = this.prepare();
+    this.#closed ??= beingCommitted;
     this.#committing++;
     try {
       return this.decided(await this.#client.commit(prepared, options));
     } catch (error) {
-      const isUndecided = error instanceof Unavailable || error instanceof ClientMistake || error instanceof Misuse || error === options.signal?.reason;
-      if (isUndecided && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
+      if (!isUndecided(error, options.signal)) this.#inDoubt = true;
+      if (!this.#inDoubt && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
       throw error;
     } finally {
       this.#committing--;
     }
   }
 
-  /** @internal Creates the last commit request: there are no reads and writes from now on. */
+  /** @internal Creates the last commit request: there are no reads and writes from now on, whatever it ends with. */
   closed(): PreparedCommit {
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
+    this.#inDoubt = true;
     return prepared;
   }
 
@@ -421,6 +426,13 @@ export class Transaction {
 
 const beingCommitted =
   "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
+
+/** Tells whether a commit that ended with this error has not been taken. */
+function isUndecided(error: unknown, signal: AbortSignal | undefined): boolean {
+  // `body_mismatch`: an earlier commit with another body has been taken.
+  if (error instanceof ClientMistake) return error.code !== "body_mismatch";
+  return error instanceof Unavailable || error instanceof Misuse || (signal?.aborted === true && error === signal.reason);
+}
 
 function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string, T> {
   let found = rows.get(store);

@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client, Misuse, Unavailable, type Transaction, type Verdict } from "../src/index.js";
+import { Client, ClientMistake, Misuse, OutcomeUnknown, Unavailable, type Transaction, type Verdict } from "../src/index.js";
 import { begun, committed, overloaded, start, type Scripted } from "./scripted.js";
 import { connected, freshPrefix } from "./service.js";
-import { HoldingService, committed as outcome } from "./holding.js";
+import { HoldingService, committed as outcome, refused } from "./holding.js";
 
 const misuse = (text: string) => (error: unknown): boolean => error instanceof Misuse && error.message.includes(text);
 
@@ -98,21 +98,108 @@ test("a read that ends after the verdict is a misuse", async () => {
 });
 
 test("work that writes after its end is a misuse, also between two requests of its commit", async () => {
+  let txn: Transaction | undefined;
+  const errors: unknown[] = [];
+  const write = (): void => {
+    try {
+      txn?.put("kv", "b", 1);
+      errors.push(undefined);
+    } catch (error) {
+      errors.push(error);
+    }
+  };
   await scripted(
-    (kind, before) => (kind === "begin" ? begun(before) : before === 0 ? overloaded : committed()),
+    (kind, before) => {
+      if (kind === "begin") return begun(before);
+      if (before > 0) return committed();
+      write();
+      // After the refusal has arrived, and while the second request is not sent yet.
+      setTimeout(write, 50);
+      return [503, { ...(overloaded[1] as object), retry_after_ms: 200 }];
+    },
     async (client) => {
-      let write: Promise<void> | undefined;
-      await client.run((txn) => {
-        txn.put("kv", "a", 1);
-        write = Promise.resolve().then(() => undefined).then(() => undefined).then(() => {
-          txn.put("kv", "b", 1);
-        });
-        write.catch(() => undefined);
+      await client.run((own) => {
+        txn = own;
+        own.put("kv", "a", 1);
+        void Promise.resolve().then(() => undefined).then(() => undefined).then(write);
       });
-      assert.ok(write !== undefined);
-      await assert.rejects(write, misuse("no verdict would cover"));
+      assert.equal(errors.length, 3);
+      for (const error of errors) assert.ok(misuse("no verdict would cover")(error), String(error));
     },
   );
+});
+
+/** Starts a commit and ends its wait by a signal once the request has arrived. */
+async function abandoned(service: HoldingService): Promise<Transaction> {
+  const txn = new Client(service.url).beginLocal();
+  txn.put("kv", "a", 1);
+  const stop = new AbortController();
+  const verdict = txn.commit({ signal: stop.signal });
+  await service.request(0);
+  stop.abort(new Error("the user has left"));
+  await assert.rejects(verdict, OutcomeUnknown);
+  return txn;
+}
+
+for (const [name, again] of [
+  ["is unavailable", async (txn, service) => {
+    const second = txn.commit();
+    (await service.request(1)).answer(503, JSON.stringify(refused(txn.id, 503, "overloaded").problem));
+    await assert.rejects(second, Unavailable);
+  }],
+  ["is a misuse", async (txn) => {
+    txn.priority = 1n as unknown as number;
+    await assert.rejects(txn.commit(), Misuse);
+    txn.priority = undefined;
+  }],
+  ["is aborted before it is sent", async (txn) => {
+    const reason = new Error("too late");
+    await assert.rejects(txn.commit({ signal: AbortSignal.abort(reason) }), (error) => error === reason);
+  }],
+] as const satisfies readonly (readonly [string, (txn: Transaction, service: HoldingService) => Promise<void>])[]) {
+  test(`a transaction whose commit may have been taken stays closed if a repeated commit ${name}`, async () => {
+    const service = await HoldingService.start();
+    try {
+      const txn = await abandoned(service);
+      await again(txn, service);
+      await rejects(txn, (one) => { one.put("kv", "late", 1); }, "no verdict would cover");
+    } finally {
+      service.stop();
+    }
+  });
+}
+
+test("a transaction whose id has been committed with another body stays closed", async () => {
+  await scripted(
+    (_, before) => (before === 0 ? [422, refused("", 422, "body_mismatch").problem] : before === 1 ? overloaded : committed()),
+    async (client) => {
+      const txn = client.beginLocal();
+      txn.put("kv", "a", 1);
+      await assert.rejects(txn.commit(), ClientMistake);
+      await rejects(txn, (one) => { one.put("kv", "late", 1); }, "no verdict would cover");
+      await assert.rejects(txn.commit(), Unavailable);
+      await rejects(txn, (one) => { one.put("kv", "late", 1); }, "no verdict would cover");
+    },
+  );
+});
+
+test("a transaction of `run` stays closed once its attempts are used up", async () => {
+  const service = await start((kind, before) => (kind === "begin" ? begun(before) : overloaded));
+  try {
+    const client = new Client(service.url, { retry: { attemptsMax: 3 } });
+    let txn: Transaction | undefined;
+    const run = client.run((own) => {
+      txn = own;
+      own.put("kv", "a", 1);
+    });
+    await assert.rejects(run, Unavailable);
+    assert.ok(txn !== undefined);
+    await rejects(txn, (one) => { one.put("kv", "late", 1); }, "no verdict would cover");
+    await assert.rejects(txn.commit(), Unavailable);
+    await rejects(txn, (one) => { one.put("kv", "late", 1); }, "no verdict would cover");
+  } finally {
+    service.stop();
+  }
 });
 
 test("a transaction of an earlier attempt takes no writes", async () => {

@@ -96,12 +96,21 @@ test("rows that the transaction has deleted do not count towards the limit of a 
 });
 
 test("a range that was read at Begin is read further if the transaction has deleted its rows", async () => {
-  const [client, prefix] = [connected(), freshPrefix()];
+  const asked: string[] = [];
+  const prefix = freshPrefix();
+  const client = connected({
+    fetch: async (request) => {
+      const { pathname, searchParams } = new URL(request.url);
+      if (pathname.endsWith("/rows")) asked.push(searchParams.get("limit") ?? "");
+      return fetch(request);
+    },
+  });
   for (const name of "abcdefgh") await put(client, `${prefix}${name}`, 1);
   const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
   for (const name of "abdf") txn.delete("kv", `${prefix}${name}`);
   txn.insert("kv", `${prefix}g0`, 1);
   assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "e", "g"]);
+  assert.deepEqual(asked, ["4"], "the two that are missing, and as many more as may be deleted");
   await put(client, `${prefix}h`, 2);
   assert.equal((await txn.validate()).status, "would_commit");
   assert.deepEqual(await keysOf(txn, prefix, 1000), ["c", "e", "g", "g0", "h"]);

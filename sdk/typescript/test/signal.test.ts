@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { Worker } from "node:worker_threads";
 
-import { Client, Misuse, OutcomeUnknown, type Attempt, type ClientOptions } from "../src/index.js";
+import { Client, Misuse, OutcomeUnknown, type Attempt, type ClientOptions, type LogReader } from "../src/index.js";
 import { HoldingService, committed } from "./holding.js";
 import { begun, committed as scriptedCommit, overloaded, start } from "./scripted.js";
 
@@ -103,6 +103,47 @@ test("a signal ends the wait for a verdict, and a commit that is queued is not s
   }
 });
 
+/** Runs that share their requests, so that they proceed in step. The first one's requests are sent by themselves. */
+async function inStep(client: Client, work: (run: number) => void, signal: AbortSignal): Promise<PromiseSettledResult<unknown>[]> {
+  const runs = Array.from({ length: 4 }, (_, run) => client.run((txn) => { txn.put("kv", txn.id, 1); work(run); }, { signal }));
+  return Promise.allSettled(runs);
+}
+
+test("a signal that fires between the Begin and the work ends a run before its work", async () => {
+  const service = await start((_, before) => begun(before));
+  try {
+    const stop = new AbortController();
+    const worked: number[] = [];
+    const results = await inStep(new Client(service.url), (run) => {
+      worked.push(run);
+      if (run > 0) stop.abort(reason);
+    }, stop.signal);
+    assert.deepEqual(results.map((result) => result.status === "rejected" && (result.reason === reason || isUnknown(result.reason))), [true, true, true, true]);
+    assert.deepEqual(worked.filter((run) => run > 0), [1]);
+  } finally {
+    service.stop();
+  }
+});
+
+test("an attempt that ends after the signal has fired announces no other", async () => {
+  const service = await start((_, before) => (before === 0 ? begun(before) : overloaded));
+  try {
+    const stop = new AbortController();
+    const attempts: Attempt[] = [];
+    const onAttempt = (attempt: Attempt): void => {
+      attempts.push(attempt);
+      stop.abort(reason);
+    };
+    const client = new Client(service.url, { onAttempt });
+    const first = client.begin();
+    const runs = [1, 2, 3].map(() => assert.rejects(client.run(() => undefined, { signal: stop.signal }), isReason));
+    await Promise.all([first, ...runs]);
+    assert.deepEqual(attempts.map(({ waitMs }) => waitMs !== undefined), [true, false, false]);
+  } finally {
+    service.stop();
+  }
+});
+
 test("a signal that does not fire changes nothing", async () => {
   const service = await start((kind, before) => (kind === "begin" ? begun(before) : scriptedCommit()));
   try {
@@ -110,6 +151,76 @@ test("a signal that does not fire changes nothing", async () => {
     const { signal } = new AbortController();
     const { value, committed: verdict } = await client.run((txn) => { txn.put("kv", "a", 1); return 5; }, { signal });
     assert.deepEqual([value, verdict.status], [5, "committed"]);
+  } finally {
+    service.stop();
+  }
+});
+
+test("many calls with one signal, or none, cause no warning of a leak", async () => {
+  const warnings: Error[] = [];
+  const warned = (warning: Error): void => {
+    warnings.push(warning);
+  };
+  process.on("warning", warned);
+  // Its runs wait before a second attempt.
+  const service = await start(() => overloaded);
+  try {
+    const [stop, other] = [new AbortController(), new AbortController()];
+    const retrying = new Client(service.url, { retry: { waitMinMs: 100_000, waitMaxMs: 100_000 } });
+    await silent(async (client, arrived) => {
+      const calls = Array.from({ length: 30 }, (_, at) => {
+        const signal = at % 2 === 0 ? stop.signal : other.signal;
+        const txn = client.beginLocal();
+        txn.put("kv", txn.id, 1);
+        return [
+          client.stores(),
+          client.begin({ signal, ranges: { kv: [{}] } }),
+          txn.commit({ signal }),
+          client.log("kv", { signal }).next(),
+          retrying.run(() => 1, { signal }),
+        ];
+      });
+      const ended = Promise.allSettled(calls.flat());
+      await arrived();
+      while (service.arrived.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      stop.abort(reason);
+      other.abort(reason);
+      client.close();
+      const results = await ended;
+      assert.deepEqual(results.filter(({ status }) => status === "fulfilled"), []);
+      await new Promise((resolve) => setImmediate(resolve));
+      assert.deepEqual(warnings.map(({ message }) => message), []);
+    }, { coalesce: false });
+  } finally {
+    service.stop();
+    process.off("warning", warned);
+  }
+});
+
+test("calls of one signal end apart, and leave no listener", async () => {
+  const stop = new AbortController();
+  const listeners = new Set<unknown>();
+  const { signal } = stop;
+  const [add, remove] = [signal.addEventListener.bind(signal), signal.removeEventListener.bind(signal)];
+  signal.addEventListener = (...given: Parameters<typeof add>) => { listeners.add(given[1]); add(...given); };
+  signal.removeEventListener = (...given: Parameters<typeof remove>) => { listeners.delete(given[1]); remove(...given); };
+  const service = await HoldingService.start();
+  const client = new Client(service.url, { coalesce: false });
+  try {
+    const txns = [client.beginLocal(), client.beginLocal()];
+    const commits = txns.map(async (txn) => (await txn.commit({ signal })).status);
+    for (const at of [0, 1]) await service.request(at);
+    assert.equal(listeners.size, 1);
+    const [first] = service.held;
+    first?.answer(200, JSON.stringify(committed(first.ids[0] ?? "")));
+    const done = txns.findIndex(({ id }) => id === first?.ids[0]);
+    assert.equal(await commits[done], "committed");
+    assert.equal(listeners.size, 1, "the other call still waits");
+    const second = service.held[1];
+    second?.answer(200, JSON.stringify(committed(second.ids[0] ?? "")));
+    assert.equal(await commits[1 - done], "committed");
+    assert.equal(listeners.size, 0);
   } finally {
     service.stop();
   }
@@ -140,12 +251,53 @@ test("a closed client ends its calls and takes no others", async () => {
   });
 });
 
+test("a commit that is queued when the client is closed is a misuse, and is not sent", async () => {
+  const service = await HoldingService.start();
+  const client = new Client(service.url);
+  try {
+    const commit = async (): Promise<unknown> => {
+      const txn = client.beginLocal();
+      txn.put("kv", txn.id, 1);
+      return txn.commit();
+    };
+    const sent = [commit()];
+    await service.request(0);
+    sent.push(commit());
+    await service.request(1);
+    const ended = [...sent.map((one) => assert.rejects(one, OutcomeUnknown)), assert.rejects(commit(), isClosed)];
+    client.close();
+    await Promise.all(ended);
+    assert.equal(service.held.length, 2);
+  } finally {
+    service.stop();
+  }
+});
+
+for (const [name, close] of [["its client", (client: Client) => { client.close(); }], ["the reader", (_: Client, reader: LogReader) => { reader.close(); }]] as const) {
+  test(`a log reader that waits before another attempt ends quietly with ${name}`, async () => {
+    const service = await start(() => overloaded);
+    const client = new Client(service.url, { retry: { waitMinMs: 1_000_000, waitMaxMs: 1_000_000 } });
+    try {
+      const reader = client.log("kv");
+      const record = reader.next();
+      while (service.arrived.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      close(client, reader);
+      const late = new Promise((resolve) => setTimeout(resolve, 5_000, "late").unref());
+      assert.equal(await Promise.race([record, late]), undefined);
+      assert.equal(client.readers.size, 0);
+    } finally {
+      service.stop();
+    }
+  });
+}
+
 test("an endpoint has not failed if a caller, or the end of the client, ended the call", async () => {
   const server = createServer(() => undefined);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   const first = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const client = new Client([first, "http://127.0.0.1:9"]);
+  const client = new Client([first, await refusing()]);
   try {
     const stop = new AbortController();
     const reader = client.log("kv", { signal: stop.signal });
@@ -163,6 +315,17 @@ test("an endpoint has not failed if a caller, or the end of the client, ended th
   }
 });
 
+/** The URL of a port that refuses connections. */
+async function refusing(): Promise<string> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return `http://127.0.0.1:${port}`;
+}
+
 /** A service in a thread of its own: it answers after 50 ms, with a Begin or the beginning of a log. */
 const thread = `
   const { parentPort } = require("node:worker_threads");
@@ -179,8 +342,9 @@ test("an endpoint whose response arrived while the program blocked its event loo
   try {
     const [port] = (await once(service, "message")) as [number];
     const first = `http://127.0.0.1:${port}`;
-    const client = new Client([first, "http://127.0.0.1:9"], { endpointTimeoutMs: 200 });
-    await client.begin();
+    // The connection is there already, so that the response arrives while the program is blocked, however slow it is.
+    await new Client(first).begin();
+    const client = new Client([first, await refusing()], { endpointTimeoutMs: 200 });
     const begin = client.begin();
     await new Promise((resolve) => setTimeout(resolve, 20));
     // After it, timers come before sockets.
