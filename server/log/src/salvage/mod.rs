@@ -69,8 +69,8 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let newest = ImageWriter::open(&real_files(), dir)?.load_newest().0;
     let image = newest.as_ref().map(|image| image.epoch);
-    let heads = newest.as_ref().map(image::heads).transpose();
-    let heads = heads.map_err(|error| LogError::damaged(dir, error.to_string()))?.unwrap_or_default();
+    // No node starts with an image that is not the resolver's.
+    let heads = newest.as_ref().and_then(|image| image::heads(image).ok());
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 
@@ -129,7 +129,7 @@ struct Known<'a> {
     identity: Identity,
     image: Option<Epoch>,
     /// Last position of each store as of the image.
-    heads: Vec<(StoreId, Lsn)>,
+    heads: Option<Vec<(StoreId, Lsn)>>,
     kept: Option<Chain>,
     mark: Option<&'a tribunal_codec::Mark>,
 }

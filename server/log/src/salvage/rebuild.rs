@@ -259,8 +259,8 @@ impl Known<'_> {
 
     /// Returns the last position of each store before the first entry kept, as far as the image tells: what it includes of a store
     /// is in the outcomes from there on, or lost.
-    fn before_kept(&self, kept_from: Epoch) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
-        let mut before: BTreeMap<StoreId, Lsn> = self.heads.iter().copied().collect();
+    fn before_kept(&self, heads: &[(StoreId, Lsn)], kept_from: Epoch) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
+        let mut before: BTreeMap<StoreId, Lsn> = heads.iter().copied().collect();
         let image = self.image.unwrap_or_default();
         let kept = self.chunks.indices(Kind::Outcome).filter(|epoch| (kept_from.0..=image.0).contains(epoch));
         // Newest first, so that the oldest one counts.
@@ -289,9 +289,9 @@ impl Known<'_> {
                 }
             }
         }
-        if self.image.is_some() {
+        if let Some(heads) = &self.heads {
             // The new log begins with it, whatever was noted beside a later one.
-            positions = self.before_kept(kept_from)?;
+            positions = self.before_kept(heads, kept_from)?;
         }
         if self.kept.is_none() && self.image.is_none() {
             // Nothing is left of any store.
