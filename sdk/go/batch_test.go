@@ -71,14 +71,7 @@ func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 		return 504, problemText(504, "outcome_unknown")
 	}, httptest.NewServer)
 	client := service.client(t, Options{Timeout: 2 * time.Second, ResolveTimeout: 2 * time.Second})
-	var commits []*PreparedCommit
-	for n := range count {
-		commits = append(commits, preparedPut(t, client, n))
-	}
-	results, err := client.Batch(t.Context(), commits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := batchOf(t, client, count)
 	for at, result := range results {
 		if _, ok := result.Verdict.(*Committed); !ok {
 			t.Errorf("%d: %+v", at, result)
@@ -105,14 +98,7 @@ func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var commits []*PreparedCommit
-	for n := range count {
-		commits = append(commits, preparedPut(t, client, n))
-	}
-	results, err := client.Batch(t.Context(), commits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := batchOf(t, client, count)
 	for at, result := range results {
 		var unknown *OutcomeUnknown
 		if !errors.As(result.Err, &unknown) {
@@ -122,4 +108,18 @@ func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
 	if len(asked) > concurrentMax {
 		t.Errorf("%d outcomes were requested, %d at a time", len(asked), concurrentMax)
 	}
+}
+
+// batchOf sends so many commits as a batch.
+func batchOf(t *testing.T, client *Client, count int) []Result {
+	t.Helper()
+	var commits []*PreparedCommit
+	for n := range count {
+		commits = append(commits, preparedPut(t, client, n))
+	}
+	results, err := client.Batch(t.Context(), commits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
 }

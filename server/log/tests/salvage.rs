@@ -11,8 +11,8 @@ use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, LogError, Opened, SalvageReport, salvage};
 use tribunal_types::{
-    ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, Lsn, StateImage, StoreId,
-    StoreSpec,
+    ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, LogId, Lsn, StateImage,
+    StoreId, StoreSpec,
 };
 
 /// Epochs of the log that is damaged.
@@ -322,6 +322,26 @@ fn entries_before_a_loss_that_an_image_covers_are_reported() {
     let (report, last) = original.check(&damaged, "the first entry");
     assert_eq!((last, report.lost), (EPOCHS, Some(0)));
     assert_eq!((report.entries, report.only_in_image), (Some((2, EPOCHS)), Some((1, 1))));
+}
+
+#[test]
+fn a_salvaged_log_continues_those_before_it_as_far_as_their_records_are_gone() {
+    let original = Original::write("former", true);
+    let damaged = original.damaged(Path::new("segments/log-0000000000000000"), |bytes| bytes[3] ^= 1);
+    let first: LogId = Identity::of(&damaged.0).id.expect("it can be read").parse().unwrap();
+    let second = salvage(&damaged.0.0).unwrap().id;
+    let third = salvage(&damaged.0.0).unwrap().id;
+    let (opened, heads) = (damaged.0.open().unwrap(), original.heads(1));
+    for store in [1, 2_u32] {
+        // Of the first epoch, which only the image has.
+        let last = heads[store as usize];
+        for log in [first, second] {
+            assert_eq!(opened.reader.continues(log, StoreId(store), Lsn(last)), last > 0, "store {store}");
+            assert!(!opened.reader.continues(log, StoreId(store), Lsn(last + 1)), "store {store}");
+        }
+        assert!(!opened.reader.continues(third, StoreId(store), Lsn(last)), "it is that log");
+    }
+    assert!(heads.iter().any(|last| *last > 0), "the first epoch has records");
 }
 
 #[test]

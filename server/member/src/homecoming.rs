@@ -1,8 +1,9 @@
 //! When a group that was taken over goes back to the node whose group it is.
 //!
 //! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. While it
-//! lacks entries, it is offered nothing, for a while: an attempt would fail, and stop the group's log meanwhile. A node whose disk is stuck cannot
-//! take the leadership, although its messages arrive. So each attempt waits twice as long as the one before.
+//! lacks entries, it is offered nothing for a while: an attempt would fail, and stop the group's log meanwhile. A node whose
+//! disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as long as the one
+//! before.
 
 use std::collections::BTreeMap;
 

@@ -136,7 +136,7 @@ impl FromStr for Faults {
 
     fn from_str(name: &str) -> Result<Faults, String> {
         let mut known = [Faults::All, Faults::OfMembers].into_iter().chain(Fault::ALL.map(Faults::Only));
-        let unknown = || format!("`{name}` is none of all, members and {:?}", Fault::ALL);
+        let unknown = || format!("`{name}` must be all, members or one of {:?}", Fault::ALL);
         known.find(|faults| faults.to_string() == name).ok_or_else(unknown)
     }
 }

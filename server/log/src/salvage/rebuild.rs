@@ -272,6 +272,7 @@ impl Known<'_> {
                 }
             }
         }
+        before.retain(|_, last| *last > Lsn(0));
         Ok(before)
     }
 

@@ -33,7 +33,7 @@ pub fn create(
         };
         let (id, namespace) = (&made.id, &made.namespace);
         let mut err = std::io::stderr();
-        // The key was printed: that standard error is closed makes it no failure.
+        // The key was printed, so a closed standard error is no failure.
         let _ = writeln!(err, "key {id} of namespace {namespace}, roles: {roles}, {validity}. It is not shown again.");
     }
     Ok(())

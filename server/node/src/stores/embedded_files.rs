@@ -3,7 +3,8 @@
 //! A copy of the data directory, a salvaged log or a restored backup leaves a store beside a log that it did not follow:
 //! then the store has applied records that the log does not have, or has others in their place. Both are told by the
 //! digest that the store keeps beside its watermark, at every opening, before anything is pushed. If the log is no longer
-//! complete, the store stays closed: nothing else has its rows. The former files are set aside, because the log may be what is wrong.
+//! complete, the store stays closed: nothing else has its rows. The former files are set aside, because the log may be what
+//! is wrong.
 
 use std::path::Path;
 use std::sync::Arc;
