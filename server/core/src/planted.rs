@@ -94,7 +94,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 10] = [
+    pub const OF_THE_CLUSTER: [Bug; 11] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -104,6 +104,7 @@ impl Bug {
         Bug::RemovedNodeReads,
         Bug::JoinsWithoutLeader,
         Bug::NewGroupWithoutLeaving,
+        Bug::EndsBeforeItIsForgotten,
         Bug::FreshWithoutCode,
     ];
 
