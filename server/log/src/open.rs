@@ -374,7 +374,8 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         group_records,
         next,
         last_csn,
-        is_truncated: index.first_entry > 1 || truncated.from > 0,
+        // The first entry of a salvaged log may follow an image.
+        is_truncated: index.first_entry > 1 || truncated.from > 0 || index.oldest > Epoch(1),
         index,
         undecided,
         end,

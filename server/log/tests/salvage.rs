@@ -359,6 +359,26 @@ fn a_log_of_which_only_an_image_is_left_starts_from_it() {
 }
 
 #[test]
+fn a_salvaged_log_that_begins_after_an_image_is_not_opened_without_it() {
+    let original = Original::write("image-lost", true);
+    let segment = Path::new("segments/log-0000000000000000");
+    let damaged = original.damaged(segment, |bytes| bytes.fill(0x5A));
+    let first = salvage(&damaged.0.0).unwrap();
+    let images = damaged.0.0.join("images");
+    for image in fs::read_dir(&images).unwrap() {
+        // The log that was set aside names the same file.
+        fs::remove_file(image.unwrap().path()).unwrap();
+    }
+    let refused = damaged.0.open().err().unwrap();
+    assert!(matches!(&refused, LogError::Damaged { reason, .. } if reason.contains("image")), "{refused}");
+    // Epochs after an image that is gone are not taken for the first ones.
+    let second = salvage(&damaged.0.0).unwrap();
+    assert_eq!((second.entries, second.image), (None, None));
+    assert!(second.next > first.next, "{second:?}");
+    assert_eq!(damaged.0.open().unwrap().recovered.image, None);
+}
+
+#[test]
 fn a_log_without_any_readable_identity_is_left_alone() {
     let original = Original::write("identity", false);
     let damaged = original.damaged(Path::new("identity"), |bytes| bytes[40] ^= 1);

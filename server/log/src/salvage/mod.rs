@@ -171,7 +171,8 @@ fn entry_chain(
     let mut open: Option<(Chain, u64)> = None;
     let mut best = None;
     let usable = |chain: &Chain| match image {
-        None => chain.first == 1,
+        // A log that was salvaged before may begin after an image.
+        None => chain.first == 1 && chain.start == Epoch(1),
         Some(epoch) => chain.start <= epoch.next() && chain.next >= epoch.next(),
     };
     for index in chunks.indices(Kind::Entry) {
