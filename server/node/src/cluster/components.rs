@@ -12,7 +12,6 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 use tribunal_core::control::components::Components;
 use tribunal_core::control::slots::SlotUse;
 use tribunal_core::control::{Effect, ReplicatedState};
@@ -22,6 +21,7 @@ use tribunal_types::{AnnouncedComponent, Component, ComponentReport, ControlChan
 use tribunal_wasm::World;
 
 use crate::cluster::transfers::{Source, Transfers};
+use crate::commit::change_under_way::ChangeUnderWay;
 use crate::commit::message::Message;
 use crate::config::PolicyHost;
 use crate::plugins::plugin_check::{self, CheckError};
@@ -32,7 +32,7 @@ use crate::stores::pushes::Pushes;
 
 /// Time between two looks at what is missing, if nothing changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After which time a report that has not arrived is sent again.
+/// Time after which a report that changed nothing is proposed again.
 const REPORT_AGAIN: Duration = Duration::from_secs(10);
 /// Time between two lines of the log about a component that cannot be had.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
@@ -135,10 +135,23 @@ struct Worker {
     parts: Fetching,
     /// Components that this node has ready, or cannot run; and why, empty for the former.
     settled: BTreeMap<ArtefactDigest, (Component, String)>,
-    /// When each was reported.
-    reported: BTreeMap<ArtefactDigest, Instant>,
+    /// The last report of each.
+    reported: BTreeMap<ArtefactDigest, Reported>,
     /// When the log was last told what cannot be had.
     told: Option<Instant>,
+}
+
+/// A report to the other nodes.
+struct Reported {
+    at: Instant,
+    under_way: ChangeUnderWay,
+}
+
+impl Reported {
+    /// Returns whether its effect may still be seen.
+    fn is_awaited(&mut self) -> bool {
+        self.under_way.is_under_way() || self.at.elapsed() < REPORT_AGAIN
+    }
 }
 
 impl Worker {
@@ -201,14 +214,13 @@ impl Worker {
         let Some((_, problem)) = self.settled.get(&digest) else { return };
         let report = ComponentReport { engine: self.parts.engine.clone(), problem: problem.clone() };
         let is_known = announced.reports.get(&self.parts.node) == Some(&report);
-        if is_known || self.reported.get(&digest).is_some_and(|at| at.elapsed() < REPORT_AGAIN) {
+        if is_known || self.reported.get_mut(&digest).is_some_and(Reported::is_awaited) {
             return;
         }
-        self.reported.insert(digest, Instant::now());
         let change = ControlChange::ReportComponent { digest, node: self.parts.node, report };
-        // What came of it is seen when it is applied.
-        let (reply, _) = oneshot::channel();
-        let _ = self.parts.messages.send(Message::Control(change, reply));
+        let (proposal, under_way) = ChangeUnderWay::propose(change);
+        self.reported.insert(digest, Reported { at: Instant::now(), under_way });
+        let _ = self.parts.messages.send(proposal);
     }
 
     /// Has a component here, checked and compiled.

@@ -1,6 +1,7 @@
 //! The commit path: from the queue to the sequencer, the log and the reply, and back to it after a restart.
 
 pub(crate) mod abort_report;
+pub mod change_under_way;
 pub mod commit_queue;
 pub mod decider;
 pub mod epoch_cache;

@@ -11,23 +11,22 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
 use tribunal_types::{StoreId, TxnRequest};
 
-use crate::cluster::peer_clocks::PeerClocks;
-use crate::cluster::state_copy::Lag;
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
-use crate::commit::log_thread::{GroupWrites, Job};
+use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::commit::waiters::{Channels, Commit, ItemWaiter};
-use availability::Availability;
 use inline_writes::InlineWrites;
-use member::{FreshReads, MAJORITY_TIMEOUT, Phase};
+use member::{MAJORITY_TIMEOUT, Phase};
+use member_side::MemberSide;
 
 mod availability;
 mod effects;
 mod inline_writes;
 mod member;
+mod member_side;
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -42,24 +41,7 @@ pub struct Sequencer {
     /// The last question that was answered between commits, if any was.
     asked_at: Option<Instant>,
     inline: InlineWrites,
-    /// What the Raft groups have to write since the last input.
-    round: GroupWrites,
-    /// When a member was last told that time has passed.
-    ticked_at: Instant,
-    reads: FreshReads,
-    /// What failed is no log: the node must not take part.
-    refused: bool,
-    /// Entries that the others no longer have, if the node lacks some.
-    lag: Option<Lag>,
-    /// The clocks of the other nodes.
-    clocks: PeerClocks,
-    /// By how much the own one is ahead of them, milliseconds, if that is too much.
-    apart_ms: Option<i64>,
-    availability: Availability,
-    /// Ticks since the member takes part.
-    ticks: u64,
-    /// Ticks that the first start of a member has taken.
-    waited_ticks: u32,
+    side: MemberSide,
     /// Empty; its memory is used again.
     spare: Vec<Commit>,
 }
@@ -88,16 +70,7 @@ impl Sequencer {
             shared,
             log,
             started,
-            round: GroupWrites::default(),
-            ticked_at: started,
-            reads: FreshReads::default(),
-            refused: false,
-            lag: None,
-            clocks: PeerClocks::default(),
-            apart_ms: None,
-            availability: Availability::default(),
-            ticks: 0,
-            waited_ticks: 0,
+            side: MemberSide::new(started),
             stopped: false,
             asked_at: None,
             inline: InlineWrites::default(),
@@ -156,7 +129,7 @@ impl Sequencer {
 
     /// Returns the time. A clock that is not to be believed has none, so the entries of the node have none either.
     fn now(&self) -> Now {
-        let unix_us = if self.apart_ms.is_some() { 0 } else { self.state.clock.now_us() };
+        let unix_us = if self.side.apart_ms.is_some() { 0 } else { self.state.clock.now_us() };
         Now { monotonic: self.started.elapsed(), unix_us }
     }
 
@@ -327,10 +300,10 @@ impl Sequencer {
         commits.into_iter().for_each(|commit| commit.waiter.handle.answer(Answer::Unknown, Some(commit.txn)));
         // If the log has failed, its thread ends without carrying this out.
         self.log.send(Job::Stop);
-        if self.refused {
+        if self.side.refused {
             return Ended::Refused(reason);
         }
-        match self.lag.take() {
+        match self.side.lag.take() {
             // The log is whole, and so is everything else.
             Some(lag) => Ended::Lags(lag),
             None => Ended::LogFailed(reason),

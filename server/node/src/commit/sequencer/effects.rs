@@ -90,9 +90,9 @@ impl Sequencer {
             self.state.dispatch.answer(answers);
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
-        if self.round.have_copies() {
+        if self.side.round.have_copies() {
             // It may be decided from them.
-            self.log.send(Job::Groups(std::mem::take(&mut self.round)));
+            self.log.send(Job::Groups(std::mem::take(&mut self.side.round)));
         }
         if self.inline.allowed == Allowed::Outcome || self.decider.member().is_some() {
             self.inline.outcomes.push((epoch, entries));

@@ -76,10 +76,10 @@ impl Sequencer {
     /// Writes what Raft groups have to write and makes it durable, if that is allowed, no job waits for the log and the disk is
     /// fast: otherwise the log thread does. Returns the number of what has become durable here.
     pub(super) fn write_round(&mut self) -> Option<u64> {
-        if self.round.is_empty() {
+        if self.side.round.is_empty() {
             return None;
         }
-        let mut round = std::mem::take(&mut self.round);
+        let mut round = std::mem::take(&mut self.side.round);
         let allowed = self.inline.allowed == Allowed::Rounds;
         let written = self.log.try_writer().filter(|writer| allowed && writer.syncs_fast()).map(|mut writer| {
             let mark_was_due = writer.mark_due_since.is_some();

@@ -15,6 +15,7 @@ use crate::cluster::first_start::FirstStart;
 use crate::cluster::peer_clocks;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
+use crate::commit::change_under_way::ChangeUnderWay;
 use crate::commit::log_thread::GroupWrite;
 use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
@@ -49,13 +50,6 @@ pub(super) enum Phase {
     GivenUp,
 }
 
-/// Fresh reads that wait for the other nodes.
-#[derive(Default)]
-pub(super) struct FreshReads {
-    last: u64,
-    waiting: BTreeMap<u64, oneshot::Sender<Option<Epoch>>>,
-}
-
 impl Sequencer {
     /// Brings an input to the member, if the node is one, and carries out what follows.
     pub(super) fn bring(&mut self, input: Input<Channels>) {
@@ -84,23 +78,23 @@ impl Sequencer {
         if self.decider.member().is_none() {
             return replica;
         }
-        let tick = TICK.saturating_sub(self.ticked_at.elapsed());
+        let tick = TICK.saturating_sub(self.side.ticked_at.elapsed());
         Some(replica.map_or(tick, |replica| replica.min(tick)))
     }
 
     /// Tells the member that time has passed, if it has. Ticks that were missed are not made up for: a node that was
     /// paused would depose everybody.
     pub(super) fn tick_member(&mut self) {
-        if self.ticked_at.elapsed() >= TICK {
-            self.ticked_at = Instant::now();
+        if self.side.ticked_at.elapsed() >= TICK {
+            self.side.ticked_at = Instant::now();
             if self.tell_stage() {
                 return;
             }
             self.bring(Input::Tick);
-            self.ticks += 1;
+            self.side.ticks += 1;
             self.tell_pushes();
             self.compare_clocks();
-            let clock = self.apart_ms.map(peer_clocks::problem);
+            let clock = self.side.apart_ms.map(peer_clocks::problem);
             if let Some(member) = self.decider.member() {
                 self.shared.view.follow(member, clock);
                 self.tell_availability();
@@ -109,7 +103,7 @@ impl Sequencer {
     }
 
     fn tell_availability(&mut self) {
-        match self.availability.note(self.shared.view.takes_commits(), Instant::now()) {
+        match self.side.availability.note(self.shared.view.takes_commits(), Instant::now()) {
             Some(true) => tracing::info!("this node takes transactions"),
             Some(false) => tracing::warn!("this node takes no transactions; `tribunal cluster status` tells why"),
             None => {}
@@ -136,7 +130,7 @@ impl Sequencer {
                 self.answer_claim(from, directory);
             }
         } else if let Frame::Clock(theirs_ms) = frame {
-            self.clocks.note(from, theirs_ms, self.state.clock.now_ms(), Instant::now());
+            self.side.clocks.note(from, theirs_ms, self.state.clock.now_ms(), Instant::now());
         } else if matches!(frame, Frame::PushStates(_) | Frame::Deliveries(_) | Frame::ResumePush(_)) {
             (self.state.on_push_frame)(from, frame);
         } else if before == Stage::Member {
@@ -146,7 +140,7 @@ impl Sequencer {
 
     /// The node must not take part in its cluster.
     fn refuse(&mut self, reason: String) {
-        self.refused = true;
+        self.side.refused = true;
         self.inline.failed.get_or_insert(reason);
     }
 
@@ -177,7 +171,11 @@ impl Sequencer {
         let bound = admitted.map(|node| node.directory);
         if bound == Some(None) {
             // It asks again until this is applied.
-            self.step(Event::Propose(ControlChange::ClaimNode { node: from, directory }));
+            if !self.side.claims.get_mut(&from).is_some_and(ChangeUnderWay::is_under_way) {
+                let (proposal, under_way) = ChangeUnderWay::propose(ControlChange::ClaimNode { node: from, directory });
+                self.side.claims.insert(from, under_way);
+                self.handle(proposal);
+            }
         } else {
             self.state.outgoing.add(from, &Frame::Claimed(bound.flatten()));
         }
@@ -187,10 +185,10 @@ impl Sequencer {
     fn claim(&mut self) {
         let Some(first_start) = self.decider.first_start() else { return };
         let Some((directory, asked)) = first_start.claim() else { return };
-        if self.waited_ticks.is_multiple_of(CLAIMED_EVERY) {
+        if self.side.waited_ticks.is_multiple_of(CLAIMED_EVERY) {
             asked.iter().for_each(|node| self.state.outgoing.add(*node, &Frame::Claim(directory)));
         }
-        if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD {
+        if self.side.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD {
             let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
             tracing::info!(
                 asked = names.join(", "),
@@ -208,15 +206,15 @@ impl Sequencer {
         }
         if first_start.claim().is_some() {
             self.claim();
-            self.waited_ticks += 1;
+            self.side.waited_ticks += 1;
             return true;
         }
         for other in first_start.others() {
             self.state.outgoing.add(other, &Frame::Stage(stage));
         }
-        self.waited_ticks += 1;
+        self.side.waited_ticks += 1;
         let missing = first_start.missing();
-        if self.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD && !missing.is_empty() {
+        if self.side.waited_ticks % WAITING_TOLD_EVERY == TICKS_BEFORE_IT_IS_TOLD && !missing.is_empty() {
             tracing::info!(
                 missing,
                 "waiting for all nodes with which the cluster began; a warning tells if one of them refuses this one"
@@ -227,7 +225,7 @@ impl Sequencer {
 
     /// Tells the other nodes what the pushes of this one are doing, now and then.
     fn tell_pushes(&mut self) {
-        if !self.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
+        if !self.side.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
         }
         let told = (self.state.push_states)();
@@ -243,19 +241,19 @@ impl Sequencer {
     /// Tells the other nodes the own clock, now and then, and compares it with theirs.
     fn compare_clocks(&mut self) {
         let own_ms = self.state.clock.now_ms();
-        if self.ticks.is_multiple_of(CLOCK_TOLD_EVERY) {
+        if self.side.ticks.is_multiple_of(CLOCK_TOLD_EVERY) {
             self.send_to_all(&Frame::Clock(own_ms));
         }
         let epoch_time_ms = self.replica().resolver().epoch_time_ms();
         let state = self.state.clock.check();
         let wall_ahead_ms = if state.lasting { state.offset_ms } else { 0 };
-        let apart_ms = self.clocks.apart_ms(own_ms, wall_ahead_ms, epoch_time_ms, Instant::now());
-        match (self.apart_ms, apart_ms) {
+        let apart_ms = self.side.clocks.apart_ms(own_ms, wall_ahead_ms, epoch_time_ms, Instant::now());
+        match (self.side.apart_ms, apart_ms) {
             (None, Some(apart_ms)) => tracing::error!("{}", peer_clocks::problem(apart_ms)),
             (Some(_), None) => tracing::info!("the clock of this node agrees with those of the other nodes again"),
             _ => {}
         }
-        self.apart_ms = apart_ms;
+        self.side.apart_ms = apart_ms;
     }
 
     /// Takes the next step of a stop, if it is time for it.
@@ -282,30 +280,30 @@ impl Sequencer {
             let _ = reply.send(Some(self.replica().last_complete()));
             return;
         }
-        self.reads.last += 1;
-        let read = self.reads.last;
-        self.reads.waiting.insert(read, reply);
+        self.side.reads.last += 1;
+        let read = self.side.reads.last;
+        self.side.reads.waiting.insert(read, reply);
         self.bring(Input::Fresh(read));
     }
 
     pub(super) fn member_output(&mut self, output: Output<Channels>) {
         match output {
-            Output::Append { group, id, content } => self.round.records.push(GroupWrite::Entry(group, id, content)),
-            Output::Copy { group, id, content } => self.round.records.push(GroupWrite::Copy(group, id, content)),
-            Output::SetState { group, state } => self.round.records.push(GroupWrite::State(group, state)),
-            Output::Sync { number, urgent: true } => self.round.sync = Some(number),
+            Output::Append { group, id, content } => self.side.round.records.push(GroupWrite::Entry(group, id, content)),
+            Output::Copy { group, id, content } => self.side.round.records.push(GroupWrite::Copy(group, id, content)),
+            Output::SetState { group, state } => self.side.round.records.push(GroupWrite::State(group, state)),
+            Output::Sync { number, urgent: true } => self.side.round.sync = Some(number),
             // The next one carries it.
             Output::Sync { urgent: false, .. } => {}
             Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
             Output::Fresh { read, epoch } => {
-                let reply = self.reads.waiting.remove(&read);
+                let reply = self.side.reads.waiting.remove(&read);
                 if let Some(reply) = reply {
                     let _ = reply.send(epoch);
                 }
             }
             Output::NeedsImage { group, leader, at_least } => {
                 let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
-                self.lag.get_or_insert(Lag { group, leader, at_least, compacted, others: BTreeMap::new() });
+                self.side.lag.get_or_insert(Lag { group, leader, at_least, compacted, others: BTreeMap::new() });
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
             Output::Diverged { reason } => self.refuse(reason),
@@ -337,7 +335,7 @@ impl Sequencer {
                 self.carry_out(output);
             }
             self.write_outcomes();
-            if self.round.is_empty() {
+            if self.side.round.is_empty() {
                 break;
             }
         }
