@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -20,11 +20,13 @@ use crate::telemetry::{ApplyTraces, Tracing};
 
 /// How long to wait for readers of a store that is to be opened again.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often to look whether they have ended.
+const READERS_POLL: Duration = Duration::from_millis(5);
 
-/// Where a store is, once it is open.
+/// A store that is declared as embedded.
 #[derive(Default)]
 struct Place {
-    /// Held by the thread that opens it.
+    /// Held by the thread that opens or closes it.
     turn: Arc<Mutex<()>>,
     open: Option<Arc<EmbeddedStore>>,
 }
@@ -35,14 +37,27 @@ pub struct EmbeddedStores {
     records: Records,
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
-    places: Mutex<HashMap<StoreId, Place>>,
-    memory: Mutex<EmbeddedMemory>,
+    places: Mutex<Places>,
+}
+
+/// Invariant: a store has a part of the memory only while it has a place.
+#[derive(Default)]
+struct Places {
+    by_store: HashMap<StoreId, Place>,
+    memory: EmbeddedMemory,
+}
+
+impl Places {
+    /// Returns the place of a store, unless it was forgotten since `turn` was taken from it.
+    fn of(&mut self, store: StoreId, turn: &Arc<Mutex<()>>) -> Option<&mut Place> {
+        self.by_store.get_mut(&store).filter(|place| Arc::ptr_eq(&place.turn, turn))
+    }
 }
 
 impl EmbeddedStores {
     /// Prepares them; none is open yet.
     pub fn new(data: PathBuf, records: Records, runtime: Handle, tracing: Option<Arc<Tracing>>) -> EmbeddedStores {
-        EmbeddedStores { data, records, runtime, tracing, places: Mutex::default(), memory: Mutex::default() }
+        EmbeddedStores { data, records, runtime, tracing, places: Mutex::default() }
     }
 
     /// Returns the directory of a store.
@@ -52,85 +67,98 @@ impl EmbeddedStores {
 
     /// Returns a store, if it is open.
     pub fn get(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
-        self.places.lock().get(&store)?.open.clone()
+        self.places.lock().by_store.get(&store)?.open.clone()
     }
 
     /// Returns those that are open.
     pub fn all(&self) -> Vec<(StoreId, Arc<EmbeddedStore>)> {
         let places = self.places.lock();
-        places.iter().filter_map(|(id, place)| Some((*id, Arc::clone(place.open.as_ref()?)))).collect()
+        places.by_store.iter().filter_map(|(id, place)| Some((*id, Arc::clone(place.open.as_ref()?)))).collect()
     }
 
-    /// Opens a store, unless it is open. Waits for the disk, and for another thread that opens it.
+    /// Notes that a store is declared as embedded: from now on it may be opened.
+    pub fn expect(&self, store: StoreId) {
+        self.places.lock().by_store.entry(store).or_default();
+    }
+
+    /// Opens a store, unless it is open. Waits for the disk, and for another thread that opens or closes it.
     ///
     /// # Errors
-    /// In words: what is wrong and what to do about it; also if the store was forgotten meanwhile.
+    /// In words: what is wrong and what to do about it; also if the store is not embedded any more.
     pub fn open(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
         let forgotten = || "the store was declared again while it was being opened".to_owned();
-        let turn = Arc::clone(&self.places.lock().entry(spec.id).or_default().turn);
+        let turn = self.places.lock().by_store.get(&spec.id).map(|place| Arc::clone(&place.turn));
+        let turn = turn.ok_or_else(forgotten)?;
         let _mine = turn.lock();
-        let same = |place: &&mut Place| Arc::ptr_eq(&place.turn, &turn);
-        match self.places.lock().get_mut(&spec.id).filter(same) {
-            Some(Place { open: Some(open), .. }) => return Ok(Arc::clone(open)),
-            Some(_) => {}
-            None => return Err(forgotten()),
+        let bytes = {
+            let mut places = self.places.lock();
+            if let Some(open) = &places.of(spec.id, &turn).ok_or_else(forgotten)?.open {
+                return Ok(Arc::clone(open));
+            }
+            places.memory.give(spec.id, spec.namespace)
+        };
+        let opened = self.open_files(spec, bytes);
+        let mut places = self.places.lock();
+        let place = places.of(spec.id, &turn).ok_or_else(forgotten)?;
+        match opened {
+            Ok(open) => Ok(Arc::clone(place.open.insert(Arc::new(open)))),
+            Err(reason) => {
+                places.memory.take_back(spec.id);
+                Err(reason)
+            }
         }
-        let open = Arc::new(self.open_files(spec)?);
-        match self.places.lock().get_mut(&spec.id).filter(same) {
-            Some(place) => place.open = Some(Arc::clone(&open)),
-            None => return Err(forgotten()),
-        }
-        Ok(open)
     }
 
-    fn open_files(&self, spec: &StoreSpec) -> Result<EmbeddedStore, String> {
-        let bytes = self.memory.lock().give(spec.id, spec.namespace);
+    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<EmbeddedStore, String> {
         let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
-        let open = embedded_files::open(&self.dir(spec.id), bytes, spec, &source)
-            .inspect_err(|_| self.memory.lock().take_back(spec.id))?;
+        let open = embedded_files::open(&self.dir(spec.id), bytes, spec, &source)?;
         let traces =
             |tracing| Arc::new(ApplyTraces::new(tracing, spec.id, spec.name.clone())) as Arc<dyn ApplyObserver>;
         Ok(open.observed_by(self.tracing.clone().map(traces)))
     }
 
-    /// Closes a store, so that it is read from the disk again: something may have been repaired there.
+    /// Closes a store, so that it is read from the disk again: something may have been repaired there. Waits for its readers and
+    /// its flush; who opens it meanwhile waits as well.
     ///
     /// # Errors
     /// In words, if it is read for so long that it stays open.
-    pub async fn close(&self, store: StoreId) -> Result<(), String> {
-        let Some(turn) = self.places.lock().get(&store).map(|place| Arc::clone(&place.turn)) else { return Ok(()) };
-        // If it is being opened, it is closed once it is open.
-        let _ = self.runtime.spawn_blocking(move || drop(turn.lock())).await;
-        let open = self.places.lock().get_mut(&store).and_then(|place| place.open.take());
+    pub fn close(&self, store: StoreId) -> Result<(), String> {
+        let turn = self.places.lock().by_store.get(&store).map(|place| Arc::clone(&place.turn));
+        let Some(turn) = turn else { return Ok(()) };
+        let _mine = turn.lock();
+        let open = self.places.lock().of(store, &turn).and_then(|place| place.open.take());
         let Some(mut open) = open else { return Ok(()) };
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         loop {
             match Arc::try_unwrap(open) {
                 Ok(open) => {
-                    // Dropping the store waits for its flush.
-                    let _ = self.runtime.spawn_blocking(move || drop(open)).await;
-                    // One that was opened again meanwhile keeps its new part.
-                    if self.get(store).is_none() {
-                        self.memory.lock().take_back(store);
+                    // Waits for its flush.
+                    drop(open);
+                    let mut places = self.places.lock();
+                    if places.of(store, &turn).is_some() {
+                        places.memory.take_back(store);
                     }
                     return Ok(());
                 }
                 Err(shared) if begun.elapsed() < CLOSE_TIMEOUT => open = shared,
                 Err(shared) => {
-                    if let Some(place) = self.places.lock().get_mut(&store) {
-                        place.open.get_or_insert(shared);
+                    if let Some(place) = self.places.lock().of(store, &turn) {
+                        place.open = Some(shared);
                     }
                     return Err("the embedded store is being read; try again".into());
                 }
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            std::thread::sleep(READERS_POLL);
         }
     }
 
     /// Forgets a store that is no longer embedded; one that is being opened does not count. Returns at once.
     pub fn forget(&self, store: StoreId) {
-        let open = self.places.lock().remove(&store).and_then(|place| place.open);
-        self.memory.lock().take_back(store);
+        let open = {
+            let mut places = self.places.lock();
+            places.memory.take_back(store);
+            places.by_store.remove(&store).and_then(|place| place.open)
+        };
         if let Some(open) = open {
             // Dropping the last handle waits for its flush.
             self.runtime.spawn_blocking(move || drop(open));
@@ -155,5 +183,76 @@ impl EmbeddedStores {
         for flush in flushes.collect::<Vec<_>>() {
             let _ = flush.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use tempfile::TempDir;
+    use tribunal_log::LogOptions;
+    use tribunal_types::NamespaceId;
+
+    use super::*;
+    use crate::commit::epoch_cache::EpochCache;
+    use crate::commit::progress::Progress;
+
+    const STORE: StoreId = StoreId(1);
+
+    /// The stores of a node in `dir`, whose log is empty, and what keeps it open.
+    fn stores(dir: &TempDir) -> (Arc<EmbeddedStores>, tribunal_log::DiskLog) {
+        let log = tribunal_log::open(&dir.path().join("log"), &LogOptions::default()).expect("a new log");
+        let records = Records {
+            cache: Arc::new(EpochCache::new(1 << 20)),
+            log: log.reader,
+            progress: Arc::new(Progress::new()),
+            member: None,
+        };
+        let stores = EmbeddedStores::new(dir.path().to_owned(), records, Handle::current(), None);
+        (Arc::new(stores), log.writer)
+    }
+
+    fn spec() -> StoreSpec {
+        StoreSpec { id: STORE, name: "s".into(), adaptor: Some("kv".into()), ..StoreSpec::default() }
+    }
+
+    #[tokio::test]
+    async fn a_store_opens_after_the_one_before_has_closed() {
+        let dir = TempDir::new().expect("a directory");
+        let (stores, _log) = stores(&dir);
+        stores.expect(STORE);
+        let reader = stores.open(&spec()).expect("opens");
+        assert!(Arc::ptr_eq(&reader, &stores.open(&spec()).expect("is open")));
+        let closes = thread::spawn({
+            let stores = Arc::clone(&stores);
+            move || stores.close(STORE)
+        });
+        while stores.get(STORE).is_some() {
+            thread::yield_now();
+        }
+        let opens = thread::spawn({
+            let stores = Arc::clone(&stores);
+            move || stores.open(&spec()).map(drop)
+        });
+        // The lock of the directory is the reader's until now: who opens has to wait for it.
+        drop(reader);
+        assert_eq!(closes.join().expect("ends"), Ok(()));
+        assert_eq!(opens.join().expect("ends"), Ok(()));
+        assert!(stores.get(STORE).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_forgotten_is_not_opened_and_has_no_memory() {
+        let dir = TempDir::new().expect("a directory");
+        let (stores, _log) = stores(&dir);
+        assert!(stores.open(&spec()).is_err(), "it was not declared");
+        stores.expect(STORE);
+        let first = stores.places.lock().memory.give(StoreId(7), NamespaceId(0));
+        stores.places.lock().memory.take_back(StoreId(7));
+        drop(stores.open(&spec()).expect("opens"));
+        stores.forget(STORE);
+        assert!(stores.open(&spec()).is_err() && stores.get(STORE).is_none());
+        assert_eq!(stores.places.lock().memory.give(StoreId(7), NamespaceId(0)), first, "all of it is there again");
     }
 }

@@ -182,7 +182,9 @@ impl Pushes {
             _ => State::Starting,
         };
         let begin = matches!(state, State::Starting);
-        if !embedded {
+        if embedded {
+            self.embedded.expect(id);
+        } else {
             // What an earlier declaration kept here is not this store's data any more.
             self.embedded.forget(id);
         }
@@ -543,10 +545,16 @@ impl Pushes {
         if let Some(task) = task {
             let _ = task.await;
         }
-        let closed = self.embedded.close(store).await;
+        let closed = self.close_embedded(store).await;
         let this = Arc::clone(self);
         let _ = self.runtime.spawn_blocking(move || this.start(declared)).await;
         closed
+    }
+
+    async fn close_embedded(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
+        let this = Arc::clone(self);
+        let closed = self.runtime.spawn_blocking(move || this.embedded.close(store)).await;
+        closed.map_err(|error| error.to_string())?
     }
 
     /// Stops the push of a store that is detached now.
@@ -582,7 +590,7 @@ impl Pushes {
         let spec = &declared.spec;
         let (fork, _) = self.forks(declared);
         if spec.is_embedded() {
-            self.embedded.close(spec.id).await.map_err(refused)?;
+            self.close_embedded(spec.id).await.map_err(refused)?;
         }
         let made = {
             let (this, spec) = (Arc::clone(self), spec.clone());
