@@ -17,4 +17,5 @@ pub mod replies;
 pub mod sequencer;
 pub mod sequencer_state;
 pub mod shards;
+pub mod txn_service;
 pub mod waiters;

@@ -13,4 +13,5 @@ pub mod pushes;
 pub mod reads;
 pub mod row_quota;
 pub mod sql_storages;
+pub mod store_service;
 pub mod tenant_egress;

@@ -288,7 +288,9 @@ impl Sequencer {
 
     pub(super) fn member_output(&mut self, output: Output<Channels>) {
         match output {
-            Output::Append { group, id, content } => self.side.round.records.push(GroupWrite::Entry(group, id, content)),
+            Output::Append { group, id, content } => {
+                self.side.round.records.push(GroupWrite::Entry(group, id, content))
+            }
             Output::Copy { group, id, content } => self.side.round.records.push(GroupWrite::Copy(group, id, content)),
             Output::SetState { group, state } => self.side.round.records.push(GroupWrite::State(group, state)),
             Output::Sync { number, urgent: true } => self.side.round.sync = Some(number),

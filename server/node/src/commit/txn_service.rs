@@ -1,0 +1,456 @@
+//! Transactions as the HTTP surface sees them: questions become messages to the sequencer, answers become words.
+//!
+//! Runs on the HTTP threads. Words (keys, versions, winners) are looked up here rather than on the sequencer, so that
+//! the one thread that everybody waits for does nothing that others can do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+use tribunal_core::verdicts::item_verdict;
+use tribunal_core::visibility::make_one_cut;
+use tribunal_replica::KnownNow;
+use tribunal_service::{
+    AckMode, Begin, Begun, Decided, DryRun, Lane, Phases, ReadAnswer, ServiceError, ServiceFuture as Reply,
+    StatusQuery, TxnApi, TxnStatus,
+};
+use tribunal_types::{
+    Epoch, NamespaceId, Reason, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict, VerdictAt, Version, limits,
+};
+
+use crate::cluster::catch_up::CATCH_UP_TIMEOUT;
+use crate::commit::abort_report::ReportedTxn;
+use crate::commit::message::Message;
+use crate::commit::refusals::{outcome_unknown, stopping};
+use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
+use crate::commit::waiters::commit;
+use crate::service::{DECISION_TIMEOUT, NodeService};
+
+/// How long `ack: applied` waits for the stores.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl NodeService {
+    /// Turns the sequencer's answer into words.
+    async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
+        match answer {
+            Answer::Decided { epoch, item } => {
+                let verdict = epoch
+                    .verdict(item)
+                    .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
+                let verdict = self.with_winners(verdict);
+                let timing = &epoch.timing;
+                let phases = Phases {
+                    queue_us: micros(timing.sealed_at.saturating_duration_since(asked)),
+                    sync_us: micros(timing.durable_at - timing.sealed_at),
+                    resolve_us: micros(timing.resolved_at - timing.durable_at),
+                    apply_us: 0,
+                };
+                self.shared.metrics.phases.queue.add(u64::from(phases.queue_us), 1);
+                let csn = match verdict {
+                    Verdict::Committed { csn, .. } => Some(csn),
+                    _ => None,
+                };
+                Ok(Decided { verdict, csn, replayed: false, applied: None, phases, traceparent: None })
+            }
+            Answer::Stored(at) => self.stored(at).await,
+            Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
+            Answer::Expired => Err(ServiceError::TxnIdExpired),
+            Answer::InFlight => Err(ServiceError::InFlight),
+            Answer::Fenced => Ok(fenced(self.shared.progress.last())),
+            Answer::NotTaken => Err(self.not_taken()),
+            Answer::Stopping => Err(stopping()),
+            Answer::Unknown => Err(outcome_unknown()),
+        }
+    }
+
+    /// Turns the sequencer's answer to a commit into words. A node that accepts nothing new may have accepted this transaction
+    /// before, and then must not claim otherwise.
+    async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
+        match answer {
+            Answer::NotTaken => Err(self.not_taken_now(self.known(txn.namespace, txn.id).await?)),
+            answer => self.words(answer, asked).await,
+        }
+    }
+
+    /// Refuses a commit that the node does not accept now, given what it knows of its id.
+    fn not_taken_now(&self, known: KnownNow) -> ServiceError {
+        match known {
+            KnownNow::InFlight => ServiceError::InFlight,
+            // The bodies are not compared here, so the stored verdict may be that of another body.
+            KnownNow::At(_) => outcome_unknown(),
+            KnownNow::Expired | KnownNow::Unknown => self.not_taken(),
+        }
+    }
+
+    /// Returns what this node knows of an id.
+    pub(crate) async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
+        self.known_all(vec![(namespace, id)]).await?.pop().ok_or_else(stopping)
+    }
+
+    /// Returns what this node knows of each id.
+    async fn known_all(&self, ids: Vec<(NamespaceId, TxnId)>) -> Result<Vec<KnownNow>, ServiceError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (reply, known) = oneshot::channel();
+        self.send(Message::Status(ids, reply))?;
+        known.await.map_err(|_| stopping())
+    }
+
+    /// Notes how long commits took, the answer's own making left out.
+    fn answered(&self, ack: AckMode, asked: Instant, count: u64) {
+        let phases = &self.shared.metrics.phases;
+        let times = if ack == AckMode::Applied { &phases.applied } else { &phases.durable };
+        times.add(u64::from(micros(asked.elapsed())), count);
+    }
+
+    /// Looks a stored verdict up, in memory or in the log.
+    async fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
+        let verdict = match self.shared.cache.epoch(at.epoch) {
+            Some(epoch) => epoch.verdict(at.item),
+            None => {
+                let log = self.records.log.clone();
+                let read = tokio::task::spawn_blocking(move || log.epoch(at.epoch)).await;
+                let unavailable = |detail| ServiceError::Unavailable { detail };
+                let read = read.map_err(|error| unavailable(error.to_string()))?;
+                let epoch = read.map_err(|error| unavailable(error.to_string()))?;
+                epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
+            }
+        };
+        let verdict = verdict.map(|verdict| self.with_winners(verdict));
+        // Not "not found": it was decided, and must not be done again under another id.
+        let verdict = verdict.ok_or_else(|| ServiceError::ClientMistake {
+            code: "verdict_truncated",
+            pointer: String::new(),
+            detail: format!(
+                "this transaction was decided in epoch {}, whose log has been truncated; read its rows to find out how",
+                at.epoch
+            ),
+        })?;
+        let csn = match verdict {
+            Verdict::Committed { csn, .. } => Some(csn),
+            _ => None,
+        };
+        Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default(), traceparent: None })
+    }
+
+    /// Names the winners of earlier epochs that are still in memory.
+    fn with_winners(&self, mut verdict: Verdict) -> Verdict {
+        let Verdict::Aborted { conflicts, .. } = &mut verdict else { return verdict };
+        for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none()) {
+            let written_in = conflict.current_version.map(Version::epoch).or(conflict.changed_in);
+            if let Some(epoch) = written_in.and_then(|epoch| self.shared.cache.epoch(epoch)) {
+                epoch.name_winner(conflict);
+            }
+        }
+        verdict
+    }
+
+    /// Under `ack: applied`, waits until every store that a commit wrote has applied it.
+    async fn until_applied(&self, mut decided: Decided, ack: AckMode, deadline: Instant) -> Decided {
+        let (AckMode::Applied, Verdict::Committed { epoch, lsns, .. }) = (ack, &decided.verdict) else {
+            return decided;
+        };
+        let start = Instant::now();
+        let stores: Vec<StoreId> = lsns.iter().map(|(store, _)| *store).collect();
+        let applied = self.until_visible(&stores, *epoch, deadline).await.is_ok();
+        decided.applied = Some(applied);
+        decided.phases.apply_us = micros(start.elapsed());
+        self.shared.metrics.phases.apply.add(u64::from(decided.phases.apply_us), 1);
+        decided
+    }
+
+    async fn ask(&self, make: impl FnOnce(ReplyHandle) -> Message) -> Result<Answer, ServiceError> {
+        let (sender, answer) = ReplySender::on(None);
+        self.send(make(ReplyHandle::Single(sender)))?;
+        match tokio::time::timeout(DECISION_TIMEOUT, answer).await {
+            Ok(Ok(answered)) => Ok(answered.answer),
+            _ => Err(outcome_unknown()),
+        }
+    }
+
+    async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
+        let verdicts = self.judge_all(vec![txn]).await?;
+        verdicts.into_iter().next().ok_or_else(stopping)
+    }
+
+    /// Decides transactions that only read. A node that is cut off from the others decides nothing: its state may be old.
+    async fn decide_reads(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
+        if self.joined.is_some() && !self.shared.view.takes_commits() {
+            return Err(self.not_taken());
+        }
+        self.judge_all(txns).await
+    }
+
+    /// Judges one transaction, or several that only read, on the state of one moment. Does not wait for an epoch.
+    async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
+        self.admit(txns.iter().map(TxnRequest::memory_bytes).sum())?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Judge(txns, reply))?;
+        let verdicts = answer.await.map_err(|_| self.not_judged())?;
+        Ok(verdicts.into_iter().map(|verdict| self.with_winners(verdict)).collect())
+    }
+
+    async fn dry_run(&self, txn: TxnRequest) -> Result<DryRun, ServiceError> {
+        // A transaction that only reads leaves no trace of its id, and finds none.
+        if txn.is_read_only() {
+            return self.judge(txn).await.map(DryRun::Judged);
+        }
+        self.check_rows(&txn, 0).await?;
+        self.admit(txn.memory_bytes())?;
+        let asked = Instant::now();
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::DryRun(Box::new(txn), reply))?;
+        match answer.await.map_err(|_| self.not_judged())? {
+            Ok(verdict) => Ok(DryRun::Judged(self.with_winners(verdict))),
+            Err(known) => self.words(known, asked).await.map(DryRun::Known),
+        }
+    }
+
+    async fn decide(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Result<Decided, ServiceError> {
+        let reported = ReportedTxn::of(&txn);
+        if txn.is_read_only() {
+            let verdicts = self.decide_reads(vec![txn]).await?;
+            let decided = verdicts.into_iter().next().map(judged).ok_or_else(stopping)?;
+            self.report(reported, &decided);
+            return Ok(decided);
+        }
+        let asked = Instant::now();
+        self.check_rows(&txn, 0).await?;
+        self.admit(txn.memory_bytes())?;
+        let (sender, answer) = ReplySender::on(lane);
+        self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
+        // The spent transaction is dropped here, where it was made.
+        let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_TIMEOUT, answer).await else {
+            return Err(outcome_unknown());
+        };
+        let decided = self.words_of(answer, &reported, asked).await?;
+        self.report(reported, &decided);
+        let decided = self.until_applied(decided, ack, Instant::now() + APPLY_TIMEOUT).await;
+        self.answered(ack, asked, 1);
+        Ok(decided)
+    }
+
+    async fn decide_many(
+        &self,
+        txns: Vec<TxnRequest>,
+        ack: AckMode,
+    ) -> Result<Vec<Result<Decided, ServiceError>>, ServiceError> {
+        let asked = Instant::now();
+        let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
+        let reported: Vec<ReportedTxn> = txns.iter().map(ReportedTxn::of).collect();
+        let (reads, mut writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
+        let mut admitted = Vec::with_capacity(writes.len());
+        let mut more = 0;
+        for (place, txn) in writes.drain(..) {
+            match self.check_rows(&txn, more).await {
+                Ok(new) => {
+                    more += new;
+                    admitted.push((place, txn));
+                }
+                Err(error) => results[place] = Some(Err(error)),
+            }
+        }
+        let writes = admitted;
+        self.admit(writes.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
+        let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
+        let places_count = places.len() as u64;
+        if !places.is_empty() {
+            let (reply, answers) = oneshot::channel();
+            let many = Many::new(places.len(), reply);
+            let part = |(slot, (_, txn))| commit(Box::new(began(txn)), ReplyHandle::Part(Arc::clone(&many), slot));
+            self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
+            let answers = match tokio::time::timeout(DECISION_TIMEOUT, answers).await {
+                Ok(Ok(AnsweredMany { answers, spent })) => {
+                    drop(spent);
+                    answers
+                }
+                _ => return Err(outcome_unknown()),
+            };
+            // One timeout for all stores together: several dead stores must not add up.
+            let deadline = Instant::now() + APPLY_TIMEOUT;
+            // One question for all that was not taken: each waits for the sequencer.
+            let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
+            let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
+            let mut known = self.known_all(ids).await?.into_iter();
+            for (place, answer) in places.into_iter().zip(answers) {
+                let decided = match answer {
+                    Answer::NotTaken => {
+                        Err(known.next().map_or_else(outcome_unknown, |known| self.not_taken_now(known)))
+                    }
+                    answer => self.words(answer, asked).await,
+                };
+                results[place] = Some(match decided {
+                    Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
+                    Err(error) => Err(error),
+                });
+            }
+            self.answered(ack, asked, places_count);
+        }
+        if !reads.is_empty() {
+            let (places, txns): (Vec<usize>, Vec<TxnRequest>) = reads.into_iter().unzip();
+            match self.decide_reads(txns).await {
+                Ok(verdicts) => {
+                    for (place, verdict) in places.into_iter().zip(verdicts) {
+                        results[place] = Some(Ok(judged(verdict)));
+                    }
+                }
+                Err(error) => places.into_iter().for_each(|place| results[place] = Some(Err(error.clone()))),
+            }
+        }
+        let results: Vec<_> =
+            results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect();
+        for (txn, result) in reported.into_iter().zip(&results) {
+            result.iter().for_each(|decided| self.report(txn, decided));
+        }
+        Ok(results)
+    }
+
+    async fn status_of(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
+        let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
+        let mut known = self.known(query.namespace, query.id).await?;
+        if known == KnownNow::Unknown && !query.fence && self.joined.is_some() {
+            // Another node may have acknowledged it. The answer `unknown` would let its client execute it again.
+            let learned = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
+            learned.map_err(|reason| ServiceError::Unavailable {
+                detail: format!("this node cannot tell whether another node has decided the transaction: {reason}"),
+            })?;
+            known = self.known(query.namespace, query.id).await?;
+        }
+        // A fence of an id that never arrived need not wait for it.
+        let undecided = known == KnownNow::InFlight || known == KnownNow::Unknown && !query.fence;
+        if undecided && query.wait_ms > 0 {
+            let (reply, decided) = oneshot::channel();
+            self.send(Message::Watch(query.namespace, query.id, reply))?;
+            // Late, or the node stops: what was known stands.
+            if let Ok(Ok(decided)) = timeout_at(deadline.into(), decided).await {
+                known = decided;
+            }
+        }
+        match known {
+            KnownNow::At(at) => self.stored(at).await.map(TxnStatus::Decided),
+            KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
+            // The result of a fence must be certain, so it is queued after the transaction that is in flight.
+            KnownNow::Unknown | KnownNow::InFlight if query.fence => match self.fence(query).await? {
+                // It is no old one, or it had been known as such: its time is so far ahead that it was never executed, and that
+                // no fence would last.
+                TxnStatus::UnknownExpired => Err(ServiceError::TxnIdExpired),
+                fenced => Ok(fenced),
+            },
+            KnownNow::Unknown => Ok(TxnStatus::Unknown),
+            KnownNow::InFlight => Ok(TxnStatus::InFlight),
+        }
+    }
+
+    async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
+        match self.ask(|handle| Message::Fence(query.namespace, query.id, handle)).await? {
+            Answer::Expired => Ok(TxnStatus::UnknownExpired),
+            answer => {
+                let decided = self.words(answer, Instant::now()).await?;
+                self.report(ReportedTxn::given_up(query.namespace, query.id), &decided);
+                Ok(TxnStatus::Decided(decided))
+            }
+        }
+    }
+}
+
+impl TxnApi for NodeService {
+    fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
+        Box::pin(async move {
+            if self.joined.is_some() && self.shared.view.refuses_transactions() {
+                // It would issue ids that no node executes (wrong clock), or that this one cannot execute (missing code).
+                return Err(self.not_taken());
+            }
+            let until = self.until_fresh(&begin.stores, begin.freshness).await?;
+            let floor = self.shared.progress.floor();
+            let snapshot = |&store: &StoreId| {
+                let at = self.reported(store)?;
+                if at < floor || self.is_detached(store) {
+                    Err(self.lagging(store, 1000))
+                } else {
+                    Ok(StoreSnapshot { store, at })
+                }
+            };
+            let mut read = ReadAnswer::default();
+            if !begin.read.is_empty() {
+                read = self.rows.read(&begin.read).await?;
+            }
+            let catalog = self.stores.catalog();
+            let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
+            let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
+            if one_cut {
+                // All stores get one snapshot, and what was read is not to be newer: without `wait_ms`, the other stores
+                // must have applied it already.
+                let visible = self.until_visible(&begin.stores, read.applied, until).await;
+                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
+            }
+            let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
+            for store in begin.read.stores() {
+                // What was read is of exactly this epoch, and stays so however far the store is by now.
+                snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
+            }
+            // A storage may come back with less than it had.
+            if one_cut && let Some(late) = snapshots.iter().find(|snapshot| snapshot.at < read.applied) {
+                return Err(self.lagging(late.store, self.retry_after()));
+            }
+            make_one_cut(&mut snapshots, keeps_versions);
+            Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
+        })
+    }
+
+    fn commit(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> Reply<'_, Decided> {
+        match &self.tracing {
+            None => Box::pin(self.decide(txn, ack, lane)),
+            Some(tracing) => Box::pin(tracing.commit(txn, move |txn| self.decide(txn, ack, lane))),
+        }
+    }
+
+    fn commit_many(&self, txns: Vec<TxnRequest>, ack: AckMode) -> Reply<'_, Vec<Result<Decided, ServiceError>>> {
+        match &self.tracing {
+            None => Box::pin(self.decide_many(txns, ack)),
+            Some(tracing) => Box::pin(tracing.commit_many(txns, move |txns| self.decide_many(txns, ack))),
+        }
+    }
+
+    fn abort(&self, namespace: NamespaceId, id: TxnId) -> Reply<'_, Decided> {
+        Box::pin(async move {
+            let asked = Instant::now();
+            let answer = self.ask(|handle| Message::Abort(namespace, id, handle)).await?;
+            let decided = self.words(answer, asked).await?;
+            self.report(ReportedTxn::given_up(namespace, id), &decided);
+            Ok(decided)
+        })
+    }
+
+    fn validate(&self, txn: TxnRequest) -> Reply<'_, DryRun> {
+        Box::pin(self.dry_run(txn))
+    }
+
+    fn status(&self, query: StatusQuery) -> Reply<'_, TxnStatus> {
+        Box::pin(self.status_of(query))
+    }
+
+    fn retry_after_ms(&self) -> u64 {
+        self.retry_after()
+    }
+}
+
+/// A transaction that named snapshots began when its newest one was the present; `shorter-txn-wins` looks at that.
+fn began(mut txn: TxnRequest) -> TxnRequest {
+    txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
+    txn
+}
+
+/// Describes a verdict that belongs to no epoch of its own: nothing of it is stored.
+fn judged(verdict: Verdict) -> Decided {
+    Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
+}
+
+fn fenced(epoch: Epoch) -> Decided {
+    judged(Verdict::Aborted { epoch, reason: Reason::Fenced, conflicts: Vec::new() })
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}

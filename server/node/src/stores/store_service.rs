@@ -1,0 +1,206 @@
+//! Stores as the HTTP surface sees them: declarations, rows, watermarks, imported versions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tribunal_core::control::Effect;
+use tribunal_core::control::stores::Declaration;
+use tribunal_replica::Imported;
+use tribunal_service::{
+    Catalog, Declared, Freshness, PushState, ReadAnswer, ReadQuery, ServiceError, ServiceFuture as Reply, SkipRequest,
+    StoreApi, StoreStatus, Watermarks,
+};
+use tribunal_types::{ControlChange, Epoch, Existence, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
+
+use crate::commit::message::Message;
+use crate::commit::refusals::{outcome_unknown, refused, stopping};
+use crate::commit::waiters::ImportWaiter;
+use crate::service::NodeService;
+
+/// When to come back if a storage has not reported its watermark yet, milliseconds.
+const UNREPORTED_RETRY_MS: u64 = 20;
+/// How long a start waits for the watermarks of embedded stores.
+const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl NodeService {
+    async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
+        // Compiles the adaptor: before its turn, or one tenant's declarations would hold up everybody's.
+        let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
+        spec.takes = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
+            code: "adaptor_invalid",
+            pointer,
+            detail,
+        })?;
+        // Every adaptor moves its watermark in the storage's transaction.
+        spec.transactional = true;
+        // Most of what would be refused or change nothing needs no entry. What the entry does is decided when it is applied:
+        // others may be ahead of it.
+        let check = self.stores.check(&spec, &|store| self.head(store) > Lsn(0));
+        spec.id = match check.map_err(refused)? {
+            Declaration::New => StoreId(0),
+            Declaration::Change(id) => id,
+            Declaration::Known(id) => return Ok(Declared { spec: StoreSpec { id, ..spec }, created: false }),
+        };
+        let created = match self.control(ControlChange::DeclareStore(spec.clone())).await?.map_err(refused)? {
+            Effect::StoreDeclared { store, created } => {
+                spec.id = store;
+                created
+            }
+            Effect::StoreKnown(store) => {
+                spec.id = store;
+                false
+            }
+            effect => unreachable!("a store was to be declared, and the effect is {effect:?}"),
+        };
+        self.pushes.settled(spec.id).await;
+        Ok(Declared { spec, created })
+    }
+
+    /// Returns a store's declaration.
+    pub(crate) fn catalog_entry(&self, store: StoreId) -> Result<Arc<StoreSpec>, ServiceError> {
+        let found = self.stores.catalog().by_id(store).cloned();
+        found.ok_or_else(|| ServiceError::NotFound { what: "store of this name".into() })
+    }
+
+    pub(crate) fn head(&self, store: StoreId) -> Lsn {
+        self.shared.progress.store(store).map_or(Lsn(0), |progress| progress.head)
+    }
+
+    pub(crate) fn is_detached(&self, store: StoreId) -> bool {
+        self.shared.progress.store(store).is_some_and(|progress| progress.detached)
+    }
+
+    pub(crate) fn lagging(&self, store: StoreId, retry_after_ms: u64) -> ServiceError {
+        if self.stopping.load(Ordering::Relaxed) {
+            return stopping();
+        }
+        if self.is_detached(store) {
+            return ServiceError::StoreDetached { store };
+        }
+        ServiceError::StoreLagging { store, retry_after_ms }
+    }
+
+    /// Returns what a store has applied, if that is known: after a start it is when the storage has reported it. Until
+    /// then nothing can be claimed, and 0 would be a step back.
+    pub(crate) fn reported(&self, store: StoreId) -> Result<Epoch, ServiceError> {
+        match self.shared.progress.store(store) {
+            Some(progress) if !progress.reported => Err(self.lagging(store, UNREPORTED_RETRY_MS)),
+            Some(progress) => Ok(progress.applied),
+            None => Ok(Epoch(0)),
+        }
+    }
+
+    /// Waits until the embedded stores have reported their watermarks, which takes them milliseconds, or cannot.
+    pub(crate) async fn embedded_reported(&self) {
+        let deadline = Instant::now() + EMBEDDED_REPORT_TIMEOUT;
+        let mut changes = self.shared.progress.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let waiting = self.stores.all().into_iter().any(|store| {
+                store.spec.is_embedded()
+                    && self.reported(store.spec.id).is_err()
+                    && self.pushes.status(store.spec.id).state == PushState::Running
+            });
+            if !waiting || Instant::now() >= deadline {
+                return;
+            }
+            // A push that stops changes no progress, so it is looked at again soon.
+            let _ = tokio::time::timeout(Duration::from_millis(UNREPORTED_RETRY_MS), changes.changed()).await;
+        }
+    }
+
+    pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        let last = self.shared.progress.last();
+        let progress =
+            self.shared.progress.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
+        Ok(Watermarks { committed: last, durable: last, applied: progress.applied })
+    }
+}
+
+impl StoreApi for NodeService {
+    fn catalog(&self) -> Arc<Catalog> {
+        self.stores.catalog()
+    }
+
+    fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
+        Box::pin(self.declare(spec))
+    }
+
+    fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError> {
+        self.standing(store)
+    }
+
+    fn resume_push(&self, store: StoreId) -> Reply<'_, ()> {
+        Box::pin(self.resume(store))
+    }
+
+    fn skip_record(&self, request: SkipRequest) -> Reply<'_, ()> {
+        Box::pin(self.skip(request))
+    }
+
+    fn skips(&self, store: StoreId) -> Vec<Skip> {
+        self.skips_of(store)
+    }
+
+    fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> Reply<'_, ()> {
+        Box::pin(self.attach(store, loaded))
+    }
+
+    fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
+        Box::pin(async move {
+            if freshness.fresh || freshness.session.is_some() {
+                let stores = query.stores();
+                stores.iter().try_for_each(|store| self.rows.check(*store))?;
+                self.until_fresh(&stores, freshness).await?;
+            }
+            self.rows.read(&query).await
+        })
+    }
+
+    fn watermarks(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        self.reported(store)?;
+        self.watermarks_of(store)
+    }
+
+    fn import(&self, namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
+        Box::pin(async move {
+            let catalog = self.stores.catalog();
+            // All are of one store.
+            let spec = versions.first().and_then(|version| catalog.by_id(version.store));
+            if let Some(declared) = spec.filter(|spec| spec.existence == Existence::Declared) {
+                return Err(ServiceError::ClientMistake {
+                    code: "store_declared",
+                    pointer: String::new(),
+                    detail: format!(
+                        "store '{}' is declared, so the read sets of its engine tell which rows exist; \
+                         only tracked stores take imported versions",
+                        declared.name
+                    ),
+                });
+            }
+            let last = self.shared.progress.last();
+            if let Some(at) = versions.iter().position(|v| v.version.epoch() > last) {
+                return Err(ServiceError::ClientMistake {
+                    code: "version_from_the_future",
+                    pointer: format!("/{at}/version"),
+                    detail: format!(
+                        "versions of existing rows must be of epoch {last}, the last complete one, or earlier"
+                    ),
+                });
+            }
+            self.check_imported_rows(namespace, versions.len() as u64)?;
+            self.admit(size_of_val(&*versions))?;
+            let (reply, imported) = oneshot::channel();
+            let waiter = ImportWaiter::new(&versions, reply);
+            self.send(Message::Import(versions, waiter))?;
+            match imported.await {
+                Ok(Imported::Rows(rows)) => Ok(rows),
+                Ok(Imported::NotTaken) => Err(self.not_taken()),
+                Ok(Imported::Stopping) => Err(stopping()),
+                Ok(Imported::Unknown) | Err(_) => Err(outcome_unknown()),
+            }
+        })
+    }
+}
