@@ -1,5 +1,6 @@
 //! The `tribunal` binary: it parses the command line, runs one command, and on failure prints what to do.
 
+mod assembly;
 mod auth;
 mod cluster;
 mod commands;

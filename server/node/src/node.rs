@@ -1,79 +1,40 @@
-//! Wires a node together, starts its threads and stops them in order.
+//! A running node: what its start waits for, and how it stops.
 //!
 //! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced,
 //! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; waiting requests learn that the outcome is unknown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, unbounded};
-use parking_lot::RwLock;
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::Effect;
 use tribunal_http::quota::TenantQuota;
 use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
-use tribunal_log::HoldBack;
-use tribunal_peer::{Identity, Peers};
+use tribunal_peer::Peers;
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
-    Bounds, ControlChange, DeclaredStore, Existence, NamespaceId, PluginActivation, PluginSlot, StoreId, StoreSpec,
-    WriteKinds,
+    ControlChange, DeclaredStore, Existence, NamespaceId, PluginActivation, StoreId, StoreSpec, WriteKinds,
 };
 
-use crate::auth::access::{Access, OPERATOR_KEY_FILE, write_operator_key};
-use crate::auth::jwt::JwtGate;
-use crate::cluster::catch_up::CatchUp;
-use crate::cluster::components::{AnnouncedPlugins, Fetching};
-use crate::cluster::holders::OldestRecords;
-use crate::cluster::links::{self, Outgoing};
-use crate::cluster::membership::Membership;
-use crate::cluster::releases::{Announcing, own_release};
-use crate::cluster::roster;
+use crate::assembly::{Assembled, Parts, Unsettled};
+use crate::auth::access::{OPERATOR_KEY_FILE, write_operator_key};
+use crate::cluster::links;
 use crate::cluster::state_copy::Lag;
-use crate::cluster::state_copy::offers::Offers;
-use crate::cluster::transfers::Transfers;
-use crate::cluster::view::{Joined, View};
-use crate::commit::commit_queue::CommitQueue;
-use crate::commit::epoch_cache::EpochCache;
-use crate::commit::epoch_clock::EpochClock;
-use crate::commit::log_queue::{LogQueue, LogWriter};
-use crate::commit::log_thread;
 use crate::commit::message::{Ended, Message};
-use crate::commit::progress::Progress;
-use crate::commit::replies::Dispatch;
-use crate::commit::sequencer::Sequencer;
-use crate::commit::sequencer_state::{SequencerState, Shared};
 use crate::config::Config;
 use crate::configured::Configured;
-use crate::data_disk::DataDisk;
 use crate::descriptors::{connections_max, raise_limit};
-use crate::plugins::cluster_plugins::ClusterPlugins;
-use crate::plugins::plugin_admin::PluginAdmin;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::readers::consumer_state::Saver;
-use crate::readers::consumers::RecordTimes;
-use crate::readers::reader_state::ReaderState;
-use crate::readers::webhooks::Webhooks;
-use crate::ready::{Deciding, Ready, quota_of};
+use crate::ready::Ready;
 use crate::service::NodeService;
 use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
-use crate::stores::catalog::{Records, Stores};
-use crate::stores::push_effects::follow_with_push;
-use crate::stores::pushes::Pushes;
-use crate::stores::reads::RowReader;
-use crate::stores::row_quota::RowQuota;
-use crate::stores::tenant_egress::{ConfiguredEgress, EgressByTenant};
 use crate::telemetry::Telemetry;
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::stats::Window;
-
-/// Bytes of recent epochs kept in memory.
-const EPOCH_CACHE_BYTES: usize = 96 << 20;
 
 /// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -114,30 +75,6 @@ impl std::fmt::Display for NodeError {
     }
 }
 
-/// Connects a member with the other nodes.
-fn join(
-    config: &Config,
-    (membership, identity): (Membership, Identity),
-    runtime: &tokio::runtime::Handle,
-    messages: &Sender<Message>,
-    view: &Arc<View>,
-    transfers: &Arc<Transfers>,
-) -> Result<Joined, NodeError> {
-    let listen = config.cluster.as_ref().map_or(config.listen, |cluster| cluster.listen);
-    let listener = links::listen(listen).map_err(NodeError::Start)?;
-    let peers = links::start(listener, &membership, identity, runtime, messages, view, transfers);
-    Ok(Joined { membership, peers: peers.map_err(NodeError::Start)?, transfers: Arc::clone(transfers) })
-}
-
-/// What recovery found and a start still has to do.
-struct Found {
-    /// Whether another node gives the cluster its configuration.
-    waits: bool,
-    activations: Vec<PluginActivation>,
-    bounds: Option<Bounds>,
-    declared: Vec<DeclaredStore>,
-}
-
 /// A running node.
 pub struct Node {
     /// For everything that is not short: pushes, streams, the control plane.
@@ -146,7 +83,6 @@ pub struct Node {
     lanes: Arc<Lanes>,
     address: SocketAddr,
     service: Arc<NodeService>,
-    messages: Sender<Message>,
     ended: watch::Receiver<Option<Ended>>,
     threads: Vec<JoinHandle<()>>,
     /// Writes what is remembered of readers; ends when it is dropped.
@@ -154,9 +90,7 @@ pub struct Node {
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
     telemetry: Option<Telemetry>,
-    /// The connections to the other nodes, if there are others.
-    peers: Option<Arc<Peers>>,
-    /// They run on it.
+    /// The connections to the other nodes run on it, if there are others.
     peer_runtime: Option<Runtime>,
 }
 
@@ -190,14 +124,33 @@ impl Node {
         };
         let ready = ready.map_err(NodeError::Start)?;
         let is_member = cluster.is_some();
-        let (mut node, found) = Node::assemble(config, runtime, address, ready, loader, (jwt, egress), cluster)?;
+        let lanes = lanes(config).map_err(NodeError::Start)?;
+        let parts = Parts { config, runtime: &runtime, lanes: &lanes, ready, loader, jwt, egress, cluster };
+        let assembled = parts.assemble().map_err(NodeError::Start)?;
+        let Assembled { service, ended, threads, saver, telemetry, peer_runtime, unsettled } = assembled;
+        let lanes = Arc::new(lanes);
+        let (http_stop, http_done) = (None, None);
+        let mut node = Node {
+            runtime,
+            lanes,
+            address,
+            service,
+            ended,
+            threads,
+            saver,
+            http_stop,
+            http_done,
+            telemetry: None,
+            peer_runtime,
+        };
+        node.telemetry = Some(node.send_figures(telemetry)?);
         node.service.shared.metrics.certificates.watch(expiries);
         let mut listener = Some((listener, tls));
         if is_member {
             // A member may wait for others for long: meanwhile it tells so.
             listener.take().into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
         }
-        if let Err(error) = node.settle(config, with_kv, found) {
+        if let Err(error) = node.settle(config, with_kv, unsettled) {
             if matches!(error, NodeError::Lags(_)) {
                 return node.stop().and(Err(error));
             }
@@ -210,291 +163,20 @@ impl Node {
         Ok(node)
     }
 
-    fn assemble(
-        config: &Config,
-        runtime: Runtime,
-        address: SocketAddr,
-        ready: Ready,
-        loader: Arc<PluginLoader>,
-        (jwt, egress): (Option<JwtGate>, ConfiguredEgress),
-        cluster: Option<(Membership, Identity)>,
-    ) -> Result<(Node, Found), NodeError> {
-        // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
-        // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
-        // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
-        let (messages, inbox) = unbounded();
-        let (queue, intake) = CommitQueue::new(messages.clone());
-        let (slots_failing, mut failing) = tokio::sync::mpsc::channel(8);
-        let (ended_sender, ended) = watch::channel(None);
-        let shared = Shared {
-            cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
-            progress: Arc::new(Progress::new()),
-            metrics: Arc::new(Metrics::new()),
-            view: Arc::new(View::default()),
-            waiting_bytes: Arc::new(AtomicUsize::new(0)),
-        };
-        let Ready {
-            log,
-            reader,
-            image,
-            keyer,
-            group,
-            replicated,
-            epoch_time_ms,
-            started,
-            activations,
-            bounds,
-            mut deciding,
-        } = ready;
-        let stores = Arc::new(Stores::new(keyer, replicated.stores().clone()));
-        let declared: Vec<_> = replicated.stores().stores().cloned().collect();
-        let slots = Arc::new(RwLock::new(replicated.slots().clone()));
-        let log_id = reader.id();
-        let of_member = cluster.is_some().then(|| reader.clone());
-        let records = Records {
-            cache: Arc::clone(&shared.cache),
-            log: reader,
-            progress: Arc::clone(&shared.progress),
-            member: cluster.as_ref().map(|(membership, _)| (membership.node, messages.clone())),
-        };
-        let handle = runtime.handle().clone();
-        let lanes = lanes(config).map_err(NodeError::Start)?;
-        let instance = cluster.as_ref().map(|(membership, _)| format!("{}/{}", membership.name, membership.node));
-        let telemetry = Telemetry::start(&handle, &shared.cache, instance).map_err(NodeError::Start)?;
-        let clock = Arc::new(EpochClock::start(epoch_time_ms));
-        let access = Arc::new(Access::new(replicated.keys(), jwt, Arc::clone(&clock), &config.data));
-        let egress_by_tenant = Arc::new(EgressByTenant::new(egress, log_id, Arc::clone(&access)));
-        let pushes = Arc::new(Pushes::new(
-            config.data.clone(),
-            Arc::clone(&egress_by_tenant),
-            records.clone(),
-            messages.clone(),
-            handle,
-            Arc::clone(&loader),
-            telemetry.tracing(),
-        ));
-        let (readers, saver) =
-            ReaderState::open(&config.data, cluster.as_ref().map(|_| (&replicated, &messages)), runtime.handle())
-                .map_err(NodeError::Start)?;
-        let (handle, tracing) = (runtime.handle().clone(), telemetry.tracing());
-        let view = cluster.is_some().then(|| Arc::clone(&shared.view));
-        let webhooks = Webhooks::new(egress_by_tenant, records.clone(), readers.clone(), view, handle, tracing);
-        let webhooks = Arc::new(webhooks);
-        let quota = quota_of(config);
-        if let Deciding::Alone(start) = &mut deciding {
-            start.policies.time_calls(telemetry.tracing().is_some());
-        }
-        let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
-        let offers = Offers::new(log.image_writer(), Arc::clone(&pushes));
-        let offered = Arc::clone(&offers);
-        let transfers = Transfers::new(runtime.handle().clone());
-        transfers.serve(offers);
-        transfers.serve(Arc::new(OldestRecords(records.clone())));
-        let peer_runtime = cluster.is_some().then(links::runtime).transpose().map_err(NodeError::Start)?;
-        let joined = cluster
-            .zip(peer_runtime.as_ref())
-            .map(|(cluster, runtime)| join(config, cluster, runtime.handle(), &messages, &shared.view, &transfers))
-            .transpose()?;
-        let peers = joined.as_ref().map(|joined| Arc::clone(&joined.peers));
-        if let Some(Joined { membership, peers, .. }) = &joined {
-            roster::connect(peers, membership, replicated.members());
-            peers.set_generation(replicated.releases().generation());
-            shared.view.begin(replicated.members());
-        }
-        let announced = Arc::new(AnnouncedPlugins::new(&replicated));
-        if let Some(Joined { membership, peers, transfers }) = &joined {
-            let engine = loader.host_name().map_err(NodeError::Start)?;
-            let announcing = Announcing {
-                node: membership.node,
-                release: own_release(engine.clone()),
-                view: Arc::clone(&shared.view),
-                peers: Arc::downgrade(peers),
-                messages: messages.clone(),
-            };
-            announcing.start(runtime.handle());
-            let fetching = Fetching {
-                node: membership.node,
-                engine,
-                announced: Arc::clone(&announced),
-                loader: Arc::clone(&loader),
-                peers: Arc::downgrade(peers),
-                transfers: Arc::clone(transfers),
-                messages: messages.clone(),
-                slots: Arc::clone(&slots),
-                pushes: Arc::downgrade(&pushes),
-            };
-            fetching.start().map_err(NodeError::Start)?;
-        }
-        let cluster_plugins = joined
-            .is_some()
-            .then(|| ClusterPlugins { announced: Arc::clone(&announced), view: Arc::clone(&shared.view) });
-        let outgoing = peers.as_ref().map_or_else(Outgoing::default, |peers| Outgoing::over(Arc::clone(peers)));
-        let (on_push_frame, push_states) = links::of_pushes(&pushes, &webhooks);
-        let state = SequencerState {
-            on_push_frame,
-            push_states,
-            clock: Arc::clone(&clock),
-            slots: Arc::clone(&slots),
-            intake,
-            dispatch: Dispatch::start(&lanes.runtimes(), runtime.handle()),
-            on_control: {
-                let (stores, pushes, access) = (Arc::clone(&stores), Arc::clone(&pushes), Arc::clone(&access));
-                let announced = Arc::clone(&announced);
-                let connected = joined.as_ref().map(|joined| (Arc::clone(&joined.peers), joined.membership.clone()));
-                let readers = readers.clone();
-                Box::new(move |replicated, effect| {
-                    if let Some((peers, membership)) = &connected {
-                        roster::follow(peers, membership, replicated.members(), effect);
-                    }
-                    announced.follow(replicated, effect);
-                    access.follow(effect);
-                    stores.follow(replicated.stores(), effect);
-                    follow_with_push(replicated, &pushes, effect);
-                    if let ReaderState::Member(readers) = &readers {
-                        readers.follow(replicated, effect);
-                    }
-                })
-            },
-            complaint: {
-                let pushes = Arc::clone(&pushes);
-                Box::new(move |store| pushes.status(store).last_error)
-            },
-            outgoing,
-            // A queue of a few: a slot that finds no place comes again.
-            on_faults: Box::new(move |slot, entry| drop(slots_failing.try_send((slot, entry)))),
-            on_slot: {
-                let pushes = Arc::clone(&pushes);
-                Box::new(move |slot| {
-                    if let PluginSlot::Adaptor(name) = slot {
-                        pushes.adaptor_changed(name);
-                    }
-                })
-            },
-        };
-        let (cache, metrics) = (Arc::clone(&shared.cache), Arc::clone(&shared.metrics));
-        // What bounds the queue of the log: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
-        // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
-        // more that such a store flushed before the image, the control changes above, one notice of a due mark.
-        let writer = LogWriter::new(log, cache, metrics);
-        let writer = match of_member {
-            None => writer,
-            Some(reader) => writer.of_member(reader),
-        };
-        let (log_queue, log_jobs) = LogQueue::new(writer);
-        let decider = |now| deciding.begin(now);
-        let sequencer = Sequencer::new(decider, started, state, shared.clone(), log_queue.clone());
-        // Only now, when progress is published, may storages be asked for their watermarks.
-        declared.iter().for_each(|store| pushes.declare(store.clone()));
-        let log_thread = {
-            let context = log_thread::LogThreadContext {
-                queue: log_queue,
-                events: messages.clone(),
-                quota,
-                needed: {
-                    let records = records.clone();
-                    Box::new(move || crate::readers::consumers::needed(&readers, &records))
-                },
-                readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: config.log.retention_bytes },
-                image,
-                flush: {
-                    let pushes = Arc::clone(&pushes);
-                    Box::new(move |store| pushes.flush(store))
-                },
-            };
-            spawn("log", move || log_thread::run(&log_jobs, &context))?
-        };
-        let sequencer = spawn("sequencer", move || {
-            let _ = ended_sender.send(Some(sequencer.run(&inbox)));
-        })?;
-        let window = Arc::new(Window::new(Arc::clone(&shared.metrics)));
-        let (sampled, watched) = (Arc::clone(&window), Arc::clone(&clock));
-        let (metrics, ticked) = (Arc::clone(&shared.metrics), Arc::clone(&access));
-        runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(crate::telemetry::stats::SAMPLE_EVERY).await;
-                sampled.sample();
-                // Also while nothing is committed: a jump is to be noticed when it happens.
-                metrics.set_clock(watched.check());
-                ticked.tick();
-                offered.end_idle();
-            }
-        });
-        let rows =
-            RowReader { pushes: Arc::clone(&pushes), records: records.clone(), runtime: runtime.handle().clone() };
-        let service = Arc::new(NodeService {
-            rows,
-            messages: messages.clone(),
-            queue,
-            shared,
-            stores,
-            records,
-            pushes,
-            group,
-            epoch_length: config.epoch,
-            tracing: telemetry.tracing(),
-            stopping: Arc::new(AtomicBool::new(false)),
-            webhooks,
-            record_times: RecordTimes::default(),
-            window,
-            clock,
-            images: crate::readers::image_permits::ImagePermits::default(),
-            disk: DataDisk::watched(&config.data, runtime.handle()),
-            row_quota: RowQuota {
-                default_max: config.auth.tenant_rows_max,
-                by_namespace: config.auth.rows_max.clone(),
-            },
-            plugins: Arc::new(PluginAdmin::new(
-                loader,
-                slots,
-                messages.clone(),
-                runtime.handle().clone(),
-                cluster_plugins,
-            )),
-            configured: AtomicBool::new(joined.is_none()),
-            joined,
-            catch_up: CatchUp::default(),
-            access,
-        });
-        let admin = Arc::clone(&service);
-        runtime.spawn(async move {
-            while let Some((slot, entry)) = failing.recv().await {
-                admin.plugins.roll_back_after_faults(slot, entry).await;
-            }
-        });
-        let mut node = Node {
-            runtime,
-            lanes: Arc::new(lanes),
-            address,
-            service,
-            messages,
-            ended,
-            threads: vec![sequencer, log_thread],
-            saver,
-            http_stop: None,
-            http_done: None,
-            telemetry: None,
-            peers,
-            peer_runtime,
-        };
-        node.telemetry = Some(node.send_figures(telemetry)?);
-        let found = Found { waits, activations, bounds, declared };
-        Ok((node, found))
-    }
-
     /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
-    fn settle(&self, config: &Config, with_kv: bool, found: Found) -> Result<(), NodeError> {
-        if found.waits {
-            self.wait_for_configuration(&found)?;
-            return self.start_readers(&found.declared);
+    fn settle(&self, config: &Config, with_kv: bool, unsettled: Unsettled) -> Result<(), NodeError> {
+        if unsettled.waits {
+            self.wait_for_configuration(&unsettled)?;
+            return self.start_readers(&unsettled.declared);
         }
-        for activation in found.activations {
+        for activation in unsettled.activations {
             let from = activation.from.max(self.service.shared.progress.last().next());
             self.control(ControlChange::ActivatePlugin(PluginActivation { from, ..activation }))?;
         }
-        if let Some(bounds) = found.bounds {
+        if let Some(bounds) = unsettled.bounds {
             self.control(ControlChange::SetBounds(bounds))?;
         }
-        self.start_readers(&found.declared)?;
+        self.start_readers(&unsettled.declared)?;
         if with_kv {
             self.ensure_kv()?;
         }
@@ -510,10 +192,10 @@ impl Node {
     }
 
     /// Waits until the node that gives a new cluster its configuration has done so: nothing may be decided before.
-    fn wait_for_configuration(&self, found: &Found) -> Result<(), NodeError> {
+    fn wait_for_configuration(&self, unsettled: &Unsettled) -> Result<(), NodeError> {
         let is_named = |wanted: &PluginActivation| self.service.plugins.is_named(&wanted.choice.slot);
         let mut told = false;
-        while !found.activations.iter().all(is_named) {
+        while !unsettled.activations.iter().all(is_named) {
             if !std::mem::replace(&mut told, true) {
                 tracing::info!("waiting: {}", self.service.obstacle());
             }
@@ -532,7 +214,7 @@ impl Node {
         }
         self.runtime.block_on(self.service.embedded_reported());
         let service = Arc::clone(&self.service);
-        match self.peers {
+        match self.peers() {
             None => self.runtime.block_on(service.deliver_webhooks()),
             // It follows the control log until the runtime ends.
             Some(_) => drop(self.runtime.spawn(async move { service.deliver_webhooks().await })),
@@ -605,8 +287,8 @@ impl Node {
 
     fn control(&self, change: ControlChange) -> Result<Effect, NodeError> {
         let (reply, applied) = oneshot::channel();
-        let sent = self.messages.send(Message::Control(change, reply));
-        let timeout = if self.peers.is_some() { MEMBER_STEP_TIMEOUT } else { START_STEP_TIMEOUT };
+        let sent = self.service.messages.send(Message::Control(change, reply));
+        let timeout = if self.peers().is_some() { MEMBER_STEP_TIMEOUT } else { START_STEP_TIMEOUT };
         let applied = async { tokio::time::timeout(timeout, applied).await };
         match sent.map(|()| self.runtime.block_on(applied)) {
             Ok(Ok(Ok(reply))) => reply.applied.map_err(|refusal| NodeError::Start(refusal.to_string())),
@@ -617,6 +299,11 @@ impl Node {
             ))),
             _ => Err(self.failure()),
         }
+    }
+
+    /// Returns the connections to the other nodes, if there are others.
+    fn peers(&self) -> Option<&Peers> {
+        self.service.joined.as_ref().map(|joined| &*joined.peers)
     }
 
     fn failure(&self) -> NodeError {
@@ -713,8 +400,8 @@ impl Node {
     /// [`NodeError::LogFailed`] if the log failed on the way.
     pub fn stop(mut self) -> Result<(), NodeError> {
         self.service.stopping.store(true, Ordering::Relaxed);
-        let others = self.peers.as_ref().map(|peers| peers.addresses()).unwrap_or_default();
-        let _ = self.messages.send(Message::Stop);
+        let others = self.peers().map(|peers| peers.addresses()).unwrap_or_default();
+        let _ = self.service.messages.send(Message::Stop);
         // Requests that wait for something that will no longer happen are answered now.
         self.service.shared.progress.wake();
         let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
@@ -729,7 +416,7 @@ impl Node {
         if let Some(done) = self.http_done.take() {
             let _ = self.runtime.block_on(async { tokio::time::timeout(HTTP_STOP_TIMEOUT, done).await });
         }
-        if let Some(peers) = self.peers.take() {
+        if let Some(peers) = self.peers() {
             self.runtime.block_on(peers.stop());
         }
         drop(self.peer_runtime.take());
@@ -769,13 +456,6 @@ fn lanes(config: &Config) -> Result<Lanes, String> {
         count => count,
     };
     Lanes::start(count).map_err(|error| format!("cannot start threads: {error}"))
-}
-
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map_err(|error| NodeError::Start(format!("cannot start the {name} thread: {error}")))
 }
 
 /// Waits until the sequencer has ended. One that ends without a word has panicked.
