@@ -185,7 +185,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::JoinsWithoutLeader
         | Bug::NewGroupWithoutLeaving
         | Bug::EndsBeforeItIsForgotten
-        | Bug::FreshWithoutCode => unreachable!("of a cluster"),
+        | Bug::FreshWithoutCode
+        | Bug::NextEpochHeldBack => unreachable!("of a cluster"),
     }
 }
 
@@ -260,7 +261,8 @@ fn faults_that_show(bug: Bug) -> Faults {
         Bug::PeersGapsFolded => Faults::Only(Fault::Bridge),
         // A removal, an admission and a lost disk, within a second.
         Bug::NewGroupWithoutLeaving | Bug::EndsBeforeItIsForgotten => Faults::OfMembers,
-        Bug::FreshWithoutCode => Faults::Only(Fault::MissingCode),
+        // Much waits to be decided.
+        Bug::FreshWithoutCode | Bug::NextEpochHeldBack => Faults::Only(Fault::MissingCode),
         _ => Faults::All,
     }
 }

@@ -84,6 +84,8 @@ pub enum Bug {
     EndsBeforeItIsForgotten = 38,
     /// A node that lacks code answers fresh reads from what it has decided without it.
     FreshWithoutCode = 39,
+    /// A group is held back although the next epoch needs its next entry.
+    NextEpochHeldBack = 40,
 }
 
 impl Bug {
@@ -94,7 +96,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 11] = [
+    pub const OF_THE_CLUSTER: [Bug; 12] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -106,6 +108,7 @@ impl Bug {
         Bug::NewGroupWithoutLeaving,
         Bug::EndsBeforeItIsForgotten,
         Bug::FreshWithoutCode,
+        Bug::NextEpochHeldBack,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.

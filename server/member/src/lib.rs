@@ -22,6 +22,7 @@ mod digests;
 mod frame;
 mod fresh_reads;
 mod handing_over;
+mod holding_back;
 mod homecoming;
 mod image_columns;
 mod input;

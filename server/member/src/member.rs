@@ -60,6 +60,8 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub groups: Vec<(GroupId, GroupState)>,
     /// The members with which the groups began.
     pub first_members: Members,
+    /// Bytes of agreed entries that wait here to be decided; beyond it they wait in the log.
+    pub undecided_bytes_max: usize,
 }
 
 /// One member of a cluster.
@@ -90,7 +92,8 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     fresh: FreshReads,
     pub(crate) own: OwnEntries,
     pub(crate) positions: Positions,
-    sources: Sources,
+    pub(crate) sources: Sources,
+    pub(crate) undecided_bytes_max: usize,
     pub(crate) asking: Asking,
     pub(crate) serving: Serving,
     pub(crate) cursors: Cursors,
@@ -111,14 +114,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// # Errors
     /// If what the log has of a group does not fit together.
     pub fn new(start: MemberStart<W, P, E, L>, now: Now) -> Result<Self, BadGroup> {
-        let MemberStart { node, group, replica, control, image, keyer, log, raft, groups, first_members } = start;
+        let MemberStart { node, group, replica, control, image, keyer, log, raft, groups, .. } = start;
         let mut raft = RaftGroups::new(node, raft, log);
         let (mut positions, mut cursors) = (Positions::default(), Cursors::default());
         let admitted = admitted_groups(replica.replicated().members());
         let mut groups: BTreeMap<GroupId, GroupState> = groups.into_iter().collect();
         admitted.keys().for_each(|group| _ = groups.entry(*group).or_default());
         for (group, state) in groups {
-            let applied = point_in(&image, group, admitted.get(&group).unwrap_or(&first_members))?;
+            let applied = point_in(&image, group, admitted.get(&group).unwrap_or(&start.first_members))?;
             positions.begin(group, applied.id.index);
             raft.add_group(StoredGroup { group, state, applied })?;
         }
@@ -155,6 +158,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             own: OwnEntries::default(),
             positions,
             sources: Sources::default(),
+            undecided_bytes_max: start.undecided_bytes_max,
             cursors,
             asking: Asking::default(),
             serving: Serving::default(),
@@ -178,6 +182,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// Why a frame of a peer was refused; it has changed nothing.
     pub fn step(&mut self, input: Input<W>, now: Now) -> Result<(), Refused> {
         self.now = now;
+        self.go_on();
         if let Input::Frame { from, .. } = &input {
             self.presence.received(*from);
         }
@@ -645,7 +650,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
 
     fn committed(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Option<Output<W>> {
         match self.event_of(group, id, payload) {
-            Ok(event) => self.events.push_back(event),
+            Ok(event) => {
+                self.events.push_back(event);
+                self.hold_back(group);
+            }
             // Every member refuses the same bytes: to go on without them would be another log.
             Err(malformed) => {
                 let reason = format!("entry {} of term {}: {malformed}", id.index, id.term);
@@ -666,7 +674,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             let keyer = self.keyer;
             Arc::new(decode_batch(payload, group, &|namespace, store, key| keyer.row(namespace, store, key))?)
         };
-        self.sources.agreed(&batch, id.index);
+        self.sources.agreed(&batch, id.index, payload.len());
         self.cursors.entry(group, id, Some(&batch));
         Ok(Event::Entry(batch))
     }

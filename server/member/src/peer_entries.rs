@@ -26,7 +26,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             let leader = self.roles.leader(group);
             let reaches_leader = leader.is_some_and(|leader| leader == self.node || self.presence.sends(leader));
             let peers = self.reachable_voters(group);
-            if let Some(peer) = self.asking.tick(group, reaches_leader, &peers) {
+            // What is held back need not come from elsewhere.
+            let is_held_back = self.raft.held_back().any(|held| held == group);
+            if !is_held_back && let Some(peer) = self.asking.tick(group, reaches_leader, &peers) {
                 self.ask(group, peer);
             }
         }

@@ -10,16 +10,36 @@ use tribunal_types::{Batch, Csn, EpochInput, GroupId};
 /// Entries with items that were agreed on and are in no decided epoch yet.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    /// By group: the proposal of each, and its index in the group's log.
-    waiting: BTreeMap<GroupId, VecDeque<(Csn, u64)>>,
+    waiting: BTreeMap<GroupId, VecDeque<Waiting>>,
+    /// Bytes of all of them.
+    bytes: usize,
+}
+
+/// An entry that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    proposal: Csn,
+    /// In the group's log.
+    index: u64,
+    bytes: usize,
 }
 
 impl Sources {
-    /// Notes that a batch is entry `index` of its group.
-    pub(crate) fn agreed(&mut self, batch: &Batch, index: u64) {
+    /// Notes that a batch is entry `index` of its group, of so many bytes.
+    pub(crate) fn agreed(&mut self, batch: &Batch, index: u64, bytes: usize) {
         if !batch.is_empty() {
-            self.waiting.entry(batch.group).or_default().push_back((batch.proposal(), index));
+            self.bytes += bytes;
+            self.waiting.entry(batch.group).or_default().push_back(Waiting {
+                proposal: batch.proposal(),
+                index,
+                bytes,
+            });
         }
+    }
+
+    /// Returns the bytes of what waits to be decided.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns group and index of each of an epoch's batches, in their order.
@@ -30,9 +50,10 @@ impl Sources {
 
     fn take_one(&mut self, batch: &Batch) -> Option<u64> {
         let waiting = self.waiting.get_mut(&batch.group)?;
-        while let Some((proposal, index)) = waiting.pop_front() {
-            if proposal == batch.proposal() {
-                return Some(index);
+        while let Some(next) = waiting.pop_front() {
+            self.bytes -= next.bytes;
+            if next.proposal == batch.proposal() {
+                return Some(next.index);
             }
         }
         None
@@ -58,11 +79,12 @@ mod tests {
         let mut sources = Sources::default();
         let (one, void, two) = (batch(1, 10), batch(1, 20), batch(2, 5));
         for (batch, index) in [(&one, 3), (&two, 4), (&one, 4), (&void, 5)] {
-            sources.agreed(batch, index);
+            sources.agreed(batch, index, 100);
         }
-        sources.agreed(&Batch { fences: Vec::new(), ..batch(2, 6).as_ref().clone() }, 5);
+        sources.agreed(&Batch { fences: Vec::new(), ..batch(2, 6).as_ref().clone() }, 5, 100);
         let last = batch(1, 30);
-        sources.agreed(&last, 6);
+        sources.agreed(&last, 6, 100);
+        assert_eq!(sources.bytes(), 500, "empty ones wait for nothing");
         let mut take = |batches: &[&Arc<Batch>]| {
             let batches = batches.iter().map(|batch| Arc::clone(batch)).collect();
             sources.take(&EpochInput { epoch: Epoch(1), epoch_time_ms: 1, batches })
@@ -70,5 +92,6 @@ mod tests {
         assert_eq!(take(&[&one, &two]), [(one.group, 3), (two.group, 4)]);
         assert_eq!(take(&[&last]), [(last.group, 6)]);
         assert!(sources.waiting.values().all(VecDeque::is_empty));
+        assert_eq!(sources.bytes(), 0);
     }
 }

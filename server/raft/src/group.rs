@@ -64,6 +64,8 @@ pub(crate) struct Group<L: GroupLog> {
     pub flush: bool,
     /// Last entry that the state machine was given, or includes.
     pub handed: u64,
+    /// Whether the state machine is given nothing for now.
+    pub held_back: bool,
     pub reads: PendingReads,
     pub durability: Durability,
     timeout: ElectionTimeout,
@@ -124,6 +126,7 @@ impl<L: GroupLog> Group<L> {
             held: VecDeque::new(),
             written,
             handed: applied.id.index,
+            held_back: false,
             reads: PendingReads::new(me, settings.seed),
             durability: Durability::starting(last.index),
             timeout: ElectionTimeout::new(&settings, me, id),

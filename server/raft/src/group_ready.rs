@@ -27,11 +27,11 @@ use crate::storage::GroupLog;
 impl<L: GroupLog> Group<L> {
     /// Takes out all that is ready. Returns whether more is, because so much was handed out.
     pub(crate) fn collect(&mut self, outbox: &mut Outbox) -> bool {
-        let mut bytes = self.hand_out_again(outbox);
+        let mut bytes = self.hand_out_from_log(outbox);
         while !self.stopped && self.node.has_ready() && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
             bytes += self.take_ready(outbox);
         }
-        if self.stopped || self.node.has_ready() || self.handed < self.node.raft.raft_log.applied {
+        if self.stopped || self.node.has_ready() || self.has_to_hand_out() {
             return !self.stopped;
         }
         // Not before: it may refer to any of the entries.
@@ -159,15 +159,20 @@ impl<L: GroupLog> Group<L> {
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.change_members(&entry, outbox);
         }
-        if entry.index > self.handed {
+        // What is held back comes from the log, later.
+        if entry.index == self.handed + 1 && !self.held_back {
             self.give(&entry, outbox);
         }
     }
 
-    /// What the state machine was given before a state image with less took its place.
-    fn hand_out_again(&mut self, outbox: &mut Outbox) -> usize {
+    fn has_to_hand_out(&self) -> bool {
+        !self.held_back && self.handed < self.node.raft.raft_log.applied
+    }
+
+    /// Hands out what was held back, and what the state machine was given before a state image with less took its place.
+    fn hand_out_from_log(&mut self, outbox: &mut Outbox) -> usize {
         let mut bytes = 0;
-        while self.handed < self.node.raft.raft_log.applied && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
+        while self.has_to_hand_out() && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
             let entry = self.node.store().read(self.handed + 1);
             if self.node.store().failure().is_some() {
                 self.after_call(outbox);

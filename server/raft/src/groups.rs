@@ -103,6 +103,20 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).map(|group| group.handed_out_after(after, bytes_max)).unwrap_or_default()
     }
 
+    /// Has a group hand out nothing, or hand out again what its log has meanwhile. Everything else goes on: it writes, votes
+    /// and answers, and its entries wait in the log.
+    pub fn hold_back(&mut self, group: GroupId, hold: bool) {
+        if let Some(found) = self.groups.get_mut(&group).filter(|found| found.held_back != hold) {
+            found.held_back = hold;
+            self.touched.insert(group);
+        }
+    }
+
+    /// Returns the groups that hand out nothing.
+    pub fn held_back(&self) -> impl Iterator<Item = GroupId> + '_ {
+        self.groups.iter().filter(|(_, group)| group.held_back).map(|(id, _)| *id)
+    }
+
     /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all:
     /// another leader may replace it. It is lost if [`Output::TermBegun`] of a later term comes before it.
     ///

@@ -34,6 +34,8 @@
 //!   is well again, the leader returns the leadership with [`Input::TransferLeader`].
 //! * **Reads.** [`Input::ReadIndex`], then wait until the group's point reaches the index. It may never be answered, or the
 //!   entries up to the index may be lost with their leader: repeat it after a while, and when the leader or term changes.
+//! * **Holding back.** A state machine that has enough to do is given no more of a group ([`RaftGroups::hold_back`]): what is committed
+//!   waits in the log, and is handed out from there.
 //! * **Peers.** A node that cannot reach a leader may ask a third one for what that one has handed out
 //!   ([`RaftGroups::handed_out_after`]): it is committed, so it is final. The own log gets it from the leader, later.
 //! * **Compaction.** When a state image is durable, [`Input::Compact`] with its point of each group. The log may

@@ -31,6 +31,8 @@ use crate::stand_ins::Numbered;
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.
 pub const TICK_US: u64 = 30_000;
+/// Bytes of agreed entries that wait in memory to be decided: few, so that others wait in the log.
+const UNDECIDED_BYTES_MAX: usize = 2_000;
 /// Where a machine's log is on its disk.
 pub const LOG_DIR: &str = "/data/tribunal/log";
 /// How long others wait for a group whose leader is alive.
@@ -206,6 +208,7 @@ impl Machine {
             keyer: RowKeyer::new(ROW_SECRET),
             log: SimLog(opened.reader.clone()),
             raft: RaftSettings { election_ticks: 10, heartbeat_ticks: 2, seed: seed ^ self.starts << 32 },
+            undecided_bytes_max: UNDECIDED_BYTES_MAX,
         };
         let member = Member::new(start, now).map_err(|error| error.to_string())?;
         let versions = BTreeMap::new();

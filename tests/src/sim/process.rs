@@ -42,6 +42,8 @@ impl World {
                 self.stop_for_good(node);
             }
         }
+        let holds_back = self.machine(node).process.as_ref().is_some_and(|process| process.member.holds_back());
+        self.report.held_back += u64::from(holds_back);
         self.begin_sync(node);
         Ok(())
     }

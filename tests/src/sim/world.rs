@@ -137,6 +137,8 @@ pub struct Report {
     pub copies: u64,
     /// Terms that began while two machines could not reach each other, but a third.
     pub bridged_terms: u64,
+    /// Inputs after which a group's entries waited in the log, because many were not decided.
+    pub held_back: u64,
     /// Attempts that had no answer in time, although the process that was asked still runs.
     pub unanswered: u64,
     /// Times that each fault happened.

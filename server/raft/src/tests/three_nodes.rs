@@ -60,6 +60,26 @@ fn peers_get_what_was_handed_out_and_nothing_else() {
 }
 
 #[test]
+fn what_is_held_back_waits_in_the_log_and_is_handed_out_in_order() {
+    let mut cluster = three();
+    cluster.propose(&["a"]);
+    cluster.ticks(2);
+    cluster.node(2).groups.hold_back(GROUP, true);
+    // Without node 2's acknowledgements nothing more would be committed.
+    cluster.cut_off = vec![NodeId(3)];
+    cluster.propose(&["b", "c"]);
+    cluster.ticks(2);
+    assert_eq!(cluster.node(1).proposals(GROUP), ["a", "b", "c"]);
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+    assert_eq!(cluster.node(2).groups.held_back().collect::<Vec<_>>(), [GROUP]);
+    cluster.node(2).groups.hold_back(GROUP, false);
+    cluster.propose(&["d"]);
+    cluster.ticks(2);
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a", "b", "c", "d"]);
+    assert_eq!(cluster.node(2).groups.held_back().count(), 0);
+}
+
+#[test]
 fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
     let mut cluster = three();
     for node in 1..=2 {
