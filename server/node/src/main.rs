@@ -6,6 +6,7 @@ mod cluster;
 mod commands;
 mod commit;
 mod config;
+mod config_errors;
 mod configured;
 mod data_disk;
 mod descriptors;

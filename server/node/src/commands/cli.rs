@@ -9,7 +9,8 @@ use tribunal_client::{Client, ClientOptions, Error};
 use tribunal_member::NODE_MAX;
 
 use crate::commands::plugin_flags::PluginCommand;
-use crate::config::{ADDRESS_RULE, EpochLength, PolicyHost};
+use crate::config::{EpochLength, PolicyHost};
+use crate::config_errors::ADDRESS_RULE;
 use crate::plugins::signatures::SignerConfig;
 
 /// Concurrency control as a service: engines post read and write sets and get a durable verdict.
