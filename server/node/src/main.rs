@@ -11,6 +11,7 @@ mod configured;
 mod data_disk;
 mod descriptors;
 mod ignored_settings;
+mod listening;
 mod memory;
 mod node;
 mod node_status;
