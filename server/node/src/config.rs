@@ -364,6 +364,16 @@ impl Config {
         with_file.merge(Env::prefixed("TRIBUNAL__").split("__"))
     }
 
+    /// Returns the form of log lines and the number of the node, as far as a configuration that has errors tells them.
+    #[must_use]
+    pub fn log_lines(file: Option<&Path>) -> (LogFormat, Option<u16>) {
+        let of = |layers: &Figment| layers.extract_inner("log_format").ok();
+        let layers = Config::layers(file);
+        // A file that cannot be read hides the variables as well.
+        let format = of(&layers).or_else(|| of(&Config::layers(None))).unwrap_or_default();
+        (format, layers.extract_inner("cluster.node").ok())
+    }
+
     /// Reads the configuration and checks every bound.
     ///
     /// # Errors

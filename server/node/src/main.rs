@@ -25,7 +25,6 @@ mod stop_deadline;
 mod stores;
 mod telemetry;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -42,8 +41,7 @@ fn main() -> ExitCode {
     match commands::run(command) {
         Ok(code) => code,
         Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(std::io::stderr(), "tribunal: {error}");
+            commands::last_line::write_reason(&error);
             ExitCode::FAILURE
         }
     }

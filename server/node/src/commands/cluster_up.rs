@@ -222,9 +222,14 @@ fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns why a node ended, which is the last line of its log.
 fn last_line(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().next_back().map_or_else(|| format!("see {}", file.display()), str::to_owned)
+    let Some(line) = text.lines().next_back() else { return format!("see {}", file.display()) };
+    // If it logs JSON.
+    let object: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let message = object.as_ref().and_then(|object| object["fields"]["message"].as_str());
+    message.unwrap_or(line).to_owned()
 }
 
 /// Tells whether a node takes transactions: it leads its own log, or is not to.

@@ -13,6 +13,7 @@ mod consumer;
 mod demo_bank;
 mod demo_tpcc;
 mod key;
+pub(crate) mod last_line;
 mod log;
 mod log_lines;
 pub(crate) mod output;

@@ -14,6 +14,7 @@ use crate::cluster::links;
 use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
+use crate::commands::last_line;
 use crate::commands::log_lines::{JsonLines, TextLines};
 use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
@@ -26,6 +27,7 @@ use crate::signals::Signals;
 /// # Errors
 /// If the flags are wrong, the node cannot start, or durability came into doubt.
 pub fn dev(flags: Dev) -> Result<(), String> {
+    let mut config = read(None)?;
     if !flags.listen.ip().is_loopback() {
         return Err(format!(
             "`tribunal dev` lets every caller in, so it listens on loopback only, not on {}; use --listen 127.0.0.1:{}, or \
@@ -34,7 +36,6 @@ pub fn dev(flags: Dev) -> Result<(), String> {
             flags.listen.port()
         ));
     }
-    let mut config = Config::read(None)?;
     config.listen = flags.listen;
     config.data = flags.data;
     config.epoch = flags.epoch_ms;
@@ -46,7 +47,7 @@ pub fn dev(flags: Dev) -> Result<(), String> {
     config.http.debug_routes = true;
     // Open, on loopback only.
     config.auth.required = false;
-    run(&config, true)
+    run(&config, None, true)
 }
 
 /// Runs a node from a configuration file.
@@ -54,10 +55,19 @@ pub fn dev(flags: Dev) -> Result<(), String> {
 /// # Errors
 /// As for [`dev`].
 pub fn serve(file: &Path) -> Result<(), String> {
-    run(&Config::read(Some(file))?, false)
+    run(&read(Some(file))?, Some(file), false)
 }
 
-fn run(config: &Config, with_kv: bool) -> Result<(), String> {
+/// Reads the configuration. From then on, whatever is wrong with it, the last line of the process has the form that it names.
+fn read(file: Option<&Path>) -> Result<Config, String> {
+    let (format, node) = Config::log_lines(file);
+    if format == LogFormat::Json {
+        last_line::use_json(node);
+    }
+    Config::read(file)
+}
+
+fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String> {
     let filter = match std::env::var("TRIBUNAL_LOG") {
         Ok(text) if !text.trim().is_empty() => log_filter(&text)?,
         Ok(_) | Err(_) => EnvFilter::new("info"),
@@ -74,6 +84,7 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
             logs.with_ansi(false).fmt_fields(JsonFields::new()).event_format(JsonLines::new(node)).init();
         }
     }
+    tell_start(config, file);
     let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     ignored_variables(variables).iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.
@@ -89,6 +100,21 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
         }
         ended => ended,
     }
+}
+
+/// Logs what starts, and from what.
+fn tell_start(config: &Config, file: Option<&Path>) {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let cluster = config.cluster.as_ref();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = file.map(|file| tracing::field::display(absolute(file).display().to_string())),
+        data = %absolute(&config.data).display(),
+        listen = %config.listen,
+        cluster = cluster.map(|cluster| cluster.name.as_str()),
+        node = cluster.map(|cluster| cluster.node),
+        "starting"
+    );
 }
 
 /// Runs a node until it is stopped. One that lacks entries which no other node has any more copies the state of another node, and
