@@ -20,7 +20,7 @@ use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_variables;
 use crate::node::{Node, NodeError};
-use crate::signals::Signals;
+use crate::signals::{Signals, StopsAtOnce};
 
 /// Runs an open node on loopback with an embedded store `kv`.
 ///
@@ -120,11 +120,11 @@ fn tell_start(config: &Config, file: Option<&Path>) {
 /// Runs a node until it is stopped. One that lacks entries which no other node has any more copies the state of another node, and
 /// runs again.
 fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
-    let mut stops_at_once = None;
+    let mut starting = Some(StopsAtOnce::begin()?);
     loop {
-        match run_once(&mut config, with_kv, stops_at_once.take()) {
-            Err(NodeError::Lags(lag)) => match copy_state(&config, &lag)? {
-                Some(copied) => stops_at_once = Some(copied),
+        match run_once(&mut config, with_kv, &mut starting) {
+            Err(NodeError::Lags(lag)) => match copy_state(&config, &lag, &mut starting)? {
+                Some(copied) => starting = Some(copied),
                 None => return Ok(()),
             },
             ended => return ended.map_err(|error| error.to_string()),
@@ -133,8 +133,8 @@ fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
 }
 
 /// Runs a node until it is stopped, or until it lacks what only a copy of another node's state can give it.
-/// `stops_at_once` ends the process at a signal while the node starts.
-fn run_once(config: &mut Config, with_kv: bool, stops_at_once: Option<StopsAtOnce>) -> Result<(), NodeError> {
+/// `starting` ends the process at a signal until the node has started.
+fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnce>) -> Result<(), NodeError> {
     let node = Node::start(config, with_kv)?;
     // A port that the system has chosen stays the same.
     config.listen = node.address();
@@ -145,34 +145,15 @@ fn run_once(config: &mut Config, with_kv: bool, stops_at_once: Option<StopsAtOnc
     }
     // Before it is said that the node listens: a supervisor may stop it at once.
     let signals = node.catch_signals()?;
-    drop(stops_at_once);
+    drop(starting.take());
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
     node.run_until(signals)
 }
 
-/// Ends the process at the first signal, as long as it exists: once a process has caught signals, they no longer do that.
-struct StopsAtOnce(Option<Runtime>);
-
-impl StopsAtOnce {
-    fn new(runtime: Runtime, mut signals: Signals) -> StopsAtOnce {
-        runtime.spawn(async move {
-            signals.first().await;
-            std::process::exit(0);
-        });
-        StopsAtOnce(Some(runtime))
-    }
-}
-
-impl Drop for StopsAtOnce {
-    fn drop(&mut self) {
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
-    }
-}
-
 /// Copies the state of another member; returns `None` if the process is to stop instead.
-fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String> {
+fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) -> Result<Option<StopsAtOnce>, String> {
     let cluster = (config.cluster.as_ref()).zip(Configured::read(config)?.cluster);
     let Some((settings, (membership, identity))) = cluster else {
         return Err("a node that runs alone lacks entries of another one".into());
@@ -180,6 +161,7 @@ fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String>
     let runtime = Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     let (copied, signals) = runtime.block_on(async {
         let mut signals = Signals::catch()?;
+        drop(starting.take());
         let listener = links::listen(settings.listen)?;
         let copied = tokio::select! {
             copied = pulling::copy_state(&config.data, listener, &membership, identity, lag) => copied.map(|()| true)?,
