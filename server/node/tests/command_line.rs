@@ -285,6 +285,42 @@ fn the_reason_for_which_a_node_ends_has_the_form_of_its_log_lines() {
 }
 
 #[test]
+fn a_configuration_is_checked_without_a_node() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, data) = (dir.path().join("tribunal.toml"), dir.path().join("data"));
+    let check = |config: &str, more: &[&str]| {
+        std::fs::write(&file, config).expect("written");
+        run(&[&["config", "check", "--config", file.to_str().expect("a path")][..], more].concat())
+    };
+    // The address is in use, as it is if the node runs.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let right = format!("listen = \"{}\"\ndata = {data:?}\n", taken.local_addr().expect("its address"));
+    let well = check(&right, &[]);
+    assert_eq!((well.status.code(), &*text(&well.stderr)), (Some(0), ""));
+    let printed = text(&well.stdout);
+    assert!(right.lines().all(|line| printed.contains(line)) && printed.contains("retention_hours = 24"), "{printed}");
+    assert!(!data.exists());
+
+    let wrong =
+        format!("{right}shards = 0\n[tls]\ncert_file = \"/nowhere/cert.pem\"\nkey_file = \"/nowhere/key.pem\"\n");
+    let ill = check(&wrong, &[]);
+    assert_eq!((ill.status.code(), &*text(&ill.stdout)), (Some(2), ""));
+    let errors = text(&ill.stderr);
+    assert!(errors.contains("`shards` is 0") && errors.contains("`/nowhere/cert.pem`"), "{errors}");
+    assert!(errors.lines().count() == 2 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
+    let json: Value = serde_json::from_slice(&check(&wrong, &["--json"]).stdout).expect("JSON");
+    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(2), &Value::Null), "{json}");
+    assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
+
+    let doubtful = check("listen = \"0.0.0.0:7420\"\n[auth]\nrequired = true\n", &[]);
+    let warned = text(&doubtful.stderr);
+    assert!(doubtful.status.success() && warned.starts_with("tribunal: warning: API keys are sent unenc"), "{warned}");
+    std::fs::remove_file(&file).expect("it was there");
+    let missing = run(&["config", "check", "--config", file.to_str().expect("a path")]);
+    assert_eq!(missing.status.code(), Some(2), "{}", text(&missing.stderr));
+}
+
+#[test]
 fn a_node_that_listens_elsewhere_than_the_others_connect_warns_at_its_start() {
     let cluster = support::cluster::Cluster::prepare(1);
     let log = |cluster: &support::cluster::Cluster| {

@@ -67,7 +67,7 @@ pub enum Command {
     /// Issue, list and revoke API keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Print the configuration.
+    /// Print or check the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print a completion script for a shell.
@@ -656,6 +656,18 @@ pub enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Print JSON instead.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the configuration as `tribunal serve` does, without starting a node: the keys, and the files that they name.
+    ///
+    /// Prints what would apply, and warnings to standard error. Exits with 2 if a node would refuse to start with it, and prints all
+    /// errors. Whether the addresses are free and the data directory can be used is not checked: a node may be running.
+    Check {
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Print JSON: the configuration, the warnings and the errors.
         #[arg(long)]
         json: bool,
     },

@@ -18,7 +18,7 @@ use crate::commands::last_line;
 use crate::commands::log_lines::{JsonLines, TextLines};
 use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
-use crate::ignored_settings::ignored_variables;
+use crate::ignored_settings::ignored_in_environment;
 use crate::node::{Node, NodeError};
 use crate::signals::{Signals, StopsAtOnce};
 
@@ -85,8 +85,7 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
         }
     }
     tell_start(config, file);
-    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    ignored_variables(variables).iter().for_each(|ignored| tracing::warn!("{ignored}"));
+    ignored_in_environment().iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.
     crate::memory::use_small_pages();
     // Before the first file: a log may have many.
@@ -138,11 +137,6 @@ fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnc
     let node = Node::start(config, with_kv)?;
     // A port that the system has chosen stays the same.
     config.listen = node.address();
-    if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
-        tracing::warn!(
-            "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
-        );
-    }
     // Before it is said that the node listens: a supervisor may stop it at once.
     let signals = node.catch_signals()?;
     drop(starting.take());
