@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
-use tribunal_peer::{Identity, IdentityFiles, outside_of_period};
+use tribunal_peer::{Identity, IdentityFiles, expires_at, outside_of_period};
 use tribunal_types::NodeId;
 
 use crate::auth::jwt::JwtGate;
@@ -63,7 +64,7 @@ impl Configured {
             None
         });
         if let Some(tls) = &config.tls {
-            warnings.extend(about_period("tls.cert_file", &tls.cert_file, "clients"));
+            judge_period("tls.cert_file", &tls.cert_file, "clients", &mut faults, warnings);
         }
         if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
             warnings.push(
@@ -103,7 +104,7 @@ fn read_cluster(
     let identity = Identity::from_files(&files);
     let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
     faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
-    warnings.extend(about_period("cluster.cert_file", &files.certificate, "the other nodes"));
+    judge_period("cluster.cert_file", &files.certificate, "the other nodes", faults, warnings);
     warnings.extend(contradiction_of(cluster));
     membership.zip(identity)
 }
@@ -142,14 +143,28 @@ fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<
     ))
 }
 
-/// Returns what to say of a certificate that has expired or is not valid yet. A start goes on with it: the clock may be what is wrong.
-fn about_period(setting: &str, file: &Path, refused_by: &str) -> Option<String> {
-    let fault = std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem))?;
-    Some(format!(
-        "`{setting}`: the certificate in {} {fault}: {refused_by} refuse it. Replace it and restart, or correct the clock of \
-         this machine",
-        file.display()
-    ))
+/// Judges a certificate by its period. One that has expired is a fault: everybody refuses it. One that is not valid yet becomes so
+/// while the node runs, or the clock is what is wrong; that is a warning.
+fn judge_period(setting: &str, file: &Path, refused_by: &str, faults: &mut Vec<String>, warnings: &mut Vec<String>) {
+    let Some((pem, outside)) =
+        std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem).map(|found| (pem, found)))
+    else {
+        return;
+    };
+    let (name, now) = (file.display(), SystemTime::now());
+    let end = expires_at(&pem).next().and_then(|end| UNIX_EPOCH.checked_add(end));
+    match end.filter(|end| *end < now) {
+        Some(end) => faults.push(format!(
+            "configuration: `{setting}`: the certificate in {name} {outside}, on {}, and it is {} now: {refused_by} refuse it. Replace \
+             it, or correct the clock of this machine",
+            httpdate::fmt_http_date(end),
+            httpdate::fmt_http_date(now)
+        )),
+        None => warnings.push(format!(
+            "`{setting}`: the certificate in {name} {outside}: {refused_by} refuse it. Replace it and restart, or correct the clock of \
+             this machine"
+        )),
+    }
 }
 
 #[cfg(test)]
