@@ -321,6 +321,28 @@ fn a_configuration_is_checked_without_a_node() {
 }
 
 #[test]
+fn ports_of_a_local_cluster_that_are_in_use_are_named_and_the_last_flag_counts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port().to_string();
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("a path");
+    let error = error_of(&["cluster", "up", "--port", "1", "--port", &port, "--data", data]);
+    for part in [&*format!("cannot listen on 127.0.0.1:{port}"), "--port; 0 takes free ones", "3 nodes from --port"] {
+        assert!(error.contains(part), "{part} is missing: {error}");
+    }
+    assert!(!std::path::Path::new(data).exists(), "nothing was created");
+    // Flags that may be repeated keep all of their values.
+    let out = dir.path().join("files");
+    let out = out.to_str().expect("a path");
+    let two = ["--node", "1=127.0.0.1", "--node", "2=127.0.0.2"];
+    let made = run(&[&["cluster", "certificates", "--name", "a", "--name", "orders", "--out", out][..], &two].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let config = std::fs::read_to_string(format!("{out}/node-2/tribunal.toml")).expect("both nodes");
+    assert!(config.contains("name = \"orders\""), "{config}");
+}
+
+#[test]
 fn a_node_that_listens_elsewhere_than_the_others_connect_warns_at_its_start() {
     let cluster = support::cluster::Cluster::prepare(1);
     let log = |cluster: &support::cluster::Cluster| {

@@ -15,7 +15,7 @@ use crate::plugins::signatures::SignerConfig;
 
 /// Concurrency control as a service: engines post read and write sets and get a durable verdict.
 #[derive(Debug, Parser)]
-#[command(name = "tribunal", version, propagate_version = true)]
+#[command(name = "tribunal", version, propagate_version = true, args_override_self = true)]
 pub struct Cli {
     /// Command; without one, the first steps are printed.
     #[command(subcommand)]
@@ -214,7 +214,7 @@ pub struct ClusterUp {
     #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
     pub data: PathBuf,
     /// Port of the first node of a new cluster; 7420 if left out. The other nodes use the following ports, and traffic between
-    /// nodes those from 10 after it on. 0 uses free ports.
+    /// nodes those from 10 after it on. 0 uses free ports. A cluster that is already there keeps its ports.
     #[arg(long)]
     pub port: Option<u16>,
 }
