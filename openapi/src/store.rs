@@ -162,7 +162,7 @@ pub struct StorePush {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub node: Option<u16>,
-    /// Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
+    /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
     #[schema(example = "0")]
     pub lag_ms: String,
     /// The storage's last error. For a detached store: why it was detached, and how to attach it.

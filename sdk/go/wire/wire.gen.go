@@ -1344,7 +1344,7 @@ type StorePush struct {
 	// Durability What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected.
 	Durability *StorageDurability `json:"durability,omitempty"`
 
-	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
+	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
 	//
 	// Example: 0
 	LagMs string `json:"lag_ms"`

@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tribunal_types::limits;
 
 use crate::auth::jwt::JwtConfig;
+use crate::config_errors;
 use crate::plugins::signatures::SignerConfig;
 use crate::stores::credentials::Credential;
 
@@ -350,24 +351,27 @@ impl Config {
     /// # Errors
     /// A message for people: which key is wrong, why, and what would be right.
     pub fn read(file: Option<&Path>) -> Result<Config, String> {
-        let mut figment = Figment::from(Serialized::defaults(Config::default()));
-        if let Some(file) = file {
-            if !file.is_file() {
-                return Err(format!(
-                    "there is no configuration file {}; `tribunal config print` prints one with all defaults",
-                    file.display()
-                ));
-            }
-            figment = figment.merge(Toml::file_exact(file));
-        }
-        figment
-            .merge(Env::prefixed("TRIBUNAL__").split("__"))
-            .extract()
-            // The library prefixes keys of files with the name of a profile, which is always this one.
-            .map_err(|error| {
-                let faults = in_words(&error.to_string().replace("\"default.", "\""));
-                faults.lines().map(|fault| format!("configuration: {fault}")).collect::<Vec<_>>().join("\n")
-            })
+        file.map_or(Ok(()), config_errors::check_readable)?;
+        Config::layers(file).extract().map_err(config_errors::in_words)
+    }
+
+    fn layers(file: Option<&Path>) -> Figment {
+        let defaults = Figment::from(Serialized::defaults(Config::default()));
+        let with_file = match file {
+            Some(file) => defaults.merge(Toml::file_exact(file)),
+            None => defaults,
+        };
+        with_file.merge(Env::prefixed("TRIBUNAL__").split("__"))
+    }
+
+    /// Returns the form of log lines and the number of the node, as far as a configuration that has errors tells them.
+    #[must_use]
+    pub fn log_lines(file: Option<&Path>) -> (LogFormat, Option<u16>) {
+        let of = |layers: &Figment| layers.extract_inner("log_format").ok();
+        let layers = Config::layers(file);
+        // A file that cannot be read hides the variables as well.
+        let format = of(&layers).or_else(|| of(&Config::layers(None))).unwrap_or_default();
+        (format, layers.extract_inner("cluster.node").ok())
     }
 
     /// Reads the configuration and checks every bound.
@@ -432,19 +436,6 @@ impl Config {
         faults
     }
 }
-
-/// Replaces the names of types in an error of the library by what is to be written.
-fn in_words(error: &str) -> String {
-    let number = "expected a whole number; the unit is in the name of the key";
-    let mut text = error.replace("invalid socket address syntax", ADDRESS_RULE);
-    for kind in ["u64", "u32", "u16", "usize"] {
-        text = text.replace(&format!("expected {kind}"), number);
-    }
-    text
-}
-
-/// What an address to listen on must be.
-pub const ADDRESS_RULE: &str = "it must be an IP address and a port, such as 127.0.0.1:7420, and not a host name";
 
 #[cfg(test)]
 mod tests {

@@ -3,9 +3,10 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
-use tribunal_peer::{Identity, IdentityFiles, outside_of_period};
+use tribunal_peer::{Identity, IdentityFiles, expires_at, outside_of_period};
 use tribunal_types::NodeId;
 
 use crate::auth::jwt::JwtGate;
@@ -33,11 +34,22 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// Checks the whole configuration and reads the files that it names.
+    /// Checks the whole configuration and reads the files that it names. Logs what is doubtful.
     ///
     /// # Errors
     /// All faults, one a line.
     pub fn read(config: &Config) -> Result<Configured, String> {
+        let mut warnings = Vec::new();
+        let checked = Configured::check(config, &mut warnings);
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        checked
+    }
+
+    /// As [`Configured::read`], but adds what is doubtful to `warnings`.
+    ///
+    /// # Errors
+    /// All faults, one a line.
+    pub fn check(config: &Config, warnings: &mut Vec<String>) -> Result<Configured, String> {
         let mut faults = config.faults();
         if !config.listen.ip().is_loopback() && !config.auth.required {
             faults.push(format!(
@@ -51,7 +63,15 @@ impl Configured {
             faults.push(format!("configuration: `tls`: {fault}"));
             None
         });
-        config.tls.iter().for_each(|tls| warn_of_period("tls.cert_file", &tls.cert_file, "clients"));
+        if let Some(tls) = &config.tls {
+            judge_period("tls.cert_file", &tls.cert_file, "clients", &mut faults, warnings);
+        }
+        if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
+            warnings.push(
+                "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
+                    .into(),
+            );
+        }
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().unwrap_or_else(|fault| {
             faults.push(fault);
             None
@@ -61,7 +81,7 @@ impl Configured {
             Signers::default()
         });
         let egress = ConfiguredEgress::read(&config.push, &mut faults);
-        let cluster = config.cluster.as_ref().and_then(|cluster| read_cluster(cluster, &mut faults));
+        let cluster = config.cluster.as_ref().and_then(|cluster| read_cluster(cluster, &mut faults, warnings));
         faults.extend(telemetry::faults());
         let expiries = expiries(config);
         let configured = Configured { tls, jwt, signers, egress, cluster, expiries };
@@ -70,7 +90,11 @@ impl Configured {
 }
 
 /// Reads what `[cluster]` names; `None` with the reasons among the faults.
-fn read_cluster(cluster: &Cluster, faults: &mut Vec<String>) -> Option<(Membership, Identity)> {
+fn read_cluster(
+    cluster: &Cluster,
+    faults: &mut Vec<String>,
+    warnings: &mut Vec<String>,
+) -> Option<(Membership, Identity)> {
     let membership = Membership::read(cluster).map_err(|found| faults.extend(found)).ok();
     let files = IdentityFiles {
         certificate: cluster.cert_file.clone(),
@@ -80,10 +104,8 @@ fn read_cluster(cluster: &Cluster, faults: &mut Vec<String>) -> Option<(Membersh
     let identity = Identity::from_files(&files);
     let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
     faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
-    warn_of_period("cluster.cert_file", &files.certificate, "the other nodes");
-    if let Some(contradiction) = contradiction_of(cluster) {
-        tracing::warn!("{contradiction}");
-    }
+    judge_period("cluster.cert_file", &files.certificate, "the other nodes", faults, warnings);
+    warnings.extend(contradiction_of(cluster));
     membership.zip(identity)
 }
 
@@ -121,15 +143,27 @@ fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<
     ))
 }
 
-/// Warns of a certificate that has expired or is not valid yet. A start goes on with it: the clock may be what is wrong.
-fn warn_of_period(setting: &str, file: &Path, refused_by: &str) {
-    let fault = std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem));
-    if let Some(fault) = fault {
-        tracing::warn!(
-            "`{setting}`: the certificate in {} {fault}: {refused_by} refuse it. Replace it and restart, or correct the clock of \
-             this machine",
-            file.display()
-        );
+/// Judges a certificate by its period. One that has expired is a fault: everybody refuses it. One that is not valid yet becomes so
+/// while the node runs, or the clock is what is wrong; that is a warning.
+fn judge_period(setting: &str, file: &Path, refused_by: &str, faults: &mut Vec<String>, warnings: &mut Vec<String>) {
+    let Some((pem, outside)) =
+        std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem).map(|found| (pem, found)))
+    else {
+        return;
+    };
+    let (name, now) = (file.display(), SystemTime::now());
+    let end = expires_at(&pem).next().and_then(|end| UNIX_EPOCH.checked_add(end));
+    match end.filter(|end| *end < now) {
+        Some(end) => faults.push(format!(
+            "configuration: `{setting}`: the certificate in {name} {outside}, on {}, and it is {} now: {refused_by} refuse it. Replace \
+             it, or correct the clock of this machine",
+            httpdate::fmt_http_date(end),
+            httpdate::fmt_http_date(now)
+        )),
+        None => warnings.push(format!(
+            "`{setting}`: the certificate in {name} {outside}: {refused_by} refuse it. Replace it and restart, or correct the clock of \
+             this machine"
+        )),
     }
 }
 

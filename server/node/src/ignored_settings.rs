@@ -44,9 +44,14 @@ fn ignored_bounds(config: &Config, in_force: Bounds) -> Vec<String> {
     told.collect()
 }
 
-/// Returns a sentence for each of these variables that is named like a setting, but not as settings are read from the environment.
+/// Returns a sentence for each variable of the environment that is ignored although it looks like a setting.
 #[must_use]
-pub fn ignored_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+pub fn ignored_in_environment() -> Vec<String> {
+    ignored_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
+/// Returns a sentence for each of these variables that is named like a setting, but not as settings are read from the environment.
+fn ignored_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let bare = |name: &str| name.replace(['.', '_'], "").to_ascii_uppercase();
     let settings: BTreeMap<String, &str> = settings_of_variables().map(|path| (bare(path), path)).collect();
     let told = names.filter_map(|name| {

@@ -6,10 +6,12 @@ mod cluster;
 mod commands;
 mod commit;
 mod config;
+mod config_errors;
 mod configured;
 mod data_disk;
 mod descriptors;
 mod ignored_settings;
+mod listening;
 mod memory;
 mod node;
 mod node_status;
@@ -23,7 +25,6 @@ mod stop_deadline;
 mod stores;
 mod telemetry;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,8 +41,7 @@ fn main() -> ExitCode {
     match commands::run(command) {
         Ok(code) => code,
         Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(std::io::stderr(), "tribunal: {error}");
+            commands::last_line::write_reason(&error);
             ExitCode::FAILURE
         }
     }

@@ -28,6 +28,7 @@ use crate::commit::message::{Ended, Message};
 use crate::config::Config;
 use crate::configured::Configured;
 use crate::descriptors::{connections_max, raise_limit};
+use crate::listening::cannot_listen;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::readers::consumer_state::Saver;
 use crate::ready::Ready;
@@ -105,11 +106,8 @@ impl Node {
         let runtime = runtime().map_err(NodeError::Start)?;
         survive_file_size_limit(&runtime).map_err(NodeError::Start)?;
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
-            NodeError::Start(format!(
-                "cannot listen on {}: {error}; stop the process that uses the address, or choose another one (`listen` in \
-                 the configuration, --listen of `tribunal dev`; port 0 takes a free one)",
-                config.listen
-            ))
+            let setting = "`listen` in the configuration, --listen of `tribunal dev`; port 0 takes a free one";
+            NodeError::Start(cannot_listen(config.listen, setting, &error))
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         if let Some(cluster) = &config.cluster {

@@ -1,5 +1,6 @@
 //! The signals that stop a node.
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGINT, SIGTERM, and SIGHUP, which a terminal sends when it closes: caught.
@@ -30,6 +31,40 @@ impl Signals {
             _ = self.terminate.recv() => {}
             () = received(self.hang_up.as_mut()) => {}
         }
+    }
+}
+
+/// Ends the process with status 0 at the first signal, as long as it exists. For a node that has not started, which may wait for
+/// others for long: nobody has its word for anything that is not on its disk.
+pub struct StopsAtOnce(Option<Runtime>);
+
+impl StopsAtOnce {
+    /// Catches the signals from now on.
+    ///
+    /// # Errors
+    /// In words, if the operating system refuses.
+    pub fn begin() -> Result<StopsAtOnce, String> {
+        let built = Builder::new_multi_thread().worker_threads(1).thread_name("signals").enable_all().build();
+        let runtime = built.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let signals = runtime.block_on(async { Signals::catch() })?;
+        Ok(StopsAtOnce::new(runtime, signals))
+    }
+
+    /// Takes over signals that are caught already.
+    #[must_use]
+    pub fn new(runtime: Runtime, mut signals: Signals) -> StopsAtOnce {
+        runtime.spawn(async move {
+            signals.first().await;
+            tracing::info!("stopping before the start is complete");
+            std::process::exit(0);
+        });
+        StopsAtOnce(Some(runtime))
+    }
+}
+
+impl Drop for StopsAtOnce {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 

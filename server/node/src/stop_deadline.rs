@@ -1,9 +1,10 @@
 //! A bound of the time that a stop may take.
 
-use std::io::Write;
 use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
+
+use crate::commands::last_line::write_reason;
 
 /// How long a stop may take, what is dropped at its end included.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,12 +22,10 @@ impl StopDeadline {
         let watch = move || {
             if cancelled.recv_timeout(STOP_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 let seconds = STOP_TIMEOUT.as_secs();
-                // Standard error may be closed, and the process has to end all the same.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "tribunal: the stop did not end within {seconds} s, so the process ends without it. Nothing \
-                     acknowledged is lost. Check the disk of the data directory before you start again"
-                );
+                write_reason(&format!(
+                    "the stop did not end within {seconds} s, so the process ends without it. Nothing acknowledged is lost. \
+                     Check the disk of the data directory before you start again"
+                ));
                 std::process::exit(1);
             }
         };

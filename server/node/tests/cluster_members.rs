@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::history::{Told, check, insert, load, noise, oldest, put, until_decided};
 use support::{Caller, Node, eventually, new_id, taken};
+use tribunal_peer::{Authority, NodeCertificate};
+use tribunal_types::NodeId;
 
 const REMOVED: &str = "the cluster has removed this node";
 
@@ -149,6 +151,40 @@ fn a_node_is_added_whose_entries_are_gone_and_copies_the_state_of_another() {
     cluster.start_node(1);
     put(cluster.node(id), "after", 2);
     cluster.settled();
+}
+
+#[test]
+fn a_node_that_is_added_over_https_starts_with_the_configuration_as_written() {
+    let cluster = Cluster::prepare(1);
+    let (dir, file) = (cluster.dir(), cluster.node_dir(1).join("tribunal.toml"));
+    let text = |file: &std::path::Path| std::fs::read_to_string(file).expect("written");
+    let plain = text(&file);
+    let (certificate_pem, key_pem) = (text(&dir.join("authority.pem")), text(&dir.join("authority.key")));
+    let authority = Authority::restore("test", &NodeCertificate { certificate_pem, key_pem }).expect("an authority");
+    let api = authority.node_certificate(NodeId(1), &["127.0.0.1".to_owned()]).expect("a certificate");
+    let (cert_file, key_file) = (dir.join("api.pem"), dir.join("api.key"));
+    std::fs::write(&cert_file, api.certificate_pem).expect("written");
+    std::fs::write(&key_file, api.key_pem).expect("written");
+    let tls = format!("[tls]\ncert_file = {cert_file:?}\nkey_file = {key_file:?}\n");
+    std::fs::write(&file, plain.clone() + &tls).expect("written");
+    let one = Node::spawn(cluster.command(1)).unwrap_or_else(|error| panic!("{error}"));
+    // On the machine of the node only.
+    std::fs::write(&file, plain).expect("written");
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(words).arg("--ca-file").arg(dir.join("authority.pem")).env("TRIBUNAL_URL", &one.url);
+        command.output().expect("it runs")
+    };
+    let added = eventually("the cluster to admit a node", || {
+        let added = run(&["cluster", "add", "--files", dir.to_str().expect("a path")]);
+        added.status.success().then_some(added)
+    });
+    let told = String::from_utf8_lossy(&added.stdout);
+    assert!(told.contains("uses TLS with the certificate of the node") && told.contains("--ca-file"), "{told}");
+    let two = Node::spawn(cluster.command(2)).unwrap_or_else(|error| panic!("{error}"));
+    assert!(two.url.starts_with("https://"), "{}", two.url);
+    let url = [&*one.url, &*two.url].join(",");
+    eventually("both nodes to be well", || run(&["cluster", "status", "--url", &url]).status.success().then_some(()));
 }
 
 #[test]

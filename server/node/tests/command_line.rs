@@ -220,6 +220,11 @@ fn log_lines_are_json_objects_if_the_configuration_says_so() {
         "{log}"
     );
     assert!(stopping["timestamp"].is_string() && stopping.get("node").is_none(), "{stopping}");
+    let starting = &lines[0]["fields"];
+    assert_eq!(starting["message"], "starting", "{log}");
+    assert_eq!((&starting["version"], &starting["listen"]), (&env!("CARGO_PKG_VERSION").into(), &"127.0.0.1:0".into()));
+    assert_eq!(starting["data"], dir.path().join("data").to_str().expect("a path"));
+    assert!(starting.get("config").is_none() && starting.get("node").is_none(), "{starting}");
 
     // A member of a cluster has its number in each line.
     let mut cluster = support::cluster::Cluster::prepare(1);
@@ -230,15 +235,111 @@ fn log_lines_are_json_objects_if_the_configuration_says_so() {
     node.signal("TERM");
     let (status, log) = node.ended();
     assert!(status.success() && !log.is_empty(), "{log}");
-    for line in log.lines() {
-        let line: Value = serde_json::from_str(line).expect(line);
-        assert_eq!(line["node"], 1, "{line}");
-    }
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(lines.iter().all(|line| line["node"] == 1), "{log}");
+    let (starting, file) = (&lines[0]["fields"], cluster.node_dir(1).join("tribunal.toml"));
+    assert_eq!(starting["config"], file.to_str().expect("a path"), "{log}");
+    assert_eq!((&starting["cluster"], &starting["node"]), (&"test".into(), &1.into()), "{log}");
 
     let mut refused = tribunal(&["dev", "--listen", "127.0.0.1:0"]);
     let error = text(&refused.env("TRIBUNAL__LOG_FORMAT", "xml").output().expect("it runs").stderr);
     assert!(error.contains("log_format") || error.contains("LOG_FORMAT"), "{error}");
     assert!(error.contains("`text`") && error.contains("`json`"), "{error}");
+}
+
+#[test]
+fn the_reason_for_which_a_node_ends_has_the_form_of_its_log_lines() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("tribunal.toml");
+    let reason = |config: &str, level: &str| {
+        std::fs::write(&file, config).expect("written");
+        let mut command = tribunal(&["serve", "--config", file.to_str().expect("a path")]);
+        let output = command.env("TRIBUNAL_LOG", level).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        text(&output.stderr)
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address");
+    let config = format!("listen = \"{address}\"\ndata = {:?}\n", dir.path().join("data"));
+    for (config, expected) in [
+        (config.clone(), format!("cannot listen on {address}")),
+        // Errors of the configuration itself, one of which hides the rest of the file.
+        (config.clone() + "shard = 2\n", "`shard` is no setting".to_owned()),
+        (config.clone() + "shards = 0\n", "`shards` is 0".to_owned()),
+    ] {
+        for level in ["info", "off"] {
+            let plain = reason(&config, level);
+            let last = plain.lines().last().expect("a reason");
+            assert!(last.starts_with("tribunal: ") && last.contains(&expected), "{plain}");
+            let log = reason(&format!("log_format = \"json\"\n{config}"), level);
+            let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+            let last = lines.last().expect("a reason");
+            assert!(last["fields"]["message"].as_str().is_some_and(|reason| reason.contains(&expected)), "{log}");
+            assert_eq!((&last["level"], &last["target"]), (&Value::from("ERROR"), &Value::from("tribunal")), "{log}");
+            assert!(last["timestamp"].is_string() && last.get("node").is_none(), "{log}");
+        }
+    }
+    let log = reason("log_format = \"json\"\n[cluster]\nnode = 3\nnam = \"c\"", "info");
+    let last: Value = serde_json::from_str(log.lines().last().expect("a reason")).expect("JSON");
+    assert_eq!(last["node"], 3, "{log}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_node() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, data) = (dir.path().join("tribunal.toml"), dir.path().join("data"));
+    let check = |config: &str, more: &[&str]| {
+        std::fs::write(&file, config).expect("written");
+        run(&[&["config", "check", "--config", file.to_str().expect("a path")][..], more].concat())
+    };
+    // The address is in use, as it is if the node runs.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let right = format!("listen = \"{}\"\ndata = {data:?}\n", taken.local_addr().expect("its address"));
+    let well = check(&right, &[]);
+    assert_eq!((well.status.code(), &*text(&well.stderr)), (Some(0), ""));
+    let printed = text(&well.stdout);
+    assert!(right.lines().all(|line| printed.contains(line)) && printed.contains("retention_hours = 24"), "{printed}");
+    assert!(!data.exists());
+
+    let wrong =
+        format!("{right}shards = 0\n[tls]\ncert_file = \"/nowhere/cert.pem\"\nkey_file = \"/nowhere/key.pem\"\n");
+    let ill = check(&wrong, &[]);
+    assert_eq!((ill.status.code(), &*text(&ill.stdout)), (Some(2), ""));
+    let errors = text(&ill.stderr);
+    assert!(errors.contains("`shards` is 0") && errors.contains("`/nowhere/cert.pem`"), "{errors}");
+    assert!(errors.lines().count() == 2 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
+    let json: Value = serde_json::from_slice(&check(&wrong, &["--json"]).stdout).expect("JSON");
+    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(2), &Value::Null), "{json}");
+    assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
+
+    let doubtful = check("listen = \"0.0.0.0:7420\"\n[auth]\nrequired = true\n", &[]);
+    let warned = text(&doubtful.stderr);
+    assert!(doubtful.status.success() && warned.starts_with("tribunal: warning: API keys are sent unenc"), "{warned}");
+    std::fs::remove_file(&file).expect("it was there");
+    let missing = run(&["config", "check", "--config", file.to_str().expect("a path")]);
+    assert_eq!(missing.status.code(), Some(2), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn ports_of_a_local_cluster_that_are_in_use_are_named_and_the_last_flag_counts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port().to_string();
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let data = data.to_str().expect("a path");
+    let error = error_of(&["cluster", "up", "--port", "1", "--port", &port, "--data", data]);
+    for part in [&*format!("cannot listen on 127.0.0.1:{port}"), "--port; 0 takes free ones", "3 nodes from --port"] {
+        assert!(error.contains(part), "{part} is missing: {error}");
+    }
+    assert!(!std::path::Path::new(data).exists(), "nothing was created");
+    // Flags that may be repeated keep all of their values.
+    let out = dir.path().join("files");
+    let out = out.to_str().expect("a path");
+    let two = ["--node", "1=127.0.0.1", "--node", "2=127.0.0.2"];
+    let made = run(&[&["cluster", "certificates", "--name", "a", "--name", "orders", "--out", out][..], &two].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let config = std::fs::read_to_string(format!("{out}/node-2/tribunal.toml")).expect("both nodes");
+    assert!(config.contains("name = \"orders\""), "{config}");
 }
 
 #[test]

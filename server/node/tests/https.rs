@@ -8,7 +8,7 @@ use std::process::Command;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use support::Node;
-use support::keyed::{AUTH, operator, serve};
+use support::keyed::{AUTH, operator, serve, try_serve};
 use tribunal_client::{Client, ClientOptions, Error, Lsn, Outcome, StoreDeclaration};
 
 /// Variables of a command, and the files that they name.
@@ -37,12 +37,17 @@ impl Authority {
 
     /// Starts a node with a certificate of these parameters.
     fn node_with(&self, dir: &Path, params: CertificateParams) -> Node {
+        serve(dir, &self.config(dir, params))
+    }
+
+    /// Writes a certificate of these parameters and its key; returns what a node's configuration says of them.
+    fn config(&self, dir: &Path, params: CertificateParams) -> String {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         let (cert_file, key_file) = (dir.join("cert.pem"), dir.join("key.pem"));
         std::fs::write(&cert_file, certificate.pem()).expect("written");
         std::fs::write(&key_file, key.serialize_pem()).expect("written");
-        serve(dir, &format!("{AUTH}[tls]\ncert_file = {cert_file:?}\nkey_file = {key_file:?}\n"))
+        format!("{AUTH}[tls]\ncert_file = {cert_file:?}\nkey_file = {key_file:?}\n")
     }
 }
 
@@ -140,6 +145,27 @@ fn metrics_tell_how_long_the_certificate_remains_valid() {
     assert!((end - 120..=end).contains(&(now + seconds)), "{seconds}");
     assert!(metrics.lines().any(|known| known == "tribunal_ready 1"), "{metrics}");
     assert!(node.stop().success());
+}
+
+#[test]
+fn a_node_does_not_start_with_a_certificate_that_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new(dir.path(), "own");
+    let start = |from: i32, until: i32| {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        (params.not_before, params.not_after) = (rcgen::date_time_ymd(from, 1, 1), rcgen::date_time_ymd(until, 1, 1));
+        try_serve(dir.path(), "127.0.0.1:0", &own.config(dir.path(), params))
+    };
+    let Err(refused) = start(2001, 2020) else { panic!("it started") };
+    for part in ["`tls.cert_file`", "cert.pem", "expired", "Wed, 01 Jan 2020", "correct the clock"] {
+        assert!(refused.contains(part), "{part} is missing: {refused}");
+    }
+    assert!(!dir.path().join("data").exists());
+    // One that is not valid yet will be.
+    let node = start(2190, 2200).expect("it starts");
+    node.signal("TERM");
+    let (status, log) = node.ended();
+    assert!(status.success() && log.contains("WARN") && log.contains("becomes valid in"), "{log}");
 }
 
 #[test]

@@ -89,3 +89,13 @@ fn rates_are_of_the_last_seconds() {
     assert!(number(&quiet["window_ms"]) >= 5_000, "{quiet}");
     assert_eq!(timing(&quiet, "phases", "sync")["count"], "0");
 }
+
+#[test]
+fn a_standalone_node_has_no_figures_of_a_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let metrics = node.get("/metrics").body;
+    let metrics = metrics.as_str().expect("text");
+    assert!(!metrics.contains("tribunal_cluster_") && !metrics.contains("tribunal_peer_"), "{metrics}");
+    assert!(metrics.contains("\ntribunal_fresh_reads_total 0\n") && metrics.ends_with("# EOF\n"), "{metrics}");
+}

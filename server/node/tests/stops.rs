@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 use support::Node;
@@ -29,6 +31,24 @@ fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
     node.signal("HUP");
     let (status, told) = node.ended();
     assert!(status.success(), "{status}: {told}");
+}
+
+#[test]
+fn a_member_that_waits_for_the_others_stops_with_success() {
+    let cluster = support::cluster::Cluster::prepare(3);
+    for signal in ["TERM", "INT"] {
+        let mut command = cluster.command(2);
+        command.env_remove("TRIBUNAL_LOG").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains("waiting")), "it waits for the others");
+        let sent = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success());
+        let rest: Vec<String> = lines.collect();
+        let status = child.wait().expect("it ends");
+        assert_eq!(status.code(), Some(0), "{signal}: {rest:?}");
+        assert!(rest.iter().any(|line| line.contains("stopping before the start is complete")), "{rest:?}");
+    }
 }
 
 #[test]

@@ -408,6 +408,7 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
         (push["state"] == "stopped").then_some(push)
     });
     assert!(push["last_error"].as_str().unwrap().contains("Is a directory"), "{push}");
+    assert!(number(&push["lag_ms"]) > 0, "its row is not on the disk: {push}");
     let ready = node.get("/readyz").body;
     assert!(ready["reasons"].to_string().contains("the push to store `idle` is stopped"), "{ready}");
     while store(&node, "idle")["push"]["state"] != "detached" {
@@ -415,9 +416,24 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     }
     let error = store(&node, "idle")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
     assert!(error.contains("16777216 bytes") && error.contains("Is a directory"), "names quota and cause: {error}");
+    let stats = node.get("/v1/stats").body;
+    let told = stats["stores"].as_array().unwrap().iter().find(|told| told["store"] == "idle").expect("it is listed");
+    assert_eq!(told["push"]["state"], "detached");
+    assert!(number(&told["push"]["lag_ms"]) > 0, "{told}");
+    let metrics = node.get("/metrics").body;
+    let line =
+        metrics.as_str().unwrap().lines().find_map(|line| {
+            line.strip_prefix("tribunal_store_push_lag_seconds{namespace=\"default\",store=\"idle\"} ")
+        });
+    assert!(line.and_then(|lag| lag.parse::<f64>().ok()).is_some_and(|lag| lag > 0.0), "{line:?}");
     // The log no longer waits for it.
     while number(&node.get("/v1/log?store=busy&after=1&limit=1").body["oldest"]) <= 2 {
         assert!(write() < 400, "the log is never truncated");
     }
     assert_eq!(store(&node, "busy")["push"]["state"], "running");
+    node.signal("TERM");
+    let (_, log) = node.ended();
+    let detached = log.lines().find(|line| line.contains("store detached")).expect("it was logged");
+    assert!(detached.contains("store=\"idle\""), "{detached}");
+    assert!(log.lines().any(|line| line.contains("pushing stopped") && line.contains("store=\"idle\"")), "{log}");
 }

@@ -23,7 +23,7 @@ class StorePush:
     state: StorePushState
     """What it is doing."""
     lag_ms: int
-    """Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed."""
+    """Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none."""
     durability: StorageDurability | None
     """What the storage guarantees when it acknowledges records."""
     node: int | None

@@ -1477,7 +1477,7 @@ export interface components {
             /** @description What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected. */
             durability?: components["schemas"]["StorageDurability"];
             /**
-             * @description Age of the oldest record that is not acknowledged, milliseconds; 0 while nothing is pushed.
+             * @description Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
              * @example 0
              */
             lag_ms: string;

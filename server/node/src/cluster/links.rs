@@ -17,6 +17,7 @@ use crate::cluster::releases::own_generations;
 use crate::cluster::transfers::Transfers;
 use crate::cluster::view::View;
 use crate::commit::message::Message;
+use crate::listening::cannot_listen;
 use crate::readers::webhook_states;
 use crate::readers::webhooks::Webhooks;
 use crate::stores::push_states;
@@ -81,8 +82,8 @@ pub fn settings(membership: &Membership) -> PeerSettings {
 /// # Errors
 /// In words.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address)
-        .map_err(|error| format!("cannot listen on {address} for the other nodes (`cluster.listen`): {error}"))
+    let setting = "`cluster.listen` in the configuration, for the other nodes";
+    TcpListener::bind(address).map_err(|error| cannot_listen(address, setting, &error))
 }
 
 /// Starts the one thread of all connections to other nodes. They are few and always busy; on a runtime of several threads each

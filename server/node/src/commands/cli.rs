@@ -9,12 +9,13 @@ use tribunal_client::{Client, ClientOptions, Error};
 use tribunal_member::NODE_MAX;
 
 use crate::commands::plugin_flags::PluginCommand;
-use crate::config::{ADDRESS_RULE, EpochLength, PolicyHost};
+use crate::config::{EpochLength, PolicyHost};
+use crate::config_errors::ADDRESS_RULE;
 use crate::plugins::signatures::SignerConfig;
 
 /// Concurrency control as a service: engines post read and write sets and get a durable verdict.
 #[derive(Debug, Parser)]
-#[command(name = "tribunal", version, propagate_version = true)]
+#[command(name = "tribunal", version, propagate_version = true, args_override_self = true)]
 pub struct Cli {
     /// Command; without one, the first steps are printed.
     #[command(subcommand)]
@@ -66,7 +67,7 @@ pub enum Command {
     /// Issue, list and revoke API keys.
     #[command(subcommand)]
     Key(KeyCommand),
-    /// Print the configuration.
+    /// Print or check the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Print a completion script for a shell.
@@ -213,7 +214,7 @@ pub struct ClusterUp {
     #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
     pub data: PathBuf,
     /// Port of the first node of a new cluster; 7420 if left out. The other nodes use the following ports, and traffic between
-    /// nodes those from 10 after it on. 0 uses free ports.
+    /// nodes those from 10 after it on. 0 uses free ports. A cluster that is already there keeps its ports.
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -655,6 +656,18 @@ pub enum ConfigCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Print JSON instead.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the configuration as `tribunal serve` does, without starting a node: the keys, and the files that they name.
+    ///
+    /// Prints what would apply, and warnings to standard error. Exits with 2 if a node would refuse to start with it, and prints all
+    /// errors. Whether the addresses are free and the data directory can be used is not checked: a node may be running.
+    Check {
+        /// TOML file.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Print JSON: the configuration, the warnings and the errors.
         #[arg(long)]
         json: bool,
     },

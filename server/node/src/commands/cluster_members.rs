@@ -12,7 +12,7 @@ use crate::commands::cli::{ClusterAdd, ClusterChange, program};
 use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
-use crate::config::{Cluster, ClusterNode, Config};
+use crate::config::{Cluster, ClusterNode, Config, Tls};
 
 /// Time between two questions how far a change is.
 const POLL: Duration = Duration::from_millis(200);
@@ -69,7 +69,13 @@ impl Template {
     }
 
     /// Returns the configuration of a new node: that of the others, but for what is its own.
-    fn config_of(&self, admitted: &NodeAdmitted, info: &ClusterInfo, listen: SocketAddr, api: SocketAddr) -> Config {
+    fn config_of(
+        &self,
+        admitted: &NodeAdmitted,
+        info: &ClusterInfo,
+        (listen, api): (SocketAddr, SocketAddr),
+        over_https: bool,
+    ) -> Config {
         let from = self.cluster.secret_file.parent().unwrap_or(Path::new(""));
         let directory = |id: u16| from.join(format!("node-{id}"));
         let own = directory(admitted.node);
@@ -95,8 +101,35 @@ impl Template {
             nodes,
             ..self.cluster.clone()
         };
-        Config { listen: api, data, cluster: Some(cluster), ..self.config.clone() }
+        let tls = self.tls_of(&cluster, &directory(self.cluster.node), over_https);
+        Config { listen: api, data, cluster: Some(cluster), tls, ..self.config.clone() }
     }
+
+    /// Returns the TLS of a new node's API. What the others share or have at the same place, the new one is given there as well.
+    /// Otherwise its API has the certificate that it shows to the other nodes, which exists: if those have one of their own, or if
+    /// they are reached over TLS although the configuration here does not show how.
+    fn tls_of(&self, new: &Cluster, own_of_other: &Path, over_https: bool) -> Option<Tls> {
+        let own = Tls { cert_file: new.cert_file.clone(), key_file: new.key_file.clone() };
+        match &self.config.tls {
+            Some(tls) if tls.cert_file.starts_with(own_of_other) || tls.key_file.starts_with(own_of_other) => Some(own),
+            Some(tls) => Some(tls.clone()),
+            None => over_https.then_some(own),
+        }
+    }
+}
+
+/// Tells what a new node's API needs for TLS, or gives to its clients.
+fn about_tls(cluster: &Cluster, tls: &Tls) -> String {
+    let (certificate, key) = (tls.cert_file.display(), tls.key_file.display());
+    if tls.cert_file == cluster.cert_file {
+        return format!(
+            "Its API uses TLS with the certificate of the node, {certificate}: clients need --ca-file {AUTHORITY_FILE} (or \
+             TRIBUNAL_CA_FILE). For a certificate of another authority, change [tls]."
+        );
+    }
+    format!(
+        "Its API uses TLS, with {certificate} and {key}, as the other nodes do: they must be there, for the host of the new node."
+    )
 }
 
 /// Returns a free port, which stays taken as long as the listener exists.
@@ -140,12 +173,13 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
         data: PathBuf::new(),
         dir,
     };
-    let config = template.config_of(&admitted, &info, listen, api);
+    let over_https = flags.target.url.split(',').any(|url| url.trim().starts_with("https://"));
+    let config = template.config_of(&admitted, &info, (listen, api), over_https);
     cluster_files::add(&template.root, &template.cluster.name, &node, &config)?;
-    tell_added(flags, &template, &node)
+    tell_added(flags, &template, &node, &config)
 }
 
-fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles) -> Result<(), String> {
+fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config: &Config) -> Result<(), String> {
     let file = node.dir.join(CONFIG_FILE);
     if flags.target.json {
         let told = serde_json::json!({ "node": node.id, "address": node.address, "config": file });
@@ -169,6 +203,9 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles) -> Resu
             node.host,
             program()
         );
+    }
+    if let Some((cluster, tls)) = config.cluster.as_ref().zip(config.tls.as_ref()) {
+        out!("{}", about_tls(cluster, tls));
     }
     out!("State: {} cluster status{}", program(), flags.target.as_flags());
     Ok(())
@@ -399,17 +436,37 @@ mod tests {
     fn a_new_node_has_the_configuration_of_the_others_but_for_what_is_its_own() {
         let admitted = NodeAdmitted { node: 4, address: "10.1.0.4:7421".into(), name: "d".into() };
         let (listen, api) = ("0.0.0.0:7421".parse().unwrap(), "0.0.0.0:7420".parse().unwrap());
-        let config = template("", "tribunal-data").config_of(&admitted, &info(), listen, api);
+        let config = template("", "tribunal-data").config_of(&admitted, &info(), (listen, api), false);
+        assert!(config.tls.is_none());
         let cluster = config.cluster.unwrap();
         assert_eq!((cluster.node, &*cluster.founders), (4, &[1, 2, 3][..]));
         assert_eq!(cluster.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [2, 4], "3 leaves");
         assert_eq!(cluster.cert_file, Path::new("node-4/node.pem"));
         assert_eq!(config.data, Path::new("tribunal-data"));
-        let local = template("/files", "/var/lib/alone").config_of(&admitted, &info(), listen, api);
+        let local = template("/files", "/var/lib/alone").config_of(&admitted, &info(), (listen, api), false);
         assert_eq!(local.data, Path::new("/files/node-4/data"));
-        let local = template("/files", "/files/node-2/own").config_of(&admitted, &info(), listen, api);
+        let local = template("/files", "/files/node-2/own").config_of(&admitted, &info(), (listen, api), false);
         assert_eq!(local.data, Path::new("/files/node-4/own"));
         assert_eq!(local.cluster.unwrap().key_file, Path::new("/files/node-4/node.key"));
+    }
+
+    #[test]
+    fn a_node_that_is_added_over_https_has_a_certificate_for_its_api() {
+        let admitted = NodeAdmitted { node: 4, address: "10.1.0.4:7421".into(), name: "d".into() };
+        let addresses = ("0.0.0.0:7421".parse().unwrap(), "0.0.0.0:7420".parse().unwrap());
+        let tls_of = |tls: Option<(&str, &str)>, over_https| {
+            let mut template = template("", "tribunal-data");
+            template.config.tls = tls.map(|(cert, key)| Tls { cert_file: cert.into(), key_file: key.into() });
+            let config = template.config_of(&admitted, &info(), addresses, over_https);
+            config.tls.map(|tls| (tls.cert_file.display().to_string(), tls.key_file.display().to_string()))
+        };
+        let files = |cert: &str, key: &str| Some((cert.to_owned(), key.to_owned()));
+        let own = files("node-4/node.pem", "node-4/node.key");
+        assert_eq!(tls_of(None, false), None);
+        assert_eq!(tls_of(None, true), own);
+        assert_eq!(tls_of(Some(("cert.pem", "key.pem")), true), files("cert.pem", "key.pem"));
+        assert_eq!(tls_of(Some(("node-2/node.pem", "node-2/node.key")), false), own);
+        assert_eq!(tls_of(Some(("node-2/api.pem", "node-2/api.key")), true), own, "node 4 has no such file");
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 use crate::config::Config;
+use crate::listening::cannot_listen;
 
 /// Name of the clusters that are run on one machine.
 const LOCAL: &str = "local";
@@ -55,13 +56,17 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
     let is_new = !flags.data.join(SECRET_FILE).exists();
     if is_new {
         create(flags)?;
-    } else if flags.port.is_some() {
-        let data = flags.data.display();
-        return Err(format!(
-            "{data} has a cluster, with its own ports; leave --port out, or use another directory with --data"
-        ));
     }
     let mut nodes = read_nodes(&flags.data)?;
+    if let Some(port) = flags.port.filter(|port| !is_new && *port != 0 && !has_ports_from(&nodes, *port)) {
+        let ports: Vec<_> = nodes.iter().map(|node| node.listen.port().to_string()).collect();
+        return Err(format!(
+            "{} has a cluster, whose nodes use the ports {}, and not those from {port} on; leave --port out, or use another directory \
+             with --data",
+            flags.data.display(),
+            ports.join(", ")
+        ));
+    }
     refuse_running(&nodes)?;
     if flags.nodes.is_some_and(|wanted| usize::from(wanted) != nodes.len()) {
         return Err(format!(
@@ -84,8 +89,14 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
 fn create(flags: &ClusterUp) -> Result<(), String> {
     let (count, port) = (flags.nodes.unwrap_or(3), flags.port.unwrap_or(PORT));
     // All stay taken until all are known, so that no port is given twice.
-    let apis = (0..count).map(|ix| take_port(port, ix)).collect::<Result<Vec<_>, _>>()?;
-    let peers = (0..count).map(|ix| take_port(port, PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
+    let take = |offset: u16| {
+        take_port(port, offset).map_err(|error| match port {
+            0 => error,
+            _ => format!("{error}. {}", ports_of(port, count)),
+        })
+    };
+    let apis = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
+    let peers = (0..count).map(|ix| take(PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&flags.data).map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
     let root = fs::canonicalize(&flags.data).map_err(|error| format!("{}: {error}", flags.data.display()))?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
@@ -115,9 +126,24 @@ fn refuse_running(nodes: &[LocalNode]) -> Result<(), String> {
 /// Takes the port at `offset` from the first one, or any if that is 0.
 fn take_port(first: u16, offset: u16) -> Result<TcpListener, String> {
     let port = if first == 0 { 0 } else { first.checked_add(offset).ok_or("--port is too large")? };
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|error| {
-        format!("cannot listen on 127.0.0.1:{port}: {error}; choose other ports with --port (0 takes free ones)")
-    })
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpListener::bind(address).map_err(|error| cannot_listen(address, "--port; 0 takes free ones", &error))
+}
+
+/// Tells which ports a new cluster uses.
+fn ports_of(first: u16, count: u16) -> String {
+    let last = |first: u16| first.saturating_add(count - 1);
+    let peers = first.saturating_add(PEER_PORTS);
+    format!(
+        "{count} nodes from --port {first} on use the ports {first} to {} for their clients and {peers} to {} for each other",
+        last(first),
+        last(peers)
+    )
+}
+
+/// Returns whether nodes have the ports that a new cluster is given from this one on. Those that were added have others.
+fn has_ports_from(nodes: &[LocalNode], first: u16) -> bool {
+    nodes.iter().any(|node| Some(node.listen.port()) == first.checked_add(node.id.saturating_sub(1)))
 }
 
 /// Finds the nodes of a cluster that was made before, but for those that were removed from it.
@@ -222,9 +248,14 @@ fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns why a node ended, which is the last line of its log.
 fn last_line(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().next_back().map_or_else(|| format!("see {}", file.display()), str::to_owned)
+    let Some(line) = text.lines().next_back() else { return format!("see {}", file.display()) };
+    // If it logs JSON.
+    let object: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let message = object.as_ref().and_then(|object| object["fields"]["message"].as_str());
+    message.unwrap_or(line).to_owned()
 }
 
 /// Tells whether a node takes transactions: it leads its own log, or is not to.

@@ -1,10 +1,17 @@
-//! `tribunal config print`
+//! `tribunal config print` and `check`
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use crate::commands::config_help;
-use crate::commands::output::write;
+use crate::commands::last_line::write_reason;
+use crate::commands::output::{out, write};
 use crate::config::Config;
+use crate::configured::Configured;
+use crate::ignored_settings::ignored_in_environment;
+
+/// Status of a check that has found errors; 1 is that of a check that could not be made.
+const HAS_ERRORS: u8 = 2;
 
 /// Prints the effective configuration: commented TOML that `tribunal serve --config` reads, or JSON.
 ///
@@ -17,6 +24,31 @@ pub fn print(file: Option<&Path>, json: bool) -> Result<(), String> {
     } else {
         config_help::commented(&config)
     };
-    write(format_args!("{}", text.map_err(|error| format!("cannot write the configuration: {error}"))?));
+    write(format_args!("{}", text.map_err(not_written)?));
     Ok(())
+}
+
+/// Checks a configuration and the files that it names. Prints what would apply, or every error.
+///
+/// # Errors
+/// If the configuration cannot be printed. That it has errors is none: the status tells so.
+pub fn check(file: Option<&Path>, json: bool) -> Result<ExitCode, String> {
+    let mut warnings = ignored_in_environment();
+    let checked = Config::read(file).and_then(|config| Configured::check(&config, &mut warnings).map(|_| config));
+    if json {
+        let errors: Vec<&str> = checked.as_ref().err().map_or_else(Vec::new, |errors| errors.lines().collect());
+        let told = serde_json::json!({ "config": checked.as_ref().ok(), "warnings": warnings, "errors": errors });
+        out!("{told}");
+    } else {
+        warnings.iter().for_each(|warning| write_reason(&format!("warning: {warning}")));
+        match &checked {
+            Ok(config) => write(format_args!("{}", toml::to_string(config).map_err(not_written)?)),
+            Err(errors) => errors.lines().for_each(write_reason),
+        }
+    }
+    Ok(if checked.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(HAS_ERRORS) })
+}
+
+fn not_written(error: impl std::fmt::Display) -> String {
+    format!("cannot write the configuration: {error}")
 }

@@ -13,6 +13,7 @@ mod consumer;
 mod demo_bank;
 mod demo_tpcc;
 mod key;
+pub(crate) mod last_line;
 mod log;
 mod log_lines;
 pub(crate) mod output;
@@ -85,6 +86,7 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         }
         Command::Key(KeyCommand::Ls { target }) => key::ls(&target),
         Command::Key(KeyCommand::Revoke { target, id }) => key::revoke(&target, &id),
+        Command::Config(ConfigCommand::Check { config, json }) => return config::check(config.as_deref(), json),
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {
             let mut script = Vec::new();

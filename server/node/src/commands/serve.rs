@@ -14,18 +14,20 @@ use crate::cluster::links;
 use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
+use crate::commands::last_line;
 use crate::commands::log_lines::{JsonLines, TextLines};
 use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
-use crate::ignored_settings::ignored_variables;
+use crate::ignored_settings::ignored_in_environment;
 use crate::node::{Node, NodeError};
-use crate::signals::Signals;
+use crate::signals::{Signals, StopsAtOnce};
 
 /// Runs an open node on loopback with an embedded store `kv`.
 ///
 /// # Errors
 /// If the flags are wrong, the node cannot start, or durability came into doubt.
 pub fn dev(flags: Dev) -> Result<(), String> {
+    let mut config = read(None)?;
     if !flags.listen.ip().is_loopback() {
         return Err(format!(
             "`tribunal dev` lets every caller in, so it listens on loopback only, not on {}; use --listen 127.0.0.1:{}, or \
@@ -34,7 +36,6 @@ pub fn dev(flags: Dev) -> Result<(), String> {
             flags.listen.port()
         ));
     }
-    let mut config = Config::read(None)?;
     config.listen = flags.listen;
     config.data = flags.data;
     config.epoch = flags.epoch_ms;
@@ -46,7 +47,7 @@ pub fn dev(flags: Dev) -> Result<(), String> {
     config.http.debug_routes = true;
     // Open, on loopback only.
     config.auth.required = false;
-    run(&config, true)
+    run(&config, None, true)
 }
 
 /// Runs a node from a configuration file.
@@ -54,10 +55,19 @@ pub fn dev(flags: Dev) -> Result<(), String> {
 /// # Errors
 /// As for [`dev`].
 pub fn serve(file: &Path) -> Result<(), String> {
-    run(&Config::read(Some(file))?, false)
+    run(&read(Some(file))?, Some(file), false)
 }
 
-fn run(config: &Config, with_kv: bool) -> Result<(), String> {
+/// Reads the configuration. From then on, whatever is wrong with it, the last line of the process has the form that it names.
+fn read(file: Option<&Path>) -> Result<Config, String> {
+    let (format, node) = Config::log_lines(file);
+    if format == LogFormat::Json {
+        last_line::use_json(node);
+    }
+    Config::read(file)
+}
+
+fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String> {
     let filter = match std::env::var("TRIBUNAL_LOG") {
         Ok(text) if !text.trim().is_empty() => log_filter(&text)?,
         Ok(_) | Err(_) => EnvFilter::new("info"),
@@ -74,8 +84,8 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
             logs.with_ansi(false).fmt_fields(JsonFields::new()).event_format(JsonLines::new(node)).init();
         }
     }
-    let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    ignored_variables(variables).iter().for_each(|ignored| tracing::warn!("{ignored}"));
+    tell_start(config, file);
+    ignored_in_environment().iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.
     crate::memory::use_small_pages();
     // Before the first file: a log may have many.
@@ -91,14 +101,29 @@ fn run(config: &Config, with_kv: bool) -> Result<(), String> {
     }
 }
 
+/// Logs what starts, and from what.
+fn tell_start(config: &Config, file: Option<&Path>) {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let cluster = config.cluster.as_ref();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = file.map(|file| tracing::field::display(absolute(file).display().to_string())),
+        data = %absolute(&config.data).display(),
+        listen = %config.listen,
+        cluster = cluster.map(|cluster| cluster.name.as_str()),
+        node = cluster.map(|cluster| cluster.node),
+        "starting"
+    );
+}
+
 /// Runs a node until it is stopped. One that lacks entries which no other node has any more copies the state of another node, and
 /// runs again.
 fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
-    let mut stops_at_once = None;
+    let mut starting = Some(StopsAtOnce::begin()?);
     loop {
-        match run_once(&mut config, with_kv, stops_at_once.take()) {
-            Err(NodeError::Lags(lag)) => match copy_state(&config, &lag)? {
-                Some(copied) => stops_at_once = Some(copied),
+        match run_once(&mut config, with_kv, &mut starting) {
+            Err(NodeError::Lags(lag)) => match copy_state(&config, &lag, &mut starting)? {
+                Some(copied) => starting = Some(copied),
                 None => return Ok(()),
             },
             ended => return ended.map_err(|error| error.to_string()),
@@ -107,46 +132,22 @@ fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
 }
 
 /// Runs a node until it is stopped, or until it lacks what only a copy of another node's state can give it.
-/// `stops_at_once` ends the process at a signal while the node starts.
-fn run_once(config: &mut Config, with_kv: bool, stops_at_once: Option<StopsAtOnce>) -> Result<(), NodeError> {
+/// `starting` ends the process at a signal until the node has started.
+fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnce>) -> Result<(), NodeError> {
     let node = Node::start(config, with_kv)?;
     // A port that the system has chosen stays the same.
     config.listen = node.address();
-    if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
-        tracing::warn!(
-            "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
-        );
-    }
     // Before it is said that the node listens: a supervisor may stop it at once.
     let signals = node.catch_signals()?;
-    drop(stops_at_once);
+    drop(starting.take());
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
     node.run_until(signals)
 }
 
-/// Ends the process at the first signal, as long as it exists: once a process has caught signals, they no longer do that.
-struct StopsAtOnce(Option<Runtime>);
-
-impl StopsAtOnce {
-    fn new(runtime: Runtime, mut signals: Signals) -> StopsAtOnce {
-        runtime.spawn(async move {
-            signals.first().await;
-            std::process::exit(0);
-        });
-        StopsAtOnce(Some(runtime))
-    }
-}
-
-impl Drop for StopsAtOnce {
-    fn drop(&mut self) {
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
-    }
-}
-
 /// Copies the state of another member; returns `None` if the process is to stop instead.
-fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String> {
+fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) -> Result<Option<StopsAtOnce>, String> {
     let cluster = (config.cluster.as_ref()).zip(Configured::read(config)?.cluster);
     let Some((settings, (membership, identity))) = cluster else {
         return Err("a node that runs alone lacks entries of another one".into());
@@ -154,6 +155,7 @@ fn copy_state(config: &Config, lag: &Lag) -> Result<Option<StopsAtOnce>, String>
     let runtime = Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     let (copied, signals) = runtime.block_on(async {
         let mut signals = Signals::catch()?;
+        drop(starting.take());
         let listener = links::listen(settings.listen)?;
         let copied = tokio::select! {
             copied = pulling::copy_state(&config.data, listener, &membership, identity, lag) => copied.map(|()| true)?,

@@ -38,8 +38,8 @@ const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log wa
 pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
 
 impl RecordTimes {
-    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none.
-    fn age_after(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
+    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none. May read the disk.
+    pub(crate) fn age_after(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
         let known = self.0.lock().get(&(store, lsn)).copied();
         let time = known.or_else(|| {
             let time = tokio::task::block_in_place(|| records.time_after(store, lsn))?;

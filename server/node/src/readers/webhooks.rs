@@ -118,7 +118,11 @@ impl LogSource for WhileServing {
 }
 
 /// Nobody's visibility hangs on a webhook; its watermark is kept by [`Mark`]. What is left is its traces, if they are on.
-struct NoVisibility(Option<(Arc<Tracing>, String)>);
+struct NoVisibility {
+    /// The store's name in spans and log lines.
+    name: String,
+    tracing: Option<Arc<Tracing>>,
+}
 
 impl AckSink for NoVisibility {
     fn forked(&self, _store: StoreId, _fork: Option<Lsn>) {}
@@ -128,11 +132,11 @@ impl AckSink for NoVisibility {
     fn rewound(&self, _: StoreId, _: Lsn) {}
 
     fn failed(&self, store: StoreId, text: &str) {
-        tracing::error!(store = store.0, text, "pushing to a webhook stopped");
+        tracing::error!(store = self.name, store_id = store.0, text, "pushing to a webhook stopped");
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
-        self.0.as_ref().and_then(|(tracing, store)| PostTraces::of(tracing, store, batch))
+        self.tracing.as_ref().and_then(|tracing| PostTraces::of(tracing, &self.name, batch))
     }
 }
 
@@ -180,7 +184,7 @@ impl Webhooks {
             source: Arc::new(WhileServing { records: self.records.clone(), view: self.view.clone() }),
             transport: receiver,
             fork: None,
-            sink: Arc::new(NoVisibility(self.tracing.clone().map(|tracing| (tracing, of.name.clone())))),
+            sink: Arc::new(NoVisibility { name: of.name.clone(), tracing: self.tracing.clone() }),
             options: PushOptions {
                 limit,
                 backoff_min: BACKOFF_MIN,

@@ -411,8 +411,10 @@ pub struct Acks {
     pub reports: Arc<PushReports>,
     /// Remembers a storage that is ahead of the log.
     pub forks: Forks,
-    /// What makes spans, and the store's name in them; if traces are on.
-    pub traces: Option<(Arc<Tracing>, String)>,
+    /// The store's name in spans and log lines.
+    pub name: String,
+    /// What makes spans, if traces are on.
+    pub tracing: Option<Arc<Tracing>>,
 }
 
 impl Acks {
@@ -444,12 +446,12 @@ impl AckSink for Acks {
     }
 
     fn failed(&self, store: StoreId, text: &str) {
-        tracing::error!(store = store.0, text, "pushing stopped");
+        tracing::error!(store = self.name, store_id = store.0, text, "pushing stopped");
         self.report(store, |newest| newest.stopped = true);
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
-        self.traces.as_ref().and_then(|(tracing, store)| PushTraces::of(tracing, store, batch))
+        self.tracing.as_ref().and_then(|tracing| PushTraces::of(tracing, &self.name, batch))
     }
 }
 
@@ -462,7 +464,8 @@ mod tests {
         let (messages, queue) = crossbeam_channel::unbounded();
         let dir = tempfile::tempdir().expect("a directory");
         let forks = Forks::Here(ForkFile::new(dir.path(), StoreId(1)), ControlIndex(3));
-        let acks = Acks { messages, push: ControlIndex(3), reports: Arc::default(), forks, traces: None };
+        let (name, reports) = ("orders".into(), Arc::default());
+        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, tracing: None };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

@@ -165,12 +165,12 @@ impl EmbeddedStores {
         }
     }
 
-    /// Has a store write what is only in memory to its disk, on threads of its own.
-    pub fn flush(&self, store: StoreId) {
+    /// Has a store write what is only in memory to its disk, on threads of its own. `name` is for log lines.
+    pub fn flush(&self, store: StoreId, name: String) {
         if let Some(open) = self.get(store) {
             self.runtime.spawn_blocking(move || {
                 if let Err(error) = open.flush() {
-                    tracing::warn!(%store, %error, "an embedded store was not flushed");
+                    tracing::warn!(store = name, store_id = store.0, %error, "an embedded store was not flushed");
                 }
             });
         }

@@ -27,21 +27,29 @@ impl NodeService {
         let progress = self.shared.progress.store(store).unwrap_or_default();
         let pusher = self.pusher(store);
         let caught_up = progress.acked >= self.head(store);
+        let detachment = self.stores.detached(store);
+        let state = if detachment.is_some() { PushState::Detached } else { push.state };
         let mut status = StoreStatus {
             pushed_by: pusher,
             head: self.head(store),
             acked: progress.acked,
             rows: progress.rows,
             watermarks,
-            // What another node has told may be older than the head.
-            lag_ms: push.lag_ms.max(u64::from(self.is_elsewhere(pusher) && !caught_up)),
-            push: push.state,
+            lag_ms: match state {
+                // Nothing is pushed that could tell since when it lags.
+                PushState::Stopped | PushState::Detached if caught_up => 0,
+                PushState::Stopped | PushState::Detached => {
+                    self.record_times.age_after(&self.records, store, progress.acked).max(1)
+                }
+                // What another node has told may be older than the head.
+                _ => push.lag_ms.max(u64::from(self.is_elsewhere(pusher) && !caught_up)),
+            },
+            push: state,
             last_error: push.last_error,
             stopped_at: push.poison,
             durability: push.durability.map(tribunal_push::StorageDurability::name),
         };
-        if let Some(detachment) = self.stores.detached(store) {
-            status.push = PushState::Detached;
+        if let Some(detachment) = detachment {
             status.last_error = Some(self.way_out(&detachment));
         }
         Ok(status)

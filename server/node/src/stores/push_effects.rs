@@ -16,17 +16,19 @@ pub fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effe
         }
         Effect::PushDetached(store) => {
             let Some(store) = declared(*store) else { return };
-            if let Some(Detachment { store, acked, reason, .. }) = &store.detached {
-                let (store, acked) = (store.0, acked.0);
-                tracing::error!(store, acked, reason, "store detached: truncation no longer waits for it");
+            if let Some(Detachment { acked, reason, .. }) = &store.detached {
+                let (store, store_id, acked) = (&*store.spec.name, store.spec.id.0, acked.0);
+                tracing::error!(store, store_id, acked, reason, "store detached: truncation no longer waits for it");
             }
             pushes.detach(store);
         }
         Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
         Effect::RecordSkipped(store, lsn) => {
-            let skip = replicated.stores().store(*store).and_then(|store| store.skips.last());
-            if let Some((_, Skip { by, reason, .. })) = skip {
-                tracing::warn!(store = store.0, lsn = lsn.0, by, reason, "record skipped");
+            if let Some(declared) = replicated.stores().store(*store)
+                && let Some((_, Skip { by, reason, .. })) = declared.skips.last()
+            {
+                let (name, store_id) = (&*declared.spec.name, store.0);
+                tracing::warn!(store = name, store_id, lsn = lsn.0, by, reason, "record skipped");
             }
             pushes.skip(*store, *lsn);
         }

@@ -220,12 +220,17 @@ impl Pushes {
         own.collect()
     }
 
+    fn name_of(&self, store: StoreId) -> String {
+        self.entries.lock().get(&store).map_or_else(|| store.to_string(), |entry| entry.store.spec.name.clone())
+    }
+
     /// Tries a push again as another node asks for it.
     pub fn resume_aside(self: &Arc<Self>, store: StoreId) {
         let this = Arc::clone(self);
         self.runtime.spawn(async move {
             if let Err(reason) = this.resume(store).await {
-                tracing::warn!(%store, reason, "a push was not resumed");
+                let name = this.name_of(store);
+                tracing::warn!(store = name, store_id = store.0, reason, "a push was not resumed");
             }
         });
     }
@@ -336,7 +341,8 @@ impl Pushes {
             push: store.push(),
             reports: Arc::default(),
             forks,
-            traces: self.tracing.clone().map(|tracing| (tracing, store.spec.name.clone())),
+            name: store.spec.name.clone(),
+            tracing: self.tracing.clone(),
         });
         let (stop, mut stopped) = watch::channel(false);
         let stopped = async move {
@@ -402,7 +408,7 @@ impl Pushes {
 
     /// Has an embedded store write what is only in memory to its disk, on threads of its own.
     pub fn flush(&self, store: StoreId) {
-        self.embedded.flush(store);
+        self.embedded.flush(store, self.name_of(store));
     }
 
     /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
@@ -425,10 +431,10 @@ impl Pushes {
         }
         let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
             Ok(_) if EmbeddedStore::damage_in(&self.embedded.dir(id)).is_some() => {
-                Err(format!("its copy of the embedded store {id} is damaged"))
+                Err(format!("its copy of the embedded store `{}` is damaged", self.name_of(id)))
             }
             Ok(files) => Ok((id, files)),
-            Err(error) => Err(format!("its copy of the embedded store {id} cannot be read: {error}")),
+            Err(error) => Err(format!("its copy of the embedded store `{}` cannot be read: {error}", self.name_of(id))),
         };
         open.into_iter().map(files).collect()
     }

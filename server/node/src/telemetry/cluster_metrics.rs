@@ -40,7 +40,7 @@ pub struct LogOfLabel {
     pub log_of: u32,
 }
 
-/// The figures. On a node that runs alone, all but those of fresh reads stay 0 or have no samples.
+/// The figures. A node that runs alone has those of fresh reads only.
 #[derive(Default)]
 pub struct ClusterMetrics {
     /// Questions what was acknowledged elsewhere.
@@ -69,12 +69,22 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    /// Registers everything.
-    pub fn register(&self, registry: &mut Registry) {
+    /// Registers what every node has.
+    pub fn register_reads(&self, registry: &mut Registry) {
         let (reads, failures) = (self.fresh_reads.clone(), self.fresh_read_failures.clone());
         registry.register("fresh_reads", "Fresh reads: requests to see everything that any node acknowledged", reads);
         registry.register("fresh_read_failures", "Fresh reads that failed or timed out", failures);
-        registry.register("cluster_node", "Number of this node; 0 if it runs alone", self.node.clone());
+    }
+
+    /// Returns whether the node is a member of a cluster: [`ClusterMetrics::set`] was called.
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        self.node.get() != 0
+    }
+
+    /// Registers what a member of a cluster has.
+    pub fn register_member(&self, registry: &mut Registry) {
+        registry.register("cluster_node", "Number of this node", self.node.clone());
         let takes = self.takes_commits.clone();
         registry.register("cluster_takes_commits", "1 if the member takes transactions", takes);
         registry.register("cluster_leads_own_log", "1 if the member leads its own log", self.leads_own_log.clone());

@@ -166,6 +166,8 @@ impl Phases {
 /// All figures of a node.
 pub struct Metrics {
     registry: Registry,
+    /// Rendered on a member of a cluster only: on another node, each of them would read as a fault.
+    of_member: Registry,
     /// Transactions committed.
     pub committed: Counter,
     /// Aborts that clients got, those at admission included.
@@ -320,6 +322,7 @@ impl Metrics {
             spans: Family::default(),
             cluster: ClusterMetrics::default(),
             registry: Registry::default(),
+            of_member: Registry::default(),
         };
         registry.register(
             "txns_committed",
@@ -391,8 +394,10 @@ impl Metrics {
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
-        metrics.cluster.register(&mut registry);
-        Metrics { registry, ..metrics }
+        metrics.cluster.register_reads(&mut registry);
+        let mut of_member = Registry::with_prefix("tribunal");
+        metrics.cluster.register_member(&mut of_member);
+        Metrics { registry, of_member, ..metrics }
     }
 
     /// Counts what an epoch decided, those of its transactions that are of this node's clients, and how long its log and its
@@ -516,7 +521,11 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
-        text::encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        let mut encoded = text::encode_registry(&mut text, &self.registry);
+        if self.cluster.is_member() {
+            encoded = encoded.and_then(|()| text::encode_registry(&mut text, &self.of_member));
+        }
+        encoded.and_then(|()| text::encode_eof(&mut text)).expect("writing to a string does not fail");
         text
     }
 }
