@@ -282,7 +282,7 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	if lost := answer.lost(); lost != nil {
 		return c.recorded(c.resolve(ctx, prepared.TxnID, lost, time.Now().Add(c.options.ResolveTimeout)))
 	}
-	return c.recorded(verdict(answer))
+	return c.recorded(decided(prepared.TxnID, answer))
 }
 
 // mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
@@ -427,7 +427,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
 		if lost[at] = single.lost(); lost[at] == nil {
-			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+			results[at].Verdict, results[at].Err = c.recorded(decided(commits[at].TxnID, single))
 		}
 	})
 	// Their deadline is a common one, although not all of them are requested at the same time.
@@ -501,9 +501,17 @@ func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.
 	if err != nil {
 		return nil, err
 	}
-	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnValidateWithBody(ctx, prepared.TxnID, "application/json", bytes.NewReader(body))
 	}))
+	if err != nil {
+		return nil, err
+	}
+	switch outcome.Status {
+	case wire.TxnStateWouldCommit, wire.TxnStateWouldAbort, wire.TxnStateCommitted, wire.TxnStateAborted:
+		return outcome, nil
+	}
+	return nil, unexpected(outcome.Status)
 }
 
 // Row reads a row of an embedded store as it is now, outside any transaction; nil if it is absent.
