@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -51,7 +52,7 @@ func (o BeginOptions) check() error {
 			return err
 		}
 	}
-	return ReadOptions{Wait: o.Wait}.check()
+	return errors.Join(checkTraceparent(o.Traceparent), ReadOptions{Session: o.Session, Wait: o.Wait}.check())
 }
 
 // beginItem is a Begin of one caller.

@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -282,17 +283,17 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	if lost := answer.lost(); lost != nil {
 		return c.recorded(c.resolve(ctx, prepared.TxnID, lost, time.Now().Add(c.options.ResolveTimeout)))
 	}
-	return c.recorded(verdict(answer))
+	return c.recorded(decided(prepared.TxnID, answer))
 }
 
 // mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
 func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	for _, commit := range commits {
-		switch {
-		case commit == nil:
+		if commit == nil {
 			return misuse("the prepared commit is nil")
-		case !isHeader(commit.Traceparent):
-			return misuse("the Traceparent %q has characters that no header can have", commit.Traceparent)
+		}
+		if err := cmp.Or(checkName("id of a transaction", commit.TxnID), checkTraceparent(commit.Traceparent)); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()
@@ -324,9 +325,17 @@ func checkStores(stores iter.Seq[string]) error {
 	return nil
 }
 
+// checkTraceparent returns an error if a trace context cannot be sent.
+func checkTraceparent(traceparent string) error {
+	if !isHeader(traceparent) {
+		return misuse("the Traceparent %q has characters that no header can have", traceparent)
+	}
+	return nil
+}
+
 // isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
 func isHeader(text string) bool {
-	return !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
 }
 
 // sendCommit sends a commit as a request of its own.
@@ -427,7 +436,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
 		}
 		if lost[at] = single.lost(); lost[at] == nil {
-			results[at].Verdict, results[at].Err = c.recorded(verdict(single))
+			results[at].Verdict, results[at].Err = c.recorded(decided(commits[at].TxnID, single))
 		}
 	})
 	// Their deadline is a common one, although not all of them are requested at the same time.
@@ -501,9 +510,17 @@ func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.
 	if err != nil {
 		return nil, err
 	}
-	return settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+	outcome, err := settled(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnValidateWithBody(ctx, prepared.TxnID, "application/json", bytes.NewReader(body))
 	}))
+	if err != nil {
+		return nil, err
+	}
+	switch outcome.Status {
+	case wire.TxnStateWouldCommit, wire.TxnStateWouldAbort, wire.TxnStateCommitted, wire.TxnStateAborted:
+		return outcome, nil
+	}
+	return nil, unexpected(outcome.Status)
 }
 
 // Row reads a row of an embedded store as it is now, outside any transaction; nil if it is absent.
@@ -569,8 +586,12 @@ func (c *Client) DeclareStore(ctx context.Context, store string, declaration wir
 	if err := checkName("name of a store", store); err != nil {
 		return nil, err
 	}
+	body, err := bodyOf(declaration)
+	if err != nil {
+		return nil, err
+	}
 	return settled(ask[wire.StoreInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-		return at.PutStore(ctx, store, declaration)
+		return at.PutStoreWithBody(ctx, store, "application/json", bytes.NewReader(body))
 	}))
 }
 

@@ -35,9 +35,13 @@ const requestBytesMax = 10 << 20
 // a body that is on its way, which may lose the refusal, so the outcome would be unknown.
 func bodyOf(request any) ([]byte, error) {
 	body, err := jsonOf(request)
+	if err != nil {
+		return nil, misuse("the request cannot be represented in JSON: %v", err)
+	}
+	broken, found := replacedIn(body, request)
 	switch {
-	case err != nil:
-		return nil, misuse("the commit cannot be represented in JSON: %v", err)
+	case found:
+		return nil, misuse("the request contains %q, which is not UTF-8 and cannot be represented in JSON", broken)
 	case len(body) > requestBytesMax:
 		return nil, misuse("a request of %d bytes is too large, %d is the limit: split it", len(body), requestBytesMax)
 	}

@@ -33,6 +33,9 @@ func (c *Client) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 
 // Offset returns a consumer's offset in a store's log; nil if it has none there.
 func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, error) {
+	if err := errors.Join(checkText("name of a consumer", consumer), checkText("name of a store", store)); err != nil {
+		return nil, err
+	}
 	consumers, err := c.Consumers(ctx)
 	if err != nil {
 		return nil, err
@@ -52,8 +55,9 @@ func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, e
 // Durable on return. It returns a *ClientMistake if the position is past the end of the log, or the log is not the service's
 // (log_replaced).
 func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
-	if err := errors.Join(checkName("name of a consumer", consumer), checkText("name of a store", store)); err != nil {
-		return nil, err
+	names := errors.Join(checkName("name of a consumer", consumer), checkText("name of a store", store), checkText("log", offset.Log))
+	if names != nil {
+		return nil, names
 	}
 	body := wire.OffsetRequest{Store: store, Lsn: fmt.Sprint(uint64(offset.LSN))}
 	if offset.Log != "" {

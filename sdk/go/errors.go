@@ -95,7 +95,7 @@ func (e *TransactionAborted) Error() string {
 	return text
 }
 
-// ServerMisbehaved is the error of a response that violates the API.
+// ServerMisbehaved is the error of a response that violates the API, or of one of a newer server that this client does not know.
 type ServerMisbehaved struct {
 	Text string
 }

@@ -216,3 +216,14 @@ func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
 	replayed := a.header.Get("Idempotency-Replayed") == "true" || given(outcome.Replayed)
 	return verdictOf(outcome, replayed, a.header.Get("Traceparent"))
 }
+
+// decided returns the verdict of a commit from a reply. The commit was taken if the service has answered without an error: if
+// the answer cannot be understood, another request for its status would get the same.
+func decided(txnID string, a reply[wire.TxnOutcome]) (Verdict, error) {
+	found, err := verdict(a)
+	var unexpected *ServerMisbehaved
+	if a.data != nil && errors.As(err, &unexpected) {
+		return nil, &OutcomeUnknown{txnID, err}
+	}
+	return found, err
+}

@@ -109,6 +109,9 @@ func (r *LogReader) Close() { r.open.close() }
 // service is unavailable, within the client's RetryPolicy. The stream stays open between two calls; see
 // [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
 	asked, whole := time.Now(), false
 	var before error
 	for failed := 1; ; failed++ {
@@ -154,6 +157,14 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 			before = err
 		}
 	}
+}
+
+// check returns why the log cannot be read.
+func (r *LogReader) check() error {
+	if r.options.PageMax < 0 {
+		return misuse("the option PageMax is negative: %d; 0 is no bound", r.options.PageMax)
+	}
+	return errors.Join(checkText("name of a store", r.store), checkText("log", r.options.Log))
 }
 
 // connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that Next

@@ -187,6 +187,14 @@ func TestALimitThatIsNoneIsAMisuse(t *testing.T) {
 	}
 }
 
+func TestANegativeLimitOfALogIsAMisuse(t *testing.T) {
+	client := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{})
+	var misuse *tribunal.Misuse
+	if _, err := client.Log("kv", tribunal.LogOptions{PageMax: -1}).Next(t.Context()); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "PageMax") {
+		t.Error(err)
+	}
+}
+
 func TestALimitOfALogThatIsTooLargeIsRefusedByTheService(t *testing.T) {
 	client, ctx := connected(t), t.Context()
 	_, err := client.Log("kv", tribunal.LogOptions{PageMax: 1<<32 + 3, Wait: -1}).Next(ctx)
@@ -197,8 +205,8 @@ func TestALimitOfALogThatIsTooLargeIsRefusedByTheService(t *testing.T) {
 	must[*tribunal.RangeReads](t)(client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Start: "a", End: "b"}}))
 }
 
-// In JSON another store would be named.
-func TestANameThatIsNotUTF8IsAMisuse(t *testing.T) {
+// In JSON something else would be named.
+func TestTextThatIsNotUTF8IsAMisuse(t *testing.T) {
 	client, ctx, store := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context(), "a\xff"
 	begin := func(options tribunal.BeginOptions) error { _, err := client.Begin(ctx, options); return err }
 	changed := func(change func(*tribunal.Transaction)) error {
@@ -206,20 +214,70 @@ func TestANameThatIsNotUTF8IsAMisuse(t *testing.T) {
 		change(txn)
 		return txn.Err()
 	}
-	_, row := client.Row(ctx, store, "a")
-	_, offset := client.SetOffset(ctx, "consumer", store, tribunal.Offset{})
-	for name, err := range map[string]error{
-		"Row": row, "SetOffset": offset,
-		"Stores":       begin(tribunal.BeginOptions{Stores: []string{store}}),
-		"Read":         begin(tribunal.BeginOptions{Read: map[string][]string{store: nil}}),
-		"Ranges":       begin(tribunal.BeginOptions{Ranges: map[string][]tribunal.KeyRange{store: nil}}),
-		"Put":          changed(func(txn *tribunal.Transaction) { txn.Put(store, "a", 1) }),
-		"Delete":       changed(func(txn *tribunal.Transaction) { txn.Delete(store, "a") }),
-		"Observe":      changed(func(txn *tribunal.Transaction) { txn.Observe(store, "a", 1) }),
-		"ObserveRange": changed(func(txn *tribunal.Transaction) { txn.ObserveRange(store, "", "") }),
-	} {
+	stream := client.CommitStream()
+	defer stream.Close()
+	alone := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{NoCoalesce: true})
+	commits := map[string]*tribunal.PreparedCommit{"an id": {TxnID: store}}
+	reads := []wire.Read{{Store: store, Key: new(string)}}
+	commits["a read"] = &tribunal.PreparedCommit{TxnID: "txn", Request: wire.CommitRequest{Reads: &reads}}
+	snapshots := map[string]string{store: "1"}
+	commits["a snapshot"] = &tribunal.PreparedCommit{TxnID: "txn", Request: wire.CommitRequest{Snapshots: &snapshots}}
+	uses := map[string]func() error{
+		"Row":        func() error { _, err := client.Row(ctx, store, "a"); return err },
+		"Rows":       func() error { _, err := client.Rows(ctx, store, "", "", 1); return err },
+		"ReadRanges": func() error { _, err := client.ReadRanges(ctx, store, nil); return err },
+		"session": func() error {
+			_, err := client.ReadRowsWith(ctx, "kv", nil, tribunal.ReadOptions{Session: store})
+			return err
+		},
+		"session ranges": func() error {
+			_, err := client.ReadRangesWith(ctx, "kv", nil, tribunal.ReadOptions{Session: store})
+			return err
+		},
+		"Get":          func() error { _, err := client.BeginLocal("").Get(ctx, store, "a"); return err },
+		"GetMany":      func() error { _, err := client.BeginLocal("").GetMany(ctx, store, []string{"a"}); return err },
+		"Scan":         func() error { _, err := client.BeginLocal("").Scan(ctx, store, "", "", 1); return err },
+		"Store":        func() error { _, err := client.Store(ctx, store); return err },
+		"DeclareStore": func() error { _, err := client.DeclareStore(ctx, store, wire.StoreDeclaration{}); return err },
+		"declaration": func() error {
+			_, err := client.DeclareStore(ctx, "kv", wire.StoreDeclaration{Adaptor: &store})
+			return err
+		},
+		"Log":          func() error { _, err := client.Log(store, tribunal.LogOptions{}).Next(ctx); return err },
+		"Log, its log": func() error { _, err := client.Log("kv", tribunal.LogOptions{Log: store}).Next(ctx); return err },
+		"Offset":       func() error { _, err := client.Offset(ctx, "consumer", store); return err },
+		"Offset of":    func() error { _, err := client.Offset(ctx, store, "kv"); return err },
+		"SetOffset":    func() error { _, err := client.SetOffset(ctx, "consumer", store, tribunal.Offset{}); return err },
+		"SetOffset of": func() error { _, err := client.SetOffset(ctx, store, "kv", tribunal.Offset{}); return err },
+		"SetOffset in": func() error {
+			_, err := client.SetOffset(ctx, "consumer", "kv", tribunal.Offset{Log: store})
+			return err
+		},
+		"ForgetConsumer": func() error { return client.ForgetConsumer(ctx, store) },
+		"Status":         func() error { _, err := client.Status(ctx, store, false, 0); return err },
+		"Abort":          func() error { _, err := client.Abort(ctx, store); return err },
+		"Stores":         func() error { return begin(tribunal.BeginOptions{Stores: []string{store}}) },
+		"Read":           func() error { return begin(tribunal.BeginOptions{Read: map[string][]string{store: nil}}) },
+		"Ranges":         func() error { return begin(tribunal.BeginOptions{Ranges: map[string][]tribunal.KeyRange{store: nil}}) },
+		"Session":        func() error { return begin(tribunal.BeginOptions{Session: store}) },
+		"Traceparent":    func() error { return begin(tribunal.BeginOptions{Traceparent: store}) },
+		"ClientName":     func() error { _, err := tribunal.New("http://a", tribunal.Options{ClientName: store}); return err },
+		"Put":            func() error { return changed(func(txn *tribunal.Transaction) { txn.Put(store, "a", 1) }) },
+		"Delete":         func() error { return changed(func(txn *tribunal.Transaction) { txn.Delete(store, "a") }) },
+		"AddOr":          func() error { return changed(func(txn *tribunal.Transaction) { txn.AddOr(store, "a", 1, 0) }) },
+		"Observe":        func() error { return changed(func(txn *tribunal.Transaction) { txn.Observe(store, "a", 1) }) },
+		"ObserveRange":   func() error { return changed(func(txn *tribunal.Transaction) { txn.ObserveRange(store, "", "") }) },
+	}
+	for what, commit := range commits {
+		uses["Commit of "+what] = func() error { _, err := client.Commit(ctx, commit); return err }
+		uses["Commit alone of "+what] = func() error { _, err := alone.Commit(ctx, commit); return err }
+		uses["CommitStream of "+what] = func() error { _, err := stream.Commit(ctx, commit); return err }
+		uses["Batch of "+what] = func() error { _, err := client.Batch(ctx, []*tribunal.PreparedCommit{commit}); return err }
+		uses["Validate of "+what] = func() error { _, err := client.Validate(ctx, commit); return err }
+	}
+	for name, use := range uses {
 		var misuse *tribunal.Misuse
-		if !errors.As(err, &misuse) || !strings.Contains(err.Error(), `"a\xff"`) {
+		if err := use(); !errors.As(err, &misuse) || !strings.Contains(err.Error(), `"a\xff"`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -90,7 +90,7 @@ func (o ReadOptions) check() error {
 	if o.Wait < 0 {
 		return misuse("the option Wait is negative: %v; 0 means 5 s", o.Wait)
 	}
-	return nil
+	return checkText("session", o.Session)
 }
 
 // request returns a request with these options that reads nothing.

@@ -79,7 +79,7 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 		deadline := time.Now().Add(s.client.options.ResolveTimeout)
 		return s.client.recorded(s.client.resolve(ctx, prepared.TxnID, lost, deadline))
 	}
-	return s.client.recorded(verdict(answer))
+	return s.client.recorded(decided(prepared.TxnID, answer))
 }
 
 // Close ends the stream. Verdicts of commits that wait still come.

@@ -28,15 +28,20 @@ func rowValue(value any) (json.RawMessage, error) {
 	if !utf8.Valid(text) {
 		return nil, misuse("the value encodes itself as JSON that is not UTF-8: %q", text[:min(len(text), 100)])
 	}
-	// json replaces what is not UTF-8 and reports no error. Its replacement is looked for first, because it is rare, and
-	// finding the string takes longer.
-	if bytes.Contains(text, []byte(`\ufffd`)) {
-		if broken, found := notUTF8(reflect.ValueOf(value)); found {
-			return nil, misuse("the value contains %q, which is not UTF-8 and cannot be represented in JSON: "+
-				`write bytes as {"$b64": TEXT}`, broken)
-		}
+	if broken, found := replacedIn(text, value); found {
+		return nil, misuse("the value contains %q, which is not UTF-8 and cannot be represented in JSON: "+
+			`write bytes as {"$b64": TEXT}`, broken)
 	}
 	return text, nil
+}
+
+// replacedIn finds a string of a value that is not UTF-8. json has replaced it in the text, and reports no error. Its
+// replacement is looked for first, because it is rare, and finding the string takes longer.
+func replacedIn(text []byte, value any) (string, bool) {
+	if !bytes.Contains(text, []byte(`\ufffd`)) {
+		return "", false
+	}
+	return notUTF8(reflect.ValueOf(value))
 }
 
 // notUTF8 finds a string in a value that json can encode and that is not UTF-8. It does not look into values that encode

@@ -47,7 +47,7 @@ type Aborted struct {
 	TxnID string
 	// Epoch is the epoch that decided it.
 	Epoch Epoch
-	// Reason is one of wire.AbortReason, or one of a later service: read_conflict, write_conflict, range_conflict, row_exists,
+	// Reason is one of wire.AbortReason, or another one of a newer service: read_conflict, write_conflict, range_conflict, row_exists,
 	// row_missing and so on.
 	Reason string
 	// PluginCode is the code of an isolation validator, with reason plugin.
@@ -145,7 +145,15 @@ func verdictOf(outcome *wire.TxnOutcome, replayed bool, traceparent string) (Ver
 	if outcome.Problem != nil {
 		return nil, errorOf(*outcome.Problem)
 	}
-	return nil, misbehaved("status %s where a verdict was expected", outcome.Status)
+	return nil, unexpected(outcome.Status)
+}
+
+// unexpected is the error of a status that is not a verdict.
+func unexpected(status wire.TxnState) error {
+	if status == "" || status.Valid() {
+		return misbehaved("status %s where a verdict was expected", status)
+	}
+	return misbehaved("status `%s`, which this client does not know: the client is older than the server", status)
 }
 
 // reader converts wire fields and keeps the first error.
