@@ -198,7 +198,15 @@ class Service:
     def _decided(self, txn_id: str, reply: Reply[TxnOutcome], deadline: float | None = None) -> Flow[Verdict]:
         """Return the verdict of a commit; if its reply does not tell, it is requested by the id."""
         why = lost_by(reply)
-        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why, deadline)))
+        if why is not None:
+            return self._recorded((yield from self._resolve(txn_id, why, deadline)))
+        try:
+            return self._recorded(verdict(reply))
+        except ServerMisbehaved as error:
+            if not isinstance(reply, Answer):
+                raise
+            # The commit was taken. To ask for its status would get the same answer.
+            raise OutcomeUnknown(txn_id, str(error)) from error
 
     def _send_commit(self, item: CommitItem) -> Flow[Reply[TxnOutcome]]:
         """Send a commit as a request of its own."""
@@ -351,9 +359,11 @@ class Service:
         """Return the state of a transaction."""
         request = txn_status._get_kwargs(txn_id, wait_ms=wait_ms(wait_s), fence=fence)
         outcome = settled((yield from self._ask(request, txn_status._parse_response, wait_s)))
-        if outcome.status in ("in_flight", "unknown", "unknown_expired"):
-            return Undecided(txn_id, outcome.status)
-        return verdict_of(outcome, replayed=True)
+        match outcome.status:
+            case "in_flight" | "unknown" | "unknown_expired" as status:
+                return Undecided(txn_id, status)
+            case _:
+                return verdict_of(outcome, replayed=True)
 
     def abort(self, txn_id: str) -> Flow[Verdict]:
         """Abort a transaction unless it has its verdict already."""
