@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import socket
 import ssl
 import threading
 import time
@@ -396,3 +397,26 @@ def test_an_asyncio_iteration_that_is_closed_frees_its_connection(url: str, pref
             assert await client.stores()
 
     asyncio.run(main())
+
+
+def _read_blocking(url: str) -> None:
+    with Client(url, timeout_s=0.3, retry=RetryPolicy(attempts_max=1)) as client:
+        client.log("kv").next(0.1)
+
+
+def _read_asyncio(url: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(url, timeout_s=0.3, retry=RetryPolicy(attempts_max=1)) as client:
+            await client.log("kv").next(0.1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("read", [_read_blocking, _read_asyncio])
+def test_a_log_that_does_not_begin_is_given_up_after_the_timeout(read: Callable[[str], None]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        begun = time.monotonic()
+        with pytest.raises(Unavailable, match=r"timed out|ReadTimeout"):
+            read(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        # Not the time for which a stream may be silent, which is 5 s longer.
+        assert time.monotonic() - begun < 4

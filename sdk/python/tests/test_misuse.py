@@ -303,3 +303,66 @@ def test_an_absent_field_is_printed_by_name() -> None:
     text = repr(StoreDeclaration())
     assert "adaptor=UNSET" in text
     assert " object at 0x" not in text
+
+
+NAMED: dict[str, Callable[[Client, Any], object]] = {
+    "store": lambda client, name: client.store(name),
+    "declare_store": lambda client, name: client.declare_store(name, {"adaptor": "kv"}),
+    "row": lambda client, name: client.row(name, "a"),
+    "rows": lambda client, name: client.rows(name),
+    "read_rows": lambda client, name: client.read_rows(name, ["a"]),
+    "read_ranges": lambda client, name: client.read_ranges(name, [KeyRange("a", "b")]),
+    "set_offset": lambda client, name: client.set_offset(name, "kv", 0),
+    "forget_consumer": lambda client, name: client.forget_consumer(name),
+    "status": lambda client, name: client.status(name),
+    "abort": lambda client, name: client.abort(name),
+}
+TEXTS: dict[str, Callable[[Client, Any], object]] = {
+    **NAMED,
+    "log": lambda client, name: client.log(name),
+    "log, its log": lambda client, name: client.log("kv", log=name),
+    "offset": lambda client, name: client.offset("consumer", name),
+    "offset of": lambda client, name: client.offset(name, "kv"),
+    "set_offset in": lambda client, name: client.set_offset("consumer", name, 0),
+    "set_offset, its log": lambda client, name: client.set_offset("consumer", "kv", 0, log=name),
+    "begin": lambda client, name: client.begin([name]),
+    "begin, its session": lambda client, name: client.begin(["kv"], session=name),
+    "begin, its isolation": lambda client, name: client.begin(["kv"], isolation=name),
+    "begin, its consistency": lambda client, name: client.begin(["kv"], consistency=name),
+    "begin, read": lambda client, name: client.begin(read={"kv": ["a"], name: ["a"]}),
+    "begin, ranges": lambda client, name: client.begin(ranges={"kv": [], name: [KeyRange("a", "b")]}),
+    "put": lambda client, name: client.begin_local().put(name, "a", 1),
+    "adaptor": lambda client, name: client.declare_store("kv", {"adaptor": name}),
+}
+
+
+# As text, None would name the store "None", and dots would lead to another resource.
+@pytest.mark.parametrize("name", [None, 5, b"kv", "", ".", ".."])
+@pytest.mark.parametrize("use", NAMED)
+def test_a_name_that_is_no_segment_of_a_path_is_a_misuse(use: str, name: Any) -> None:
+    with pytest.raises(Misuse, match=r"(name|id) of a"):
+        NAMED[use](Client(NOWHERE), name)
+
+
+@pytest.mark.parametrize("use", TEXTS)
+def test_text_that_is_not_utf8_is_a_misuse(use: str) -> None:
+    with pytest.raises(Misuse, match="surrogates"):
+        TEXTS[use](Client(NOWHERE), "\ud800")
+
+
+@pytest.mark.parametrize("use", TEXTS)
+def test_bytes_are_a_misuse_where_text_is_expected(use: str) -> None:
+    with pytest.raises(Misuse, match="bytes"):
+        TEXTS[use](Client(NOWHERE), b"kv")
+
+
+@pytest.mark.parametrize("limit", [0, -1, 10_001, 1.5, "1", True])
+def test_a_page_max_that_is_no_limit_is_a_misuse(limit: Any) -> None:
+    with pytest.raises(Misuse, match="`page_max` must be an int from 1"):
+        Client(NOWHERE).log("kv", page_max=limit)
+
+
+@pytest.mark.parametrize("work", [None, 5, "work"])
+def test_work_that_is_no_function_is_a_misuse(work: Any) -> None:
+    with pytest.raises(Misuse, match="`run` takes the work"):
+        Client(NOWHERE).run(work)

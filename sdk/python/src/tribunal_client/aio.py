@@ -24,7 +24,7 @@ from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import AsyncPool
 from .reads import ReadOptions
-from .response_stream import AsyncResponseStream
+from .response_stream import AsyncResponseStream, may_be_silent
 from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -372,12 +372,14 @@ class AsyncClient:
         return await self._perform(send(items))
 
     async def _opened(
-        self, request: dict[str, Any], timeout: httpx.Timeout
+        self, request: dict[str, Any], timeout: httpx.Timeout, silence_s: float
     ) -> AsyncResponseStream | httpx.Response | NoReply:
         """Open a stream."""
         try:
-            response = await self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
+            sent = self._http.build_request(**request, timeout=timeout)
+            response = await self._http.send(sent, stream=True)
             if response.is_success and foreign_type(response) is None:
+                may_be_silent(sent, silence_s)
                 return AsyncResponseStream(response)
             async with aclosing(response):
                 await response.aread()
@@ -441,7 +443,7 @@ class AsyncClient:
                 case Coalesce(kind, item):
                     result = await self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, connection_s, silence_s):
-                    result = await self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
+                    result = await self._opened(request, httpx.Timeout(timeout_s, pool=connection_s), silence_s)
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):

@@ -34,6 +34,8 @@ def by_store(given: Mapping[str, T] | None, name: str, example: str) -> Mapping[
         return {}
     if not isinstance(given, Mapping):
         raise Misuse(f"`{name}` must be a dict by store, such as {example}, not {type(given).__name__}")
+    for store in given:
+        store_name(store)
     return given
 
 
@@ -77,28 +79,60 @@ def session_token(session: object) -> str | Unset:
         return UNSET
     if not isinstance(session, str):
         raise Misuse(f"`session` must be a str, the `session` of a `Committed`, not {type(session).__name__}")
-    return session
+    return text("`session`", session)
 
 
 def store_names(stores: Iterable[str]) -> list[str]:
     """List the names of stores."""
     if isinstance(stores, str | bytes):
         raise Misuse(f"`{stores!r}` is one store where a list of stores was expected")
-    return items_of(stores, str, 'pass the names of stores, such as ["kv"]')
+    return [store_name(store) for store in items_of(stores, str, 'pass the names of stores, such as ["kv"]')]
+
+
+def text(what: str, value: object) -> str:
+    """Check text that is sent in a request."""
+    if not isinstance(value, str):
+        raise Misuse(f"{what} must be str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(f"{what} cannot be written as UTF-8: {error}") from error
+    return value
+
+
+def segment(what: str, value: object) -> str:
+    """Check text that is a segment of a path. Nothing, or dots, would lead to another resource."""
+    checked = text(what, value)
+    if checked in ("", ".", ".."):
+        raise Misuse(f"{checked!r} cannot be {what}")
+    return checked
 
 
 def store_name(store: str) -> str:
     """Check the name of a store."""
-    if not isinstance(store, str):
-        raise Misuse(f"the name of a store must be str, not {type(store).__name__}")
-    return store
+    return text("the name of a store", store)
 
 
-def limit_of(limit: object) -> int:
+def store_segment(store: str) -> str:
+    """Check the name of a store that is a segment of a path."""
+    return segment("the name of a store", store)
+
+
+def txn_segment(txn_id: str) -> str:
+    """Check the id of a transaction that is a segment of a path."""
+    return segment("the id of a transaction", txn_id)
+
+
+def page_limit(limit: object) -> int | None:
+    """Check how many records a response may have; `None` is no bound."""
+    return None if limit is None else limit_of(limit, "page_max")
+
+
+def limit_of(limit: object, name: str = "limit") -> int:
     """Check how many rows a range may return."""
     number = index(limit) if isinstance(limit, SupportsIndex) and not isinstance(limit, bool) else 0
     if not 1 <= number <= ROWS_MAX:
-        raise Misuse(f"`limit` must be an int from 1 to {ROWS_MAX}, not {limit!r}")
+        raise Misuse(f"`{name}` must be an int from 1 to {ROWS_MAX}, not {limit!r}")
     return number
 
 

@@ -25,7 +25,7 @@ from .ids import uuid7
 from .log import Cursor, LogRecord
 from .pool import Pool
 from .reads import ReadOptions
-from .response_stream import ResponseStream
+from .response_stream import ResponseStream, may_be_silent
 from .service import Ran, Result, Service
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -362,11 +362,15 @@ class Client:
     def _send_items(self, send: Callable[[list[Any]], Flow[Sequence[Any]]], items: list[Any]) -> Sequence[Any]:
         return self._perform(send(items))
 
-    def _opened(self, request: dict[str, Any], timeout: httpx.Timeout) -> ResponseStream | httpx.Response | NoReply:
+    def _opened(
+        self, request: dict[str, Any], timeout: httpx.Timeout, silence_s: float
+    ) -> ResponseStream | httpx.Response | NoReply:
         """Open a stream."""
         try:
-            response = self._http.send(self._http.build_request(**request, timeout=timeout), stream=True)
+            sent = self._http.build_request(**request, timeout=timeout)
+            response = self._http.send(sent, stream=True)
             if response.is_success and foreign_type(response) is None:
+                may_be_silent(sent, silence_s)
                 return ResponseStream(response)
             with closing(response):
                 response.read()
@@ -423,7 +427,7 @@ class Client:
                     result = self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, connection_s, silence_s):
                     try:
-                        result = self._opened(request, httpx.Timeout(timeout_s, read=silence_s, pool=connection_s))
+                        result = self._opened(request, httpx.Timeout(timeout_s, pool=connection_s), silence_s)
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Pull(stream, wait_s):

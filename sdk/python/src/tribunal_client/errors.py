@@ -87,7 +87,7 @@ class TransactionAborted(TribunalError):
 
 
 class ServerMisbehaved(TribunalError):
-    """The server's response violates the API."""
+    """The server's response violates the API, or is one of a newer server that this client does not know."""
 
 
 class Misuse(TribunalError):

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from .arguments import seconds, whole
+from .arguments import page_limit, seconds, store_name, text, whole
 from .checksum import checksum_of
 from .errors import ServerMisbehaved, TribunalError, Unavailable, error_of
 from .flow import Flow, Sleep
@@ -72,16 +72,16 @@ class Cursor:
         page_max: int | None,
     ) -> None:
         self._service = service
-        self._store = store
+        self._store = store_name(store)
         self._follow = follow
         self._wait_s = seconds("wait_s", wait_s)
-        self._page_max = page_max
+        self._page_max = page_limit(page_max)
         self._stream: LogStream | None = None
         self._endpoint = 0
         # An offset that was kept as text is a likely mistake.
         self.offset = whole("after", after)
         """Position of the last record returned."""
-        self.log_id = log
+        self.log_id = None if log is None else text("`log`", log)
         """The log that `offset` belongs to; `None` until the first response, unless it was set."""
         self.head = 0
         """Last position of the log, as of the last response: a few seconds old at most while records arrive."""

@@ -21,6 +21,11 @@ _POLL_S = 0.005
 """Shortest wait. A piece that is in the socket already is found within it."""
 
 
+def may_be_silent(request: httpx.Request, silence_s: float) -> None:
+    """Bound the silence of a response that has begun. Its beginning is awaited for as long as that of any other one."""
+    request.extensions["timeout"]["read"] = silence_s
+
+
 class ResponseStream:
     """A response of the blocking client. Not shared by threads."""
 

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
-from .arguments import header, items_of, limit_of, seconds, wait_ms, whole
+from .arguments import (
+    header,
+    items_of,
+    limit_of,
+    seconds,
+    segment,
+    store_name,
+    store_segment,
+    text,
+    txn_segment,
+    wait_ms,
+    whole,
+)
 from .attempts import Attempt, Attempts
 from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
@@ -166,6 +178,8 @@ class Service:
         self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[Begun], Draft]
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
+        if not callable(work):
+            raise Misuse(f"`run` takes the work, a function of the transaction, not {type(work).__name__}")
         attempts = Attempts(self.retry, self._on_attempt)
         # Each attempt begins alike, even if a generator named the stores or the rows.
         asked = begin_item(options)
@@ -198,7 +212,15 @@ class Service:
     def _decided(self, txn_id: str, reply: Reply[TxnOutcome], deadline: float | None = None) -> Flow[Verdict]:
         """Return the verdict of a commit; if its reply does not tell, it is requested by the id."""
         why = lost_by(reply)
-        return self._recorded(verdict(reply) if why is None else (yield from self._resolve(txn_id, why, deadline)))
+        if why is not None:
+            return self._recorded((yield from self._resolve(txn_id, why, deadline)))
+        try:
+            return self._recorded(verdict(reply))
+        except ServerMisbehaved as error:
+            if not isinstance(reply, Answer):
+                raise
+            # The commit was taken. To ask for its status would get the same answer.
+            raise OutcomeUnknown(txn_id, str(error)) from error
 
     def _send_commit(self, item: CommitItem) -> Flow[Reply[TxnOutcome]]:
         """Send a commit as a request of its own."""
@@ -349,15 +371,17 @@ class Service:
 
     def status(self, txn_id: str, *, fence: bool, wait_s: float) -> Flow[Verdict | Undecided]:
         """Return the state of a transaction."""
-        request = txn_status._get_kwargs(txn_id, wait_ms=wait_ms(wait_s), fence=fence)
+        request = txn_status._get_kwargs(txn_segment(txn_id), wait_ms=wait_ms(wait_s), fence=fence)
         outcome = settled((yield from self._ask(request, txn_status._parse_response, wait_s)))
-        if outcome.status in ("in_flight", "unknown", "unknown_expired"):
-            return Undecided(txn_id, outcome.status)
-        return verdict_of(outcome, replayed=True)
+        match outcome.status:
+            case "in_flight" | "unknown" | "unknown_expired" as status:
+                return Undecided(txn_id, status)
+            case _:
+                return verdict_of(outcome, replayed=True)
 
     def abort(self, txn_id: str) -> Flow[Verdict]:
         """Abort a transaction unless it has its verdict already."""
-        return verdict((yield from self._ask(txn_abort._get_kwargs(txn_id), txn_abort._parse_response)))
+        return verdict((yield from self._ask(txn_abort._get_kwargs(txn_segment(txn_id)), txn_abort._parse_response)))
 
     def validate(self, prepared: PreparedCommit) -> Flow[DryRun]:
         """Tell whether a commit would pass now if it were alone."""
@@ -373,7 +397,7 @@ class Service:
     def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
         """Read rows of an embedded store."""
         limit = limit_of(limit)
-        request = list_rows._get_kwargs(store, limit=limit)
+        request = list_rows._get_kwargs(store_segment(store), limit=limit)
         # Keys may be any bytes, which query parameters of the wire layer cannot be.
         bounds = {"start": normal(start), "end": normal(end)}
         query = [f"limit={limit}", *(f"{name}={percent_encoded(key)}" for name, key in bounds.items() if key)]
@@ -391,7 +415,7 @@ class Service:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
         rows = [asked(name, known=versions.get(name)) for name in names]
-        item = ReadItem(store, rows, bytes_of(rows), options)
+        item = ReadItem(store_segment(store), rows, bytes_of(rows), options)
 
         def read() -> Flow[RowReads]:
             found = settled((yield from self._shared("reads", item, self.send_reads)))
@@ -415,7 +439,7 @@ class Service:
         """Read ranges of an embedded store as of one epoch."""
         ranges = ranges_only(ranges)
         body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
-        request = read_rows._get_kwargs(store, body=body)
+        request = read_rows._get_kwargs(store_segment(store), body=body)
 
         def read() -> Flow[RangeReads]:
             found = settled((yield from self._ask(request, read_rows._parse_response, options.wait_s or 0)))
@@ -432,12 +456,13 @@ class Service:
                 raise Misuse(
                     f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
                 ) from error
-        request = put_store._get_kwargs(store, body=declaration)
+        request = put_store._get_kwargs(store_segment(store), body=declaration)
         return store_of(settled((yield from self._ask(request, put_store._parse_response))))
 
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
-        return store_of(settled((yield from self._ask(get_store._get_kwargs(store), get_store._parse_response))))
+        request = get_store._get_kwargs(store_segment(store))
+        return store_of(settled((yield from self._ask(request, get_store._parse_response))))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
@@ -452,17 +477,26 @@ class Service:
 
     def offset(self, consumer: str, store: str) -> Flow[Offset | None]:
         """Return a consumer's offset in a store's log; `None` if it has none there."""
+        consumer, store = text("the name of a consumer", consumer), store_name(store)
         return offset_of((yield from self.consumers()), consumer, store)
 
     def set_offset(self, consumer: str, store: str, lsn: int, log: str | None) -> Flow[ConsumerInfo]:
         """Set a consumer's offset."""
-        body = OffsetRequest(store=store, lsn=str(whole("lsn", lsn)), log=UNSET if log is None else log)
-        request = put_consumer._get_kwargs(consumer, body=body)
+        known = UNSET if log is None else text("`log`", log)
+        body = OffsetRequest(store=store_name(store), lsn=str(whole("lsn", lsn)), log=known)
+        request = put_consumer._get_kwargs(segment("the name of a consumer", consumer), body=body)
         return consumer_of(settled((yield from self._ask(request, put_consumer._parse_response))))
 
     def forget_consumer(self, consumer: str) -> Flow[None]:
         """Remove a consumer."""
-        settled((yield from self._ask(delete_consumer._get_kwargs(consumer), delete_consumer._parse_response)))
+        settled(
+            (
+                yield from self._ask(
+                    delete_consumer._get_kwargs(segment("the name of a consumer", consumer)),
+                    delete_consumer._parse_response,
+                )
+            )
+        )
 
     def open_log(
         self, store: str, after: int, log: str | None, limit: int | None, wait_s: float
@@ -540,6 +574,9 @@ class Service:
 
     def _ask_on(self, call: Failover, request: dict[str, Any], parse: Callable[..., T | Problem]) -> Flow[Reply[T]]:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
+        if "json" in request:
+            request = {**request, "content": body_of(request["json"])}
+            del request["json"]
         while (timeout_s := (yield from call.next())) is not None:
             try:
                 reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s)
@@ -570,6 +607,7 @@ class Service:
 def _prepared(commits: Iterable[PreparedCommit]) -> list[PreparedCommit]:
     prepared = items_of(commits, PreparedCommit, "pass what `prepare()` of a transaction returns")
     for commit in prepared:
+        txn_segment(commit.txn_id)
         if commit.traceparent is not None:
             header("`traceparent`", commit.traceparent)
     return prepared

@@ -11,21 +11,19 @@ from .wire.types import Unset
 if TYPE_CHECKING:
     from .wire.models import StoreInfo as WireInfo
     from .wire.models import StorePush as WirePush
-    from .wire.models.storage_durability import StorageDurability
     from .wire.models.store_existence import StoreExistence
-    from .wire.models.store_push_state import StorePushState
 
 
 @dataclass(frozen=True, slots=True)
 class StorePush:
     """The push to a store's storage."""
 
-    state: StorePushState
-    """What it is doing."""
+    state: str
+    """`running`, `backing_off`, `stopped`, `detached` or `log_only`; a newer service may have further states."""
     lag_ms: int
     """Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none."""
-    durability: StorageDurability | None
-    """What the storage guarantees when it acknowledges records."""
+    durability: str | None
+    """What the storage guarantees when it acknowledges records: `always`, `everysec`, `none`, `unknown` and so on."""
     node: int | None
     """The node of a cluster that pushes, if one does."""
     last_error: str | None

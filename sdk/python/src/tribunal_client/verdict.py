@@ -69,7 +69,10 @@ class Aborted:
     epoch: int
     """Epoch that decided it."""
     reason: str
-    """`read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on."""
+    """`read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on.
+
+    A newer service may have reasons that this client does not know.
+    """
     retryable: bool
     """Whether the same work on fresh reads, under a new id, may commit."""
     retry_after_s: float
@@ -178,7 +181,17 @@ def verdict_of(outcome: TxnOutcome, *, replayed: bool, traceparent: str | None =
         case _:
             if not isinstance(outcome.problem, Unset):
                 raise error_of(outcome.problem)
-            raise ServerMisbehaved(f"status {outcome.status} where a verdict was expected")
+            raise ServerMisbehaved(_unexpected(outcome.status))
+
+
+_NO_VERDICTS = ("in_flight", "unknown", "unknown_expired", "would_commit", "would_abort", "problem")
+
+
+def _unexpected(status: str) -> str:
+    """Tell what is wrong with a status that is not a verdict."""
+    if status in _NO_VERDICTS:
+        return f"status {status} where a verdict was expected"
+    return f"status `{status}`, which this client does not know: the client is older than the server"
 
 
 def dry_run_of(outcome: TxnOutcome) -> DryRun:

@@ -1,16 +1,5 @@
-from typing import Literal
-
-StorageDurability = Literal["always", "everysec", "none", "unknown"]
-
-STORAGE_DURABILITY_VALUES: set[StorageDurability] = {
-    "always",
-    "everysec",
-    "none",
-    "unknown",
-}
+StorageDurability = str
 
 
 def check_storage_durability(value: str) -> StorageDurability:
-    if value in STORAGE_DURABILITY_VALUES:
-        return value
-    raise TypeError(f"Unexpected value {value!r}. Expected one of {STORAGE_DURABILITY_VALUES!r}")
+    return value
