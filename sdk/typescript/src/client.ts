@@ -40,7 +40,7 @@ import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
-import { verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
+import { unexpected, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
@@ -353,7 +353,7 @@ export class Client {
   ): Promise<Verdict> {
     const reply = await replied;
     const lost = lostBy(reply);
-    if (lost === undefined) return this.#recorded(verdict(reply));
+    if (lost === undefined) return this.#recorded(decided(txnId, reply));
     return this.#recorded(await this.#resolve(txnId, lost, deadline ?? this.#resolveDeadline(), signal));
   }
 
@@ -495,9 +495,11 @@ export class Client {
     checkCommit(prepared);
     const path = { txn_id: percentEncoded(prepared.txnId) };
     const body = prepared.request;
-    return settled(
+    const outcome = settled(
       await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/validate", { params: { path }, body, signal })),
     );
+    if (!["would_commit", "would_abort", "committed", "aborted"].includes(outcome.status)) throw unexpected(outcome.status);
+    return outcome;
   }
 
   /** Reads a row of an embedded store as it is now, outside any transaction. */
@@ -750,6 +752,19 @@ function verdict(reply: Reply<TxnOutcome>): Verdict {
   // An item of a batch has no header of its own.
   const replayed = reply.kind === "ok" && (reply.headers.get("idempotency-replayed") === "true" || reply.data.replayed === true);
   return verdictOf(settled(reply), replayed, traceparentOf(reply));
+}
+
+/**
+ * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer cannot be
+ * understood, another request for its status would get the same.
+ */
+function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
+  try {
+    return verdict(reply);
+  } catch (error) {
+    if (reply.kind === "ok" && error instanceof ServerMisbehaved) throw new OutcomeUnknown(txnId, error.message, error);
+    throw error;
+  }
 }
 
 function traceparentOf(reply: Reply<unknown>): string | undefined {
