@@ -1,5 +1,6 @@
 /** Begin: its request, and which Begins may share one. */
 
+import { headerText, list } from "./arguments.js";
 import type { BeginOptions } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
@@ -25,6 +26,8 @@ export interface BeginItem {
 export function beginItem(options: BeginOptions): BeginItem {
   const given: unknown = options.stores;
   if (typeof given === "string") throw new Misuse(`\`${given}\` is one store where a list of stores was expected`);
+  if (options.stores !== undefined) list(options.stores, "a list of stores");
+  if (options.traceparent !== undefined) headerText("traceparent", options.traceparent);
   const body: BeginRequest = { isolation: options.isolation ?? "serializable" };
   const rows = askedOf(options.read ?? {});
   const ranges = rangesOf(options.ranges ?? {});

@@ -14,7 +14,7 @@ import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
 import { bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
-import { named, normal, percentEncoded, type Key } from "./keys.js";
+import { named, normal, percentEncoded, segment, type Key } from "./keys.js";
 import { LogReader, type LogOptions } from "./log.js";
 import { Limit, unlessAborted } from "./limit.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
@@ -40,7 +40,7 @@ import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
-import { verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
+import { unexpected, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
@@ -353,7 +353,7 @@ export class Client {
   ): Promise<Verdict> {
     const reply = await replied;
     const lost = lostBy(reply);
-    if (lost === undefined) return this.#recorded(verdict(reply));
+    if (lost === undefined) return this.#recorded(decided(txnId, reply));
     return this.#recorded(await this.#resolve(txnId, lost, deadline ?? this.#resolveDeadline(), signal));
   }
 
@@ -363,7 +363,7 @@ export class Client {
     const call = this.#failover(applyWaitMs([prepared]));
     const reply = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/{txn_id}/commit", {
-        params: { path: { txn_id: percentEncoded(prepared.txnId) }, header },
+        params: { path: { txn_id: segment(prepared.txnId) }, header },
         headers: { "content-type": "application/json" },
         body: prepared.request,
         bodySerializer,
@@ -465,7 +465,7 @@ export class Client {
       await this.#ask(
         (signal, wire) =>
           wire.GET("/v1/txns/{txn_id}", {
-            params: { path: { txn_id: percentEncoded(txnId) }, query: { wait_ms: waitMs, fence } },
+            params: { path: { txn_id: segment(txnId) }, query: { wait_ms: waitMs, fence } },
             signal,
           }),
         waitMs,
@@ -483,7 +483,7 @@ export class Client {
 
   /** Aborts a transaction unless it has its verdict already, and returns the verdict. */
   async abort(txnId: string): Promise<Verdict> {
-    const path = { txn_id: percentEncoded(txnId) };
+    const path = { txn_id: segment(txnId) };
     return verdict(await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
   }
 
@@ -493,11 +493,13 @@ export class Client {
    */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
     checkCommit(prepared);
-    const path = { txn_id: percentEncoded(prepared.txnId) };
+    const path = { txn_id: segment(prepared.txnId) };
     const body = prepared.request;
-    return settled(
+    const outcome = settled(
       await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/validate", { params: { path }, body, signal })),
     );
+    if (!["would_commit", "would_abort", "committed", "aborted"].includes(outcome.status)) throw unexpected(outcome.status);
+    return outcome;
   }
 
   /** Reads a row of an embedded store as it is now, outside any transaction. */
@@ -513,7 +515,7 @@ export class Client {
     if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
     if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
     if (range.limit !== undefined) query.limit = rowLimit(range.limit);
-    const path = { store: percentEncoded(store) };
+    const path = { store: segment(store) };
     const page = await this.#retrying(store, async () =>
       settled(
         await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
@@ -528,7 +530,7 @@ export class Client {
    * the read may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
-    const item = { store: percentEncoded(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(options) };
+    const item = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(options) };
     const bytes = bytesOf(item.rows);
     const group = JSON.stringify([store, item.terms]);
     const answer = await this.#retrying(store, () =>
@@ -555,7 +557,7 @@ export class Client {
    */
   async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
     const body = { ranges: list(ranges, "a list of ranges").map(rangeAsked), ...readTerms(options) };
-    const answer = await this.#retrying(store, async () => settled(await this.#read(percentEncoded(store), body)));
+    const answer = await this.#retrying(store, async () => settled(await this.#read(segment(store), body)));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
@@ -566,7 +568,7 @@ export class Client {
 
   /** @internal Opens a stream of a log. `stop` ends the call, and not the stream. */
   async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop?: AbortSignal): Promise<LogStream> {
-    const encoded = { ...query, store: percentEncoded(query.store), after: percentEncoded(query.after) };
+    const encoded = { ...query, store: percentEncoded(named(query.store)), after: percentEncoded(query.after) };
     const call = this.#failover();
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
       const limit = this.#limit(timeoutMs, stop);
@@ -598,7 +600,7 @@ export class Client {
 
   /** Declares a store, or changes one. */
   async declareStore(store: string, declaration: StoreDeclaration): Promise<StoreInfo> {
-    const path = { store: percentEncoded(store) };
+    const path = { store: segment(store) };
     return settled(
       await this.#ask((signal, wire) =>
         wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),
@@ -608,7 +610,7 @@ export class Client {
 
   /** Returns the state of a store. */
   async store(store: string): Promise<StoreInfo> {
-    const path = { store: percentEncoded(store) };
+    const path = { store: segment(store) };
     return settled(await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}", { params: { path }, signal })));
   }
 
@@ -624,8 +626,9 @@ export class Client {
 
   /** Returns a consumer's offset in a store's log; `undefined` if it has none there. */
   async offset(consumer: string, store: string): Promise<Offset | undefined> {
-    const known = (await this.consumers()).find(({ name }) => name === consumer);
-    const at = known?.offsets.find((offset) => offset.store === store);
+    const [sought, from] = [named(consumer), named(store)];
+    const known = (await this.consumers()).find(({ name }) => name === sought);
+    const at = known?.offsets.find((offset) => offset.store === from);
     return at === undefined ? undefined : { lsn: at.lsn, log: at.log };
   }
 
@@ -635,7 +638,9 @@ export class Client {
    * of the log, or `log` is not the service's log (`log_replaced`).
    */
   async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
-    const path = { name: percentEncoded(consumer) };
+    const given: unknown = offset;
+    if (typeof given !== "object" || given === null) throw new Misuse("an offset such as { lsn: record.lsn } was expected, not " + String(given));
+    const path = { name: segment(consumer) };
     const body = { store: named(store), lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
     return settled(await this.#ask((signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal })));
   }
@@ -645,7 +650,7 @@ export class Client {
    * `unknown_consumer` if there is none; with several endpoints also if a first reply was lost.
    */
   async forgetConsumer(consumer: string): Promise<void> {
-    const path = { name: percentEncoded(consumer) };
+    const path = { name: segment(consumer) };
     settled(await this.#ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
   }
 
@@ -750,6 +755,19 @@ function verdict(reply: Reply<TxnOutcome>): Verdict {
   // An item of a batch has no header of its own.
   const replayed = reply.kind === "ok" && (reply.headers.get("idempotency-replayed") === "true" || reply.data.replayed === true);
   return verdictOf(settled(reply), replayed, traceparentOf(reply));
+}
+
+/**
+ * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer cannot be
+ * understood, another request for its status would get the same.
+ */
+function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
+  try {
+    return verdict(reply);
+  } catch (error) {
+    if (reply.kind === "ok" && error instanceof ServerMisbehaved) throw new OutcomeUnknown(txnId, error.message, error);
+    throw error;
+  }
 }
 
 function traceparentOf(reply: Reply<unknown>): string | undefined {

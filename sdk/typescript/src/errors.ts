@@ -82,7 +82,7 @@ export class TransactionAborted extends TribunalError {
   }
 }
 
-/** The server's response violates the API. */
+/** The server's response violates the API, or is one of a newer server that this client does not know. */
 export class ServerMisbehaved extends TribunalError {
   override readonly name = "ServerMisbehaved";
 }

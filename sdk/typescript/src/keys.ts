@@ -60,6 +60,12 @@ export function named(name: unknown): string {
   return name;
 }
 
+/** Percent-encodes the name of a store or consumer, or an id, for a segment of a path. Nothing, or dots, would lead to another resource. */
+export function segment(name: string): string {
+  if (["", ".", ".."].includes(named(name))) throw new Misuse(`"${name}" cannot be the name of a store or consumer, or an id`);
+  return percentEncoded(name);
+}
+
 /** Percent-encodes a key or a name for a path segment or a query value. */
 export function percentEncoded(key: Key): string {
   if (typeof key === "string" || !isBytes(key)) named(key);
@@ -83,7 +89,7 @@ export function keyOf(text: string | undefined, inBase64: string | undefined): K
 }
 
 /** Tells whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that differ. */
-function isBytes(value: unknown): boolean {
+export function isBytes(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object Uint8Array]";
 }
 

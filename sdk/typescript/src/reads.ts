@@ -4,7 +4,7 @@ import { duration, list, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
-import { keyFields, keyOf, named, normal, type Key } from "./keys.js";
+import { isBytes, keyFields, keyOf, named, normal, type Key } from "./keys.js";
 import { valueOf } from "./log.js";
 import type { components } from "./wire/schema.js";
 
@@ -97,9 +97,16 @@ export interface NamedRange {
   readonly wire: WireRange;
 }
 
+/** Returns what is given for each store. Anything else has no entries, or one for each of its characters. */
+function byStore<T extends object>(name: string, given: T): T {
+  const any: unknown = given;
+  if (typeof any === "object" && any !== null && !Array.isArray(any) && !isBytes(any)) return given;
+  throw new Misuse(`\`${name}\` must be an object by store`);
+}
+
 /** Names the ranges that Begin reads. */
 export function rangesOf(ranges: RangesToRead): NamedRange[] {
-  return Object.entries(ranges).flatMap(([store, each]) =>
+  return Object.entries(byStore("ranges", ranges)).flatMap(([store, each]) =>
     list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store: named(store), ...rangeAsked(range) } })),
   );
 }
@@ -113,7 +120,7 @@ export function rangeAsked(range: KeyRange): WireRange {
 /** Returns a range. A prefix in its place would be one without bounds: the whole store. */
 export function checkedRange(range: KeyRange): KeyRange {
   const given: unknown = range;
-  if (typeof given === "object" && given !== null) return range;
+  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isBytes(given)) return range;
   throw new Misuse('a range such as { start: "a/", end: "a0" } was expected, not ' + JSON.stringify(given));
 }
 
@@ -151,7 +158,7 @@ export function asked({ key, version }: RowRead, store?: string): WireRead {
 
 /** Returns the rows that Begin reads. */
 export function askedOf(rows: RowsToRead): { store: string; key: Key }[] {
-  return Object.entries(rows).flatMap(([store, keys]) =>
+  return Object.entries(byStore("read", rows)).flatMap(([store, keys]) =>
     list(keys, '`read`: a list of keys by store, such as { kv: ["a"] },').map((key) => ({ store: named(store), key: normal(key) })),
   );
 }

@@ -9,7 +9,7 @@ import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
 import { copied, fresh, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, named, normal, order, successor, type Key } from "./keys.js";
-import { bound, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
+import { bound, checkedRange, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
 
@@ -265,7 +265,8 @@ export class Transaction {
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
     this.#mustBeOpen();
-    const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", range.start), ...bound("end", range.end) };
+    const { start, end } = checkedRange(range);
+    const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", start), ...bound("end", end) };
     this.#ranges.set(JSON.stringify(seen), seen);
   }
 

@@ -35,7 +35,10 @@ export interface Aborted {
   readonly txnId: string;
   /** Epoch that decided it. */
   readonly epoch: string;
-  /** `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. */
+  /**
+   * `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. A newer service may have reasons
+   * that this client does not know.
+   */
   readonly reason: string;
   /** With reason `plugin`: the code that the isolation validator returned. */
   readonly pluginCode: number | undefined;
@@ -117,6 +120,15 @@ export function verdictOf(outcome: TxnOutcome, replayed: boolean, traceparent?: 
       };
     default:
       if (outcome.problem !== undefined) throw errorOf(outcome.problem);
-      throw new ServerMisbehaved(`status ${outcome.status} where a verdict was expected`);
+      throw unexpected(outcome.status);
   }
+}
+
+/** Statuses that are not verdicts. A newer service may have further ones. */
+const noVerdicts: readonly (string | undefined)[] = ["in_flight", "unknown", "unknown_expired", "would_commit", "would_abort", "problem", undefined];
+
+/** Returns the error of a status that is not a verdict. */
+export function unexpected(status: string | undefined): ServerMisbehaved {
+  if (noVerdicts.includes(status)) return new ServerMisbehaved(`status ${status ?? "absent"} where a verdict was expected`);
+  return new ServerMisbehaved(`status \`${status ?? ""}\`, which this client does not know: the client is older than the server`);
 }

@@ -220,3 +220,48 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
     service.stop();
   }
 });
+
+/** All calls that name something by a segment of a path. */
+const named: Record<string, (client: Client, name: string) => Promise<unknown>> = {
+  store: (client, name) => client.store(name),
+  declareStore: (client, name) => client.declareStore(name, { adaptor: "kv" }),
+  row: (client, name) => client.row(name, "a"),
+  rows: (client, name) => client.rows(name),
+  readRanges: (client, name) => client.readRanges(name, [{}]),
+  setOffset: (client, name) => client.setOffset(name, "kv", { lsn: "0" }),
+  forgetConsumer: (client, name) => client.forgetConsumer(name),
+  status: (client, name) => client.status(name),
+  abort: (client, name) => client.abort(name),
+  commit: (client, txnId) => client.commit({ txnId, request: {}, traceparent: "00" }),
+  validate: (client, txnId) => client.validate({ txnId, request: {}, traceparent: undefined }),
+};
+
+// Dots would lead to another resource.
+test("a name that is no segment of a path is a misuse", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 }, resolveTimeoutMs: 0 });
+  for (const [what, use] of Object.entries(named)) {
+    for (const name of ["", ".", ".."]) {
+      await assert.rejects(use(client, name), misuse(`"${name}" cannot be the name`), `${what} ${name}`);
+    }
+    if (what !== "commit" && what !== "validate") await assert.rejects(use(client, wrong(new Uint8Array([107, 118]))), misuse("must be a string"), what);
+  }
+  await assert.rejects(client.log(wrong(new Uint8Array([107]))).next(0), misuse("must be a string"));
+  await assert.rejects(client.offset(wrong(5), "kv"), misuse("must be a string"));
+  await assert.rejects(client.offset("consumer", wrong(5)), misuse("must be a string"));
+  await assert.rejects(client.setOffset("consumer", "kv", wrong(undefined)), misuse("an offset such as"));
+});
+
+test("what is no list or object by store is not taken for none", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  for (const value of [5, {}]) await assert.rejects(client.begin({ stores: wrong(value) }), misuse("a list of stores was expected"));
+  for (const value of [5, [], "kv", ["kv"], new Uint8Array(1)]) {
+    await assert.rejects(client.begin({ read: wrong(value) }), misuse("`read` must be an object by store"));
+    await assert.rejects(client.begin({ ranges: wrong(value) }), misuse("`ranges` must be an object by store"));
+  }
+  for (const value of [5, "a/", null, [], new Uint8Array(1)]) {
+    const txn = client.beginLocal();
+    assert.throws(() => { txn.observeRange("kv", wrong(value)); }, misuse("a range such as"));
+    await assert.rejects(client.rows("kv", wrong(value)), misuse("a range such as"));
+  }
+  await assert.rejects(client.begin({ traceparent: wrong(5) }), misuse("the traceparent must be a string"));
+});
