@@ -64,7 +64,9 @@ impl Configured {
             None
         });
         if let Some(tls) = &config.tls {
-            judge_period("tls.cert_file", &tls.cert_file, "clients", &mut faults, warnings);
+            // A member that no client can reach still votes, and has the log that the others may need.
+            let refuses = config.cluster.is_none();
+            judge_period(("tls.cert_file", &tls.cert_file, "clients"), refuses, &mut faults, warnings);
         }
         if config.auth.required && config.tls.is_none() && !config.listen.ip().is_loopback() {
             warnings.push(
@@ -104,7 +106,7 @@ fn read_cluster(
     let identity = Identity::from_files(&files);
     let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
     faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
-    judge_period("cluster.cert_file", &files.certificate, "the other nodes", faults, warnings);
+    judge_period(("cluster.cert_file", &files.certificate, "the other nodes"), true, faults, warnings);
     warnings.extend(contradiction_of(cluster));
     membership.zip(identity)
 }
@@ -143,9 +145,15 @@ fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<
     ))
 }
 
-/// Judges a certificate by its period. One that has expired is a fault: everybody refuses it. One that is not valid yet becomes so
-/// while the node runs, or the clock is what is wrong; that is a warning.
-fn judge_period(setting: &str, file: &Path, refused_by: &str, faults: &mut Vec<String>, warnings: &mut Vec<String>) {
+/// Judges the certificate of a setting, in a file, by its period; `refused_by` is who refuses it outside of that. One that has expired is a
+/// fault if the node is of no use to anybody then. One that is not valid yet becomes so while the node runs, or the clock is what is
+/// wrong; that is a warning.
+fn judge_period(
+    (setting, file, refused_by): (&str, &Path, &str),
+    refuses: bool,
+    faults: &mut Vec<String>,
+    warnings: &mut Vec<String>,
+) {
     let Some((pem, outside)) =
         std::fs::read(file).ok().and_then(|pem| outside_of_period(&pem).map(|found| (pem, found)))
     else {
@@ -153,7 +161,7 @@ fn judge_period(setting: &str, file: &Path, refused_by: &str, faults: &mut Vec<S
     };
     let (name, now) = (file.display(), SystemTime::now());
     let end = expires_at(&pem).next().and_then(|end| UNIX_EPOCH.checked_add(end));
-    match end.filter(|end| *end < now) {
+    match end.filter(|end| refuses && *end < now) {
         Some(end) => faults.push(format!(
             "configuration: `{setting}`: the certificate in {name} {outside}, on {}, and it is {} now: {refused_by} refuse it. Replace \
              it, or correct the clock of this machine",
