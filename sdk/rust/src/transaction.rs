@@ -20,6 +20,9 @@ use crate::{Error, Outcome, wire};
 
 type RowName = (StoreName, Vec<u8>);
 
+/// A row by store and key, and the version that was read; `None` if it was absent.
+pub(crate) type RowVersion = (String, Vec<u8>, Option<Version>);
+
 /// Rows that the service returns at once, at most.
 const ROWS_MAX: usize = 10_000;
 
@@ -405,6 +408,12 @@ impl Transaction {
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.reads.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Returns the version of each row that the transaction has read, in order.
+    pub(crate) fn versions_read(&self) -> Vec<RowVersion> {
+        let reads = self.reads.iter();
+        reads.map(|((store, key), seen)| (store.to_string(), key.clone(), seen.version)).collect()
     }
 
     /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.

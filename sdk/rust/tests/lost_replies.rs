@@ -316,6 +316,31 @@ async fn a_refused_insert_gets_one_fresh_read() {
 }
 
 #[tokio::test]
+async fn a_row_that_is_missing_because_of_a_further_commit_does_not_end_the_retries() {
+    // As in a move between two entries of an index, which other moves of the same document overtake.
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("begin", n) => Reply::Json(
+            201,
+            json!({ "txn_id": format!("txn-{n}"), "snapshots": { "kv": (9 + n).to_string() }, "epoch": "20",
+                "expires_at": "2026-01-01T00:00:00Z", "session": "s" }),
+        ),
+        ("rows", n) => {
+            let row = json!({ "store": "kv", "key": "b", "value": n, "version": (8_388_608 + n).to_string() });
+            Reply::Json(200, json!({ "applied": "9", "rows": [row] }))
+        }
+        ("commit", 0..3) => aborted("row_missing", true),
+        _ => committed(),
+    })
+    .await;
+    let work = async |txn: &mut Transaction| {
+        let at = txn.get("kv", "b").await?.expect("it exists").value;
+        txn.delete("kv", format!("index/{at}"))
+    };
+    service.client().run(BeginOptions::stores(["kv"]), work).await.expect("the fourth attempt commits");
+    assert_eq!(service.asked("commit").len(), 4);
+}
+
+#[tokio::test]
 async fn own_commits_are_visible_to_later_transactions_of_their_stores() {
     for read_own_writes in [true, false] {
         let service = Service::start(|kind, before| if kind == "begin" { begun(before) } else { committed() }).await;
