@@ -21,7 +21,7 @@ use crate::commit_batch::{CommitItem, Reply, Verdict, WRITES};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
 use crate::failover::{Failure, Repeat};
-use crate::reads::Reads;
+use crate::reads::{ROWS_MAX, Reads};
 use crate::session::Session;
 use crate::{
     AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
@@ -380,7 +380,7 @@ impl Client {
     /// `end` is the end of the store.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
     pub async fn rows(
         &self,
         store: &str,
@@ -388,6 +388,9 @@ impl Client {
         end: impl AsRef<[u8]>,
         limit: usize,
     ) -> Result<RowPage, Error> {
+        if !(1..=ROWS_MAX).contains(&limit) {
+            return Err(Error::misuse(format!("the limit of a range must be from 1 to {ROWS_MAX}, not {limit}")));
+        }
         let path = format!(
             "/v1/stores/{}/rows?start={}&end={}&limit={limit}",
             wire::percent_encoded(store.as_bytes()),
