@@ -9,20 +9,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
-    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo,
-    KeyList, KeyRequest, NodeAdmitted, NodeRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
-    StoreInfo, StoreList, TxnOutcome, TxnState,
+    AttachRequest, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo, KeyList, KeyRequest, NodeAdmitted, NodeRequest,
+    Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome, TxnState,
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
 use crate::begin::Begins;
 use crate::coalescer::Coalescer;
-use crate::commit_batch::{CommitItem, Reply, Verdict, WRITES};
+use crate::commit_batch::{CommitItem, Reply, WRITES};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
-use crate::failover::{Failure, Repeat};
+use crate::failover::Repeat;
 use crate::reads::{ROWS_MAX, Reads};
 use crate::session::Session;
+use crate::told::{Told, decision};
 use crate::{
     AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
 };
@@ -218,15 +218,15 @@ impl Client {
 
     /// Returns the outcome that a reply to a commit tells, or requests it by the id.
     pub(crate) async fn settled(&self, txn_id: &str, reply: Reply) -> Result<Outcome, Error> {
-        match reply {
-            Ok(Verdict::Response(answer)) if is_settled(&answer) => {
-                self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
-            }
-            Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.refusal_text()).await,
-            Ok(Verdict::Committed(committed)) => self.recorded(Ok(Outcome::Committed(*committed))),
-            Ok(Verdict::Line(outcome, traceparent)) => self.outcome_in_batch(txn_id, *outcome, traceparent).await,
-            Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
-            Err(lost) => self.resolve(txn_id, &lost.text).await,
+        let deadline = Instant::now() + self.inner.options.resolve_timeout;
+        self.settled_by(txn_id, Told::of(reply), deadline).await
+    }
+
+    /// Returns the outcome of a commit. If it is lost, it is requested by the id until the deadline.
+    pub(crate) async fn settled_by(&self, txn_id: &str, told: Told, deadline: Instant) -> Result<Outcome, Error> {
+        match told {
+            Told::Decided(decided) => self.recorded(decided),
+            Told::Lost(lost) => self.resolve(txn_id, &lost, deadline).await,
         }
     }
 
@@ -246,76 +246,6 @@ impl Client {
         reply.unwrap_or_else(|| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())))
     }
 
-    /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
-    /// commits have the same one.
-    ///
-    /// # Errors
-    /// The whole request was refused; see [`Error`].
-    pub async fn batch(&self, commits: &[PreparedCommit]) -> Result<Vec<Result<Outcome, Error>>, Error> {
-        let request = BatchCommitRequest { txns: commits.iter().map(batch_txn).collect() };
-        let traceparent = commits.first().and_then(|first| first.traceparent.as_ref());
-        let traceparent =
-            traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
-        let path = "/v1/txns/batch-commit";
-        let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
-            Ok(answer) if is_settled(&answer) => {
-                let BatchCommitResponse { results } = read(&answer)?;
-                if results.len() != commits.len() {
-                    return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
-                }
-                return self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await;
-            }
-            Ok(answer) => answer.refusal_text(),
-            Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
-            Err(lost) => lost.text,
-        };
-        let mut outcomes = Vec::with_capacity(commits.len());
-        for commit in commits {
-            outcomes.push(self.resolve(&commit.txn_id, &lost).await);
-        }
-        Ok(outcomes)
-    }
-
-    /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
-    /// others.
-    async fn outcomes_of_batch(
-        &self,
-        commits: &[PreparedCommit],
-        results: Vec<TxnOutcome>,
-        traceparent: Option<&str>,
-    ) -> Result<Vec<Result<Outcome, Error>>, Error> {
-        let several = self.connection().endpoints().urls().len() > 1;
-        let mut outcomes = Vec::with_capacity(commits.len());
-        for (commit, result) in commits.iter().zip(results) {
-            let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
-            outcomes.push(match failure {
-                Some(failure) => {
-                    let reply = self.send_commit(&CommitItem::of(commit)?).await;
-                    let reply = commit_batch::in_doubt(reply, failure.maybe_taken);
-                    self.settled(&commit.txn_id, reply).await
-                }
-                None => self.outcome_in_batch(&commit.txn_id, result, traceparent.map(str::to_owned)).await,
-            });
-        }
-        Ok(outcomes)
-    }
-
-    /// Returns the outcome of one commit of a batch. If its result does not tell, the verdict is requested by the id.
-    async fn outcome_in_batch(
-        &self,
-        txn_id: &str,
-        result: TxnOutcome,
-        traceparent: Option<String>,
-    ) -> Result<Outcome, Error> {
-        match result.problem.as_ref().map(|problem| problem.status) {
-            Some(status) if !tells_outcome(status) => self.resolve(txn_id, &format!("status {status}")).await,
-            _ => {
-                let replayed = result.replayed.unwrap_or(false);
-                self.recorded(decision(result, replayed, traceparent))
-            }
-        }
-    }
-
     /// Returns the state of a transaction, after waiting at most `wait_ms` for its verdict. With `fence`, a transaction
     /// that has not arrived can no longer commit.
     ///
@@ -333,11 +263,10 @@ impl Client {
     }
 
     /// Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
-    async fn resolve(&self, txn_id: &str, lost: &str) -> Result<Outcome, Error> {
-        let begun = Instant::now();
+    async fn resolve(&self, txn_id: &str, lost: &str, deadline: Instant) -> Result<Outcome, Error> {
         let mut failed = 0;
         let mut last = lost.to_owned();
-        while begun.elapsed() < self.inner.options.resolve_timeout {
+        while Instant::now() < deadline {
             match self.status(txn_id, true, 1_000).await {
                 Ok(TxnStatus::Decided(outcome)) => return self.recorded(Ok(outcome)),
                 Ok(TxnStatus::UnknownExpired) => break,
@@ -660,17 +589,6 @@ impl Client {
     }
 }
 
-/// Tells whether a response to a commit has its outcome, or that there is none.
-fn is_settled(answer: &Answer) -> bool {
-    tells_outcome(answer.status.as_u16())
-}
-
-/// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell
-/// whether the commit was accepted.
-fn tells_outcome(status: u16) -> bool {
-    !matches!(status, 409 | 500 | 502 | 504)
-}
-
 pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     if answer.status.is_success() {
         return serde_json::from_slice(&answer.body).map_err(Error::misbehaved);
@@ -687,15 +605,6 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     }
 }
 
-fn decision(outcome: TxnOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
-    if let Some(problem) = outcome.problem {
-        return Err(Error::of_problem(problem));
-    }
-    let status = outcome.status;
-    Outcome::of(outcome, replayed, traceparent)?
-        .ok_or_else(|| Error::misbehaved(format!("{status:?} where a verdict was expected")))
-}
-
 pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
     let value = wire::value_of(row.value, row.value_b64)?;
     Ok(Row {
@@ -703,20 +612,4 @@ pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
         value: value.as_deref().map_or(Ok(Value::Null), wire::parsed)?,
         version: row.version.as_deref().map(wire::version).transpose()?,
     })
-}
-
-fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
-    let request = prepared.request.clone();
-    BatchTxn {
-        txn_id: prepared.txn_id.clone(),
-        isolation: request.isolation,
-        snapshots: request.snapshots,
-        priority: request.priority,
-        ack: request.ack,
-        epoch: request.epoch,
-        first_attempt_ms: request.first_attempt_ms,
-        reads: request.reads,
-        ranges: request.ranges,
-        writes: request.writes,
-    }
 }

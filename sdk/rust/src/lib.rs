@@ -39,6 +39,7 @@
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
 //! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
+mod batch;
 mod begin;
 mod call;
 mod client;
@@ -62,6 +63,7 @@ mod session;
 mod store_name;
 mod stream;
 mod tls;
+mod told;
 mod transaction;
 mod wire;
 mod writes;

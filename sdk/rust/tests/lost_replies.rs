@@ -10,7 +10,7 @@ use scripted::{Reply, Service, aborted, begun, begun_as, committed, problem};
 use serde_json::{Value, json};
 use tribunal_client::{
     AttemptEnd, AttemptHook, BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome,
-    Transaction,
+    PreparedCommit, Transaction,
 };
 
 #[tokio::test]
@@ -217,6 +217,60 @@ async fn a_commit_of_a_batch_with_an_unknown_outcome_is_resolved_by_its_id() {
     assert_eq!(asked.len(), 4);
     for ((_, path, _), commit) in asked.iter().zip(&commits) {
         assert!(path.contains(&commit.txn_id) && path.contains("fence=true"), "{path}");
+    }
+}
+
+/// Three commits of one client.
+fn three(client: &Client) -> Vec<PreparedCommit> {
+    let prepared = |n: i64| {
+        let mut txn = client.begin_local(IsolationLevel::Serializable);
+        txn.add("kv", "n", n).expect("a number");
+        txn.prepare()
+    };
+    (0..3).map(prepared).collect()
+}
+
+#[tokio::test]
+async fn the_commits_of_a_lost_batch_are_resolved_together() {
+    let service = Service::start(|kind, _| match kind {
+        "batch" => Reply::Lost,
+        _ => Reply::Json(200, json!({ "status": "in_flight", "txn_id": "txn-0" })),
+    })
+    .await;
+    let client = service.client();
+    let commits = three(&client);
+    let outcomes = client.batch(&commits).await.expect("one result each");
+    for (commit, outcome) in commits.iter().zip(&outcomes) {
+        assert!(
+            matches!(outcome, Err(Error::OutcomeUnknown { txn_id, .. }) if *txn_id == commit.txn_id),
+            "{outcome:?}"
+        );
+    }
+    let asked = service.asked("status");
+    for commit in &commits {
+        let first = asked.iter().take(3).filter(|(_, path, _)| path.contains(&commit.txn_id));
+        assert_eq!(first.count(), 1, "nobody waits for the outcome of another: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_without_readable_outcomes_is_a_lost_one() {
+    for unreadable in [json!({ "results": [] }), json!({ "results": [1, 2, 3] }), json!({ "login": "please" })] {
+        let body = unreadable.clone();
+        let service = Service::start(move |kind, _| match kind {
+            "batch" | "commit" => Reply::Json(200, body.clone()),
+            _ => committed(),
+        })
+        .await;
+        let client = service.client();
+        let commits = three(&client);
+        let mut outcomes = client.batch(&commits).await.expect("one result each");
+        outcomes.push(client.commit(&commits[0]).await);
+        for outcome in &outcomes {
+            let Ok(Outcome::Committed(committed)) = outcome else { panic!("{unreadable}: {outcome:?}") };
+            assert!(committed.replayed);
+        }
+        assert_eq!(service.asked("status").len(), 4);
     }
 }
 
