@@ -6,17 +6,25 @@ use std::task::Poll;
 use std::time::Instant;
 
 use hyper::Method;
+use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tribunal_api::{BatchCommitRequest, BatchCommitResponse, BatchTxn, TxnOutcome};
+use tribunal_api::{BatchCommitRequest, BatchTxn};
 
 use crate::client::read;
 use crate::commit_batch::{CommitItem, Verdict, in_doubt};
 use crate::failover::Failure;
 use crate::told::{Told, is_settled};
+use crate::wire_outcome::WireOutcome;
 use crate::{Client, Error, Outcome, PreparedCommit};
 
 /// How many outcomes are requested at the same time.
 const RESOLVING_MAX: usize = 64;
+
+/// The response to a batch.
+#[derive(Deserialize)]
+struct Results {
+    results: Vec<WireOutcome>,
+}
 
 impl Client {
     /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
@@ -31,13 +39,11 @@ impl Client {
             traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
         let path = "/v1/txns/batch-commit";
         let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
-            Ok(answer) if is_settled(&answer) => match read::<BatchCommitResponse>(&answer) {
-                Ok(BatchCommitResponse { results }) if results.len() == commits.len() => {
+            Ok(answer) if is_settled(&answer) => match read::<Results>(&answer) {
+                Ok(Results { results }) if results.len() == commits.len() => {
                     return Ok(self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await);
                 }
-                Ok(BatchCommitResponse { results }) => {
-                    format!("{} results for {} commits", results.len(), commits.len())
-                }
+                Ok(Results { results }) => format!("{} results for {} commits", results.len(), commits.len()),
                 // A success: the commits may have taken effect.
                 Err(Error::ServerMisbehaved(text)) if answer.status.is_success() => text,
                 Err(refused) => return Err(refused),
@@ -54,7 +60,7 @@ impl Client {
     async fn outcomes_of_batch(
         &self,
         commits: &[PreparedCommit],
-        results: Vec<TxnOutcome>,
+        results: Vec<WireOutcome>,
         traceparent: Option<&str>,
     ) -> Vec<Result<Outcome, Error>> {
         let several = self.connection().endpoints().urls().len() > 1;

@@ -23,6 +23,7 @@ use crate::failover::Repeat;
 use crate::reads::{ROWS_MAX, Reads};
 use crate::session::Session;
 use crate::told::{Told, decision};
+use crate::wire_outcome::{Status, WireOutcome};
 use crate::{
     AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
 };
@@ -252,14 +253,12 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<TxnStatus, Error> {
+        status_of(self.ask_status(txn_id, fence, wait_ms).await?)
+    }
+
+    async fn ask_status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<WireOutcome, Error> {
         let path = format!("/v1/txns/{}?wait_ms={wait_ms}&fence={fence}", wire::percent_encoded(txn_id.as_bytes()));
-        let outcome: TxnOutcome = read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)?;
-        Ok(match outcome.status {
-            TxnState::InFlight => TxnStatus::InFlight,
-            TxnState::Unknown => TxnStatus::Unknown,
-            TxnState::UnknownExpired => TxnStatus::UnknownExpired,
-            _ => TxnStatus::Decided(decision(outcome, true, None)?),
-        })
+        read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
     }
 
     /// Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
@@ -267,7 +266,13 @@ impl Client {
         let mut failed = 0;
         let mut last = lost.to_owned();
         while Instant::now() < deadline {
-            match self.status(txn_id, true, 1_000).await {
+            let answer = self.ask_status(txn_id, true, 1_000).await;
+            if let Ok(WireOutcome { status: status @ Status::Other(_), .. }) = &answer {
+                // Another request would get the same.
+                last = status.no_verdict();
+                break;
+            }
+            match answer.and_then(status_of) {
                 Ok(TxnStatus::Decided(outcome)) => return self.recorded(Ok(outcome)),
                 Ok(TxnStatus::UnknownExpired) => break,
                 Ok(TxnStatus::InFlight | TxnStatus::Unknown) => {}
@@ -591,7 +596,10 @@ impl Client {
 
 pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     if answer.status.is_success() {
-        return serde_json::from_slice(&answer.body).map_err(Error::misbehaved);
+        return serde_json::from_slice(&answer.body).map_err(|e| {
+            // A name that the client does not know, for example.
+            Error::misbehaved(format!("{e}; if the service is newer than this client, update the client"))
+        });
     }
     match serde_json::from_slice::<Problem>(&answer.body) {
         Ok(problem) => Err(Error::of_problem(problem)),
@@ -603,6 +611,15 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
             Err(Error::misbehaved(format!("{text} without a problem document: is this the address of Tribunal?")))
         }
     }
+}
+
+fn status_of(outcome: WireOutcome) -> Result<TxnStatus, Error> {
+    Ok(match outcome.status {
+        Status::Known(TxnState::InFlight) => TxnStatus::InFlight,
+        Status::Known(TxnState::Unknown) => TxnStatus::Unknown,
+        Status::Known(TxnState::UnknownExpired) => TxnStatus::UnknownExpired,
+        _ => TxnStatus::Decided(decision(outcome, true, None)?),
+    })
 }
 
 pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {

@@ -66,6 +66,7 @@ mod tls;
 mod told;
 mod transaction;
 mod wire;
+mod wire_outcome;
 mod writes;
 
 pub use begin::BeginOptions;

@@ -1,10 +1,9 @@
 //! What a reply tells of a commit: its outcome, that there is none, or nothing that is certain. Asks nobody.
 
-use tribunal_api::TxnOutcome;
-
 use crate::client::read;
 use crate::commit_batch::{Reply, Verdict};
 use crate::connection::Answer;
+use crate::wire_outcome::WireOutcome;
 use crate::{Error, Outcome};
 
 /// What a reply tells of a commit.
@@ -60,11 +59,9 @@ fn tells_outcome(status: u16) -> bool {
 ///
 /// # Errors
 /// The problem in its place; [`Error::ServerMisbehaved`] if there is neither.
-pub(crate) fn decision(outcome: TxnOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
-    if let Some(problem) = outcome.problem {
-        return Err(Error::of_problem(problem));
+pub(crate) fn decision(outcome: WireOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
+    match outcome.problem {
+        Some(problem) => Err(Error::of_problem(problem)),
+        None => Outcome::of(outcome, replayed, traceparent),
     }
-    let status = outcome.status;
-    Outcome::of(outcome, replayed, traceparent)?
-        .ok_or_else(|| Error::misbehaved(format!("{status:?} where a verdict was expected")))
 }
