@@ -20,6 +20,7 @@ use crate::commit_batch::{CommitItem, Reply, WRITES};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
 use crate::failover::Repeat;
+use crate::per_runtime::PerRuntime;
 use crate::reads::{ROWS_MAX, Reads};
 use crate::session::Session;
 use crate::told::{Told, decision};
@@ -46,7 +47,7 @@ pub struct ClientOptions {
     pub endpoint_timeout: Duration,
     /// How long an endpoint that failed is skipped, if there are others.
     pub endpoint_cool_down: Duration,
-    /// Maximum number of idle connections to one endpoint.
+    /// Maximum number of idle connections to one endpoint, for each runtime.
     pub connections_idle_max: usize,
     /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
@@ -123,7 +124,8 @@ pub enum TxnStatus {
     UnknownExpired,
 }
 
-/// A client of one service. Clones share the connections.
+/// A client of one service. Clones share the connections. May be used on several tokio runtimes: each has connections and
+/// batches of its own, so that one that pauses or ends holds up no other.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -133,6 +135,12 @@ struct Inner {
     connection: Connection,
     options: ClientOptions,
     session: Session,
+    queues: PerRuntime<Queues>,
+}
+
+/// What is queued while requests are in flight.
+#[derive(Clone)]
+struct Queues {
     commits: Arc<Coalescer<CommitItem, Reply>>,
     begins: Begins,
     reads: Reads,
@@ -170,10 +178,16 @@ impl Client {
         let endpoints =
             Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_timeout, options.endpoint_cool_down)?;
         let connection = Connection::new(endpoints, &options)?;
-        let commits = Coalescer::new(commit_batch::BOUNDS);
-        let (begins, reads) = (Coalescer::new(read_batch::BOUNDS), Coalescer::new(read_batch::BOUNDS));
-        let session = Session::default();
-        Ok(Client { inner: Arc::new(Inner { connection, options, session, commits, begins, reads }) })
+        let (session, queues) = (Session::default(), PerRuntime::new());
+        Ok(Client { inner: Arc::new(Inner { connection, options, session, queues }) })
+    }
+
+    fn queues(&self) -> Queues {
+        self.inner.queues.get(|| Queues {
+            commits: Coalescer::new(commit_batch::BOUNDS),
+            begins: Coalescer::new(read_batch::BOUNDS),
+            reads: Coalescer::new(read_batch::BOUNDS),
+        })
     }
 
     /// Returns the service's URL; several are separated by commas.
@@ -234,7 +248,7 @@ impl Client {
     /// Lets commits that are in flight return. A transaction that begins before that does not see their outcomes, and is more
     /// likely to conflict with them.
     pub(crate) async fn until_commits_return(&self) {
-        self.inner.commits.until_returned(WRITES).await;
+        self.queues().commits.until_returned(WRITES).await;
     }
 
     async fn coalesced(&self, item: CommitItem) -> Reply {
@@ -243,7 +257,7 @@ impl Client {
             let client = client.clone();
             async move { client.send_batch(&items).await }
         };
-        let reply = self.inner.commits.submit(item, send).await;
+        let reply = self.queues().commits.submit(item, send).await;
         reply.unwrap_or_else(|| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())))
     }
 
@@ -350,12 +364,12 @@ impl Client {
         LogReader::new(self.clone(), store, after)
     }
 
-    pub(crate) fn begins(&self) -> &Begins {
-        &self.inner.begins
+    pub(crate) fn begins(&self) -> Begins {
+        self.queues().begins
     }
 
-    pub(crate) fn reads(&self) -> &Reads {
-        &self.inner.reads
+    pub(crate) fn reads(&self) -> Reads {
+        self.queues().reads
     }
 
     pub(crate) fn options(&self) -> &ClientOptions {
