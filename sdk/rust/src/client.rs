@@ -89,6 +89,25 @@ impl ClientOptions {
     }
 }
 
+/// The longest time that is waited for anything. A later moment may be none that the clock has.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl ClientOptions {
+    /// Shortens durations that no clock can add, such as [`Duration::MAX`].
+    fn bounded(mut self) -> Self {
+        let durations = [
+            &mut self.timeout,
+            &mut self.resolve_timeout,
+            &mut self.endpoint_timeout,
+            &mut self.endpoint_cool_down,
+            &mut self.retry.wait_min,
+            &mut self.retry.wait_max,
+        ];
+        durations.into_iter().for_each(|duration| *duration = (*duration).min(DURATION_MAX));
+        self
+    }
+}
+
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -174,7 +193,7 @@ impl Client {
         urls: impl IntoIterator<Item = U>,
         options: ClientOptions,
     ) -> Result<Self, Error> {
-        let urls: Vec<U> = urls.into_iter().collect();
+        let (urls, options) = (urls.into_iter().collect::<Vec<U>>(), options.bounded());
         let endpoints =
             Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_timeout, options.endpoint_cool_down)?;
         let connection = Connection::new(endpoints, &options)?;

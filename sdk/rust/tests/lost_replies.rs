@@ -10,7 +10,7 @@ use scripted::{Reply, Service, aborted, begun, begun_as, committed, problem};
 use serde_json::{Value, json};
 use tribunal_client::{
     AttemptEnd, AttemptHook, BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome,
-    PreparedCommit, Transaction,
+    PreparedCommit, RetryPolicy, Transaction,
 };
 
 #[tokio::test]
@@ -272,6 +272,33 @@ async fn a_response_without_readable_outcomes_is_a_lost_one() {
         }
         assert_eq!(service.asked("status").len(), 4);
     }
+}
+
+#[tokio::test]
+async fn no_duration_is_too_long() {
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("commit", 0) => Reply::Lost,
+        ("status", 0) => problem(503, "unavailable", true),
+        _ => committed(),
+    })
+    .await;
+    let forever = Duration::MAX;
+    let options = ClientOptions {
+        timeout: forever,
+        resolve_timeout: forever,
+        endpoint_timeout: forever,
+        endpoint_cool_down: forever,
+        retry: RetryPolicy { wait_min: Duration::from_millis(1), wait_max: forever, attempts_max: 4 },
+        ..ClientOptions::default()
+    };
+    let url = format!("http://{}", service.address);
+    let client = Client::with_endpoints([&url], options.clone()).expect("a URL");
+    let commits = three(&client);
+    assert!(matches!(client.commit(&commits[0]).await, Ok(Outcome::Committed(_))));
+    let call = Call { method: "GET", path: "/v1/x", query: &[], body: None, timeout: forever };
+    client.call(call).await.expect("an answer");
+    let client = Client::with_endpoints(["http://127.0.0.1:1", &url], options).expect("two URLs");
+    assert!(matches!(client.commit(&commits[1]).await, Ok(Outcome::Committed(_))));
 }
 
 #[tokio::test]
