@@ -232,7 +232,8 @@ impl Client {
 
     /// Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
     /// other commits are in flight, the commit may be queued and sent in a batch; see [`ClientOptions::coalesce`].
-    /// Dropping the future does not take back a commit that was already sent.
+    /// If the future is dropped, the outcome is in doubt: a commit that was already sent may take effect. To learn its outcome,
+    /// commit the same again, or use [`Client::status`] with the id. Commits of other callers are not affected.
     ///
     /// # Errors
     /// See [`Error`].

@@ -62,6 +62,9 @@ impl Client {
     /// growing waits, so its only effects must be on its transaction. `row_exists` and `row_missing` are final if the
     /// work read nothing, or if a fresh read returned the same versions as before.
     ///
+    /// If the future is dropped during a commit, the outcome is in doubt: [`Client::status`] requests it by the id of the last
+    /// transaction that the work was given.
+    ///
     /// The compiler does not recognize the future as `Send` if an `async` closure captures variables. On a task of its own
     /// (`tokio::spawn`), use [`Client::run_boxed`].
     ///

@@ -417,7 +417,9 @@ impl Transaction {
         reads.map(|((store, key), seen)| (store.to_string(), key.clone(), seen.version)).collect()
     }
 
-    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. If the future is dropped,
+    /// the outcome is in doubt: [`Client::status`] requests it by the [`Transaction::id`], and [`Client::commit`] can repeat
+    /// what [`Transaction::prepare`] returned.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::OutcomeUnknown`] only if that fails for
@@ -444,7 +446,7 @@ impl Transaction {
         self.client.abort(&self.id).await
     }
 
-    /// Creates the commit request, for example for [`Client::batch`].
+    /// Creates the commit request, for example for [`Client::batch`]. It has what was read and written so far, and nothing later.
     #[must_use]
     pub fn prepare(&self) -> PreparedCommit {
         let reads = self.sent_reads().map(|((store, key), seen)| {
