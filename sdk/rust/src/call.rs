@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hyper::Method;
 
+use crate::client::DURATION_MAX;
 use crate::connection::Sent;
 use crate::failover::Repeat;
 use crate::{Client, Error, wire};
@@ -45,7 +46,7 @@ impl Client {
         }
         let body = call.body.map(|(kind, bytes)| (kind, bytes.into()));
         let repeat = Repeat::of(&method, &path);
-        let (wait, timeout) = (Duration::ZERO, call.timeout);
+        let (wait, timeout) = (Duration::ZERO, call.timeout.min(DURATION_MAX));
         let sent = Sent { method, path: &path, body, traceparent: None, wait, timeout, repeat };
         let answer = self.connection().ask(&sent).await;
         answer.map(|answer| (answer.status.as_u16(), answer.body.to_vec())).map_err(Error::of_no_answer)

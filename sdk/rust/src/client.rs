@@ -9,20 +9,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::Value;
 use tribunal_api::{
-    AttachRequest, BatchCommitRequest, BatchCommitResponse, BatchTxn, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo,
-    KeyList, KeyRequest, NodeAdmitted, NodeRequest, Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration,
-    StoreInfo, StoreList, TxnOutcome, TxnState,
+    AttachRequest, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo, KeyList, KeyRequest, NodeAdmitted, NodeRequest,
+    Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome, TxnState,
 };
 use tribunal_types::{Epoch, Lsn, Version};
 
 use crate::begin::Begins;
 use crate::coalescer::Coalescer;
-use crate::commit_batch::{CommitItem, Reply, Verdict, WRITES};
+use crate::commit_batch::{CommitItem, Reply, WRITES};
 use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
-use crate::failover::{Failure, Repeat};
-use crate::reads::Reads;
+use crate::failover::Repeat;
+use crate::per_runtime::PerRuntime;
+use crate::reads::{ROWS_MAX, Reads};
 use crate::session::Session;
+use crate::told::{Told, decision};
+use crate::wire_outcome::{Status, WireOutcome};
 use crate::{
     AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
 };
@@ -45,7 +47,7 @@ pub struct ClientOptions {
     pub endpoint_timeout: Duration,
     /// How long an endpoint that failed is skipped, if there are others.
     pub endpoint_cool_down: Duration,
-    /// Maximum number of idle connections to one endpoint.
+    /// Maximum number of idle connections to one endpoint, for each runtime.
     pub connections_idle_max: usize,
     /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
@@ -87,6 +89,25 @@ impl ClientOptions {
     }
 }
 
+/// The longest time that is waited for anything. A later moment may be none that the clock has.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+impl ClientOptions {
+    /// Shortens durations that no clock can add, such as [`Duration::MAX`].
+    fn bounded(mut self) -> Self {
+        let durations = [
+            &mut self.timeout,
+            &mut self.resolve_timeout,
+            &mut self.endpoint_timeout,
+            &mut self.endpoint_cool_down,
+            &mut self.retry.wait_min,
+            &mut self.retry.wait_max,
+        ];
+        durations.into_iter().for_each(|duration| *duration = (*duration).min(DURATION_MAX));
+        self
+    }
+}
+
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -122,7 +143,8 @@ pub enum TxnStatus {
     UnknownExpired,
 }
 
-/// A client of one service. Clones share the connections.
+/// A client of one service. Clones share the connections. May be used on several tokio runtimes: each has connections and
+/// batches of its own, so that one that pauses or ends holds up no other.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -132,6 +154,12 @@ struct Inner {
     connection: Connection,
     options: ClientOptions,
     session: Session,
+    queues: PerRuntime<Queues>,
+}
+
+/// What is queued while requests are in flight.
+#[derive(Clone)]
+struct Queues {
     commits: Arc<Coalescer<CommitItem, Reply>>,
     begins: Begins,
     reads: Reads,
@@ -165,14 +193,20 @@ impl Client {
         urls: impl IntoIterator<Item = U>,
         options: ClientOptions,
     ) -> Result<Self, Error> {
-        let urls: Vec<U> = urls.into_iter().collect();
+        let (urls, options) = (urls.into_iter().collect::<Vec<U>>(), options.bounded());
         let endpoints =
             Endpoints::new(urls.iter().map(AsRef::as_ref), options.endpoint_timeout, options.endpoint_cool_down)?;
         let connection = Connection::new(endpoints, &options)?;
-        let commits = Coalescer::new(commit_batch::BOUNDS);
-        let (begins, reads) = (Coalescer::new(read_batch::BOUNDS), Coalescer::new(read_batch::BOUNDS));
-        let session = Session::default();
-        Ok(Client { inner: Arc::new(Inner { connection, options, session, commits, begins, reads }) })
+        let (session, queues) = (Session::default(), PerRuntime::new());
+        Ok(Client { inner: Arc::new(Inner { connection, options, session, queues }) })
+    }
+
+    fn queues(&self) -> Queues {
+        self.inner.queues.get(|| Queues {
+            commits: Coalescer::new(commit_batch::BOUNDS),
+            begins: Coalescer::new(read_batch::BOUNDS),
+            reads: Coalescer::new(read_batch::BOUNDS),
+        })
     }
 
     /// Returns the service's URL; several are separated by commas.
@@ -198,7 +232,8 @@ impl Client {
 
     /// Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
     /// other commits are in flight, the commit may be queued and sent in a batch; see [`ClientOptions::coalesce`].
-    /// Dropping the future does not take back a commit that was already sent.
+    /// If the future is dropped, the outcome is in doubt: a commit that was already sent may take effect. To learn its outcome,
+    /// commit the same again, or use [`Client::status`] with the id. Commits of other callers are not affected.
     ///
     /// # Errors
     /// See [`Error`].
@@ -218,22 +253,22 @@ impl Client {
 
     /// Returns the outcome that a reply to a commit tells, or requests it by the id.
     pub(crate) async fn settled(&self, txn_id: &str, reply: Reply) -> Result<Outcome, Error> {
-        match reply {
-            Ok(Verdict::Response(answer)) if is_settled(&answer) => {
-                self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
-            }
-            Ok(Verdict::Response(answer)) => self.resolve(txn_id, &answer.refusal_text()).await,
-            Ok(Verdict::Committed(committed)) => self.recorded(Ok(Outcome::Committed(*committed))),
-            Ok(Verdict::Line(outcome, traceparent)) => self.outcome_in_batch(txn_id, *outcome, traceparent).await,
-            Err(lost) if lost.never_sent => Err(Error::of_no_answer(lost)),
-            Err(lost) => self.resolve(txn_id, &lost.text).await,
+        let deadline = Instant::now() + self.inner.options.resolve_timeout;
+        self.settled_by(txn_id, Told::of(reply), deadline).await
+    }
+
+    /// Returns the outcome of a commit. If it is lost, it is requested by the id until the deadline.
+    pub(crate) async fn settled_by(&self, txn_id: &str, told: Told, deadline: Instant) -> Result<Outcome, Error> {
+        match told {
+            Told::Decided(decided) => self.recorded(decided),
+            Told::Lost(lost) => self.resolve(txn_id, &lost, deadline).await,
         }
     }
 
     /// Lets commits that are in flight return. A transaction that begins before that does not see their outcomes, and is more
     /// likely to conflict with them.
     pub(crate) async fn until_commits_return(&self) {
-        self.inner.commits.until_returned(WRITES).await;
+        self.queues().commits.until_returned(WRITES).await;
     }
 
     async fn coalesced(&self, item: CommitItem) -> Reply {
@@ -242,78 +277,8 @@ impl Client {
             let client = client.clone();
             async move { client.send_batch(&items).await }
         };
-        let reply = self.inner.commits.submit(item, send).await;
+        let reply = self.queues().commits.submit(item, send).await;
         reply.unwrap_or_else(|| Err(NoAnswer::lost("the runtime that sent the commit has ended".to_owned())))
-    }
-
-    /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
-    /// commits have the same one.
-    ///
-    /// # Errors
-    /// The whole request was refused; see [`Error`].
-    pub async fn batch(&self, commits: &[PreparedCommit]) -> Result<Vec<Result<Outcome, Error>>, Error> {
-        let request = BatchCommitRequest { txns: commits.iter().map(batch_txn).collect() };
-        let traceparent = commits.first().and_then(|first| first.traceparent.as_ref());
-        let traceparent =
-            traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
-        let path = "/v1/txns/batch-commit";
-        let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
-            Ok(answer) if is_settled(&answer) => {
-                let BatchCommitResponse { results } = read(&answer)?;
-                if results.len() != commits.len() {
-                    return Err(Error::misbehaved(format!("{} results for {} commits", results.len(), commits.len())));
-                }
-                return self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await;
-            }
-            Ok(answer) => answer.refusal_text(),
-            Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
-            Err(lost) => lost.text,
-        };
-        let mut outcomes = Vec::with_capacity(commits.len());
-        for commit in commits {
-            outcomes.push(self.resolve(&commit.txn_id, &lost).await);
-        }
-        Ok(outcomes)
-    }
-
-    /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
-    /// others.
-    async fn outcomes_of_batch(
-        &self,
-        commits: &[PreparedCommit],
-        results: Vec<TxnOutcome>,
-        traceparent: Option<&str>,
-    ) -> Result<Vec<Result<Outcome, Error>>, Error> {
-        let several = self.connection().endpoints().urls().len() > 1;
-        let mut outcomes = Vec::with_capacity(commits.len());
-        for (commit, result) in commits.iter().zip(results) {
-            let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
-            outcomes.push(match failure {
-                Some(failure) => {
-                    let reply = self.send_commit(&CommitItem::of(commit)?).await;
-                    let reply = commit_batch::in_doubt(reply, failure.maybe_taken);
-                    self.settled(&commit.txn_id, reply).await
-                }
-                None => self.outcome_in_batch(&commit.txn_id, result, traceparent.map(str::to_owned)).await,
-            });
-        }
-        Ok(outcomes)
-    }
-
-    /// Returns the outcome of one commit of a batch. If its result does not tell, the verdict is requested by the id.
-    async fn outcome_in_batch(
-        &self,
-        txn_id: &str,
-        result: TxnOutcome,
-        traceparent: Option<String>,
-    ) -> Result<Outcome, Error> {
-        match result.problem.as_ref().map(|problem| problem.status) {
-            Some(status) if !tells_outcome(status) => self.resolve(txn_id, &format!("status {status}")).await,
-            _ => {
-                let replayed = result.replayed.unwrap_or(false);
-                self.recorded(decision(result, replayed, traceparent))
-            }
-        }
     }
 
     /// Returns the state of a transaction, after waiting at most `wait_ms` for its verdict. With `fence`, a transaction
@@ -322,23 +287,26 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<TxnStatus, Error> {
+        status_of(self.ask_status(txn_id, fence, wait_ms).await?)
+    }
+
+    async fn ask_status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<WireOutcome, Error> {
         let path = format!("/v1/txns/{}?wait_ms={wait_ms}&fence={fence}", wire::percent_encoded(txn_id.as_bytes()));
-        let outcome: TxnOutcome = read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)?;
-        Ok(match outcome.status {
-            TxnState::InFlight => TxnStatus::InFlight,
-            TxnState::Unknown => TxnStatus::Unknown,
-            TxnState::UnknownExpired => TxnStatus::UnknownExpired,
-            _ => TxnStatus::Decided(decision(outcome, true, None)?),
-        })
+        read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
     }
 
     /// Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
-    async fn resolve(&self, txn_id: &str, lost: &str) -> Result<Outcome, Error> {
-        let begun = Instant::now();
+    async fn resolve(&self, txn_id: &str, lost: &str, deadline: Instant) -> Result<Outcome, Error> {
         let mut failed = 0;
         let mut last = lost.to_owned();
-        while begun.elapsed() < self.inner.options.resolve_timeout {
-            match self.status(txn_id, true, 1_000).await {
+        while Instant::now() < deadline {
+            let answer = self.ask_status(txn_id, true, 1_000).await;
+            if let Ok(WireOutcome { status: status @ Status::Other(_), .. }) = &answer {
+                // Another request would get the same.
+                last = status.no_verdict();
+                break;
+            }
+            match answer.and_then(status_of) {
                 Ok(TxnStatus::Decided(outcome)) => return self.recorded(Ok(outcome)),
                 Ok(TxnStatus::UnknownExpired) => break,
                 Ok(TxnStatus::InFlight | TxnStatus::Unknown) => {}
@@ -380,7 +348,7 @@ impl Client {
     /// `end` is the end of the store.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
     pub async fn rows(
         &self,
         store: &str,
@@ -388,6 +356,9 @@ impl Client {
         end: impl AsRef<[u8]>,
         limit: usize,
     ) -> Result<RowPage, Error> {
+        if !(1..=ROWS_MAX).contains(&limit) {
+            return Err(Error::misuse(format!("the limit of a range must be from 1 to {ROWS_MAX}, not {limit}")));
+        }
         let path = format!(
             "/v1/stores/{}/rows?start={}&end={}&limit={limit}",
             wire::percent_encoded(store.as_bytes()),
@@ -413,12 +384,12 @@ impl Client {
         LogReader::new(self.clone(), store, after)
     }
 
-    pub(crate) fn begins(&self) -> &Begins {
-        &self.inner.begins
+    pub(crate) fn begins(&self) -> Begins {
+        self.queues().begins
     }
 
-    pub(crate) fn reads(&self) -> &Reads {
-        &self.inner.reads
+    pub(crate) fn reads(&self) -> Reads {
+        self.queues().reads
     }
 
     pub(crate) fn options(&self) -> &ClientOptions {
@@ -657,20 +628,12 @@ impl Client {
     }
 }
 
-/// Tells whether a response to a commit has its outcome, or that there is none.
-fn is_settled(answer: &Answer) -> bool {
-    tells_outcome(answer.status.as_u16())
-}
-
-/// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell
-/// whether the commit was accepted.
-fn tells_outcome(status: u16) -> bool {
-    !matches!(status, 409 | 500 | 502 | 504)
-}
-
 pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     if answer.status.is_success() {
-        return serde_json::from_slice(&answer.body).map_err(Error::misbehaved);
+        return serde_json::from_slice(&answer.body).map_err(|e| {
+            // A name that the client does not know, for example.
+            Error::misbehaved(format!("{e}; if the service is newer than this client, update the client"))
+        });
     }
     match serde_json::from_slice::<Problem>(&answer.body) {
         Ok(problem) => Err(Error::of_problem(problem)),
@@ -684,13 +647,13 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     }
 }
 
-fn decision(outcome: TxnOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
-    if let Some(problem) = outcome.problem {
-        return Err(Error::of_problem(problem));
-    }
-    let status = outcome.status;
-    Outcome::of(outcome, replayed, traceparent)?
-        .ok_or_else(|| Error::misbehaved(format!("{status:?} where a verdict was expected")))
+fn status_of(outcome: WireOutcome) -> Result<TxnStatus, Error> {
+    Ok(match outcome.status {
+        Status::Known(TxnState::InFlight) => TxnStatus::InFlight,
+        Status::Known(TxnState::Unknown) => TxnStatus::Unknown,
+        Status::Known(TxnState::UnknownExpired) => TxnStatus::UnknownExpired,
+        _ => TxnStatus::Decided(decision(outcome, true, None)?),
+    })
 }
 
 pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
@@ -700,20 +663,4 @@ pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
         value: value.as_deref().map_or(Ok(Value::Null), wire::parsed)?,
         version: row.version.as_deref().map(wire::version).transpose()?,
     })
-}
-
-fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
-    let request = prepared.request.clone();
-    BatchTxn {
-        txn_id: prepared.txn_id.clone(),
-        isolation: request.isolation,
-        snapshots: request.snapshots,
-        priority: request.priority,
-        ack: request.ack,
-        epoch: request.epoch,
-        first_attempt_ms: request.first_attempt_ms,
-        reads: request.reads,
-        ranges: request.ranges,
-        writes: request.writes,
-    }
 }

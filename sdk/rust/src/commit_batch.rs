@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
-use tribunal_api::{Ack, TxnOutcome};
+use tribunal_api::Ack;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::coalescer::{Batchable, Bounds, HEAD_START};
 use crate::commit_body::write_text;
 use crate::connection::{Answer, NoAnswer, Sent};
 use crate::failover::{Failure, Repeat};
+use crate::wire_outcome::WireOutcome;
 use crate::{Client, Committed, Error, PreparedCommit};
 
 /// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
@@ -30,7 +31,7 @@ pub(crate) enum Verdict {
     /// Its line of a batch, which tells that it is durable.
     Committed(Box<Committed>),
     /// Its line of a batch or a stream.
-    Line(Box<TxnOutcome>, Option<String>),
+    Line(Box<WireOutcome>, Option<String>),
 }
 
 /// Group of the commits that write.

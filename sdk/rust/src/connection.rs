@@ -16,6 +16,7 @@ use hyper_util::rt::TokioExecutor;
 use crate::endpoints::Endpoints;
 use crate::failover::{Failover, Failure, Repeat};
 use crate::link::LinkBody;
+use crate::per_runtime::PerRuntime;
 use crate::{ClientOptions, Error, RetryPolicy, tls};
 
 /// Bytes of a response above which it is refused.
@@ -23,8 +24,13 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CLIENT_NAME: HeaderName = HeaderName::from_static("tribunal-client");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
+type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
 pub(crate) struct Connection {
-    pool: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    connector: HttpsConnector<HttpConnector>,
+    pools: PerRuntime<Pool>,
+    /// Maximum number of idle connections of a pool to one endpoint.
+    idle_max: usize,
     /// For commit streams: each keeps its connection to itself.
     streams: Client<HttpsConnector<HttpConnector>, LinkBody>,
     endpoints: Endpoints,
@@ -126,9 +132,17 @@ impl Connection {
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(connector);
         let idle_max = options.connections_idle_max;
         let streams = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector.clone());
-        let pool = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(idle_max).build(connector);
         let urls = endpoints.urls().join(",");
-        Ok(Connection { pool, streams, endpoints, retry: options.retry, urls, headers })
+        let (pools, retry) = (PerRuntime::new(), options.retry);
+        Ok(Connection { connector, pools, idle_max, streams, endpoints, retry, urls, headers })
+    }
+
+    /// Returns the connections of this runtime.
+    fn pool(&self) -> Pool {
+        self.pools.get(|| {
+            let mut builder = Client::builder(TokioExecutor::new());
+            builder.pool_max_idle_per_host(self.idle_max).build(self.connector.clone())
+        })
     }
 
     /// Returns the URLs of all endpoints, separated by commas.
@@ -260,7 +274,7 @@ impl Connection {
         }
         let body = sent.body.as_ref().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
         let request = request.body(Full::new(body)).map_err(|e| NoAnswer::hopeless(e.to_string()))?;
-        self.pool.request(request).await.map_err(|e| Self::no_answer(url, &e))
+        self.pool().request(request).await.map_err(|e| Self::no_answer(url, &e))
     }
 }
 

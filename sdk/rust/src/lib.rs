@@ -36,9 +36,12 @@
 //! Several nodes of one cluster are named with commas between them, or as a list to [`Client::with_endpoints`]. One is in use
 //! at a time; after a failure the next one is, and gets what was lost with the same ids.
 //!
+//! A client may be used on several tokio runtimes, each of which has connections and batches of its own.
+//!
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
 //! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
+mod batch;
 mod begin;
 mod call;
 mod client;
@@ -54,6 +57,7 @@ mod link;
 mod log;
 mod log_stream;
 mod outcome;
+mod per_runtime;
 mod read_batch;
 mod reads;
 mod retry;
@@ -62,8 +66,10 @@ mod session;
 mod store_name;
 mod stream;
 mod tls;
+mod told;
 mod transaction;
 mod wire;
+mod wire_outcome;
 mod writes;
 
 pub use begin::BeginOptions;

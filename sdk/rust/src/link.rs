@@ -16,12 +16,12 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use serde::Deserialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
-use tribunal_api::{CommitEventKind, TxnOutcome};
 
 use crate::Client;
 use crate::commit_batch::{Reply, Verdict};
 use crate::connection::{NoAnswer, collected, foreign_type, within};
 use crate::failover::Failure;
+use crate::wire_outcome::WireOutcome;
 
 const PATH: &str = "/v1/txns/stream";
 /// Bytes of a refusal.
@@ -106,7 +106,7 @@ impl End {
 /// A line that is no outcome.
 #[derive(Deserialize)]
 struct Event {
-    event: CommitEventKind,
+    event: String,
     #[serde(default)]
     reason: String,
     lines: Option<String>,
@@ -254,7 +254,7 @@ impl Link {
     /// Hands a line to the caller who waits for it. Returns the end, if it is that.
     fn arrived(&self, line: &[u8]) -> Result<Option<End>, serde_json::Error> {
         self.state().arrived_at = Instant::now();
-        let outcome: Box<TxnOutcome> = match serde_json::from_slice(line) {
+        let outcome: Box<WireOutcome> = match serde_json::from_slice(line) {
             Ok(outcome) => outcome,
             Err(no_outcome) => return serde_json::from_slice(line).map(Event::end).map_err(|_| no_outcome),
         };
@@ -300,7 +300,8 @@ impl Link {
 impl Event {
     /// Returns how the event ends the stream, if it does.
     fn end(self) -> Option<End> {
-        if self.event == CommitEventKind::Heartbeat {
+        // Others are heartbeats, and whatever a newer service tells beside the outcomes.
+        if self.event != "end" {
             return None;
         }
         let upto = self.lines.as_deref().and_then(|lines| lines.parse().ok()).unwrap_or(u64::MAX);

@@ -46,7 +46,7 @@ pub struct LogWrite {
 
 /// Reads a store's log in order, from a stream that [`LogReader::next`] opens, and opens again if the connection is lost.
 /// Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your processing. To resume, pass the
-/// offset to [`Client::log`] and the id to [`LogReader::of_log`].
+/// offset to [`Client::log`] and the id to [`LogReader::of_log`]. The stream belongs to the tokio runtime on which it was opened.
 pub struct LogReader {
     client: Client,
     store: String,

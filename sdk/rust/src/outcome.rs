@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tribunal_api::{TxnOutcome, TxnState};
+use tribunal_api::TxnState;
 use tribunal_types::{Csn, Epoch, Lsn, Version};
 
+use crate::wire_outcome::{Status, WireConflict, WireOutcome};
 use crate::{Error, wire};
 
 /// A verdict.
@@ -50,7 +51,8 @@ pub struct Aborted {
     pub txn_id: String,
     /// Epoch that decided it.
     pub epoch: Epoch,
-    /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`, ...
+    /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`, ...; a newer service may have
+    /// further ones.
     pub reason: String,
     /// With reason `plugin`: the code that the isolation validator returned.
     pub plugin_code: Option<u8>,
@@ -198,16 +200,15 @@ fn text_member<'a>(rest: &mut &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl Outcome {
-    /// Reads a verdict; `None` if the response has none.
-    pub(crate) fn of(
-        outcome: TxnOutcome,
-        replayed: bool,
-        traceparent: Option<String>,
-    ) -> Result<Option<Outcome>, Error> {
+    /// Reads a verdict.
+    ///
+    /// # Errors
+    /// [`Error::ServerMisbehaved`] if the response has none.
+    pub(crate) fn of(outcome: WireOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
         let txn_id = outcome.txn_id.unwrap_or_default();
         let epoch = outcome.epoch.as_deref().map_or(Ok(Epoch(0)), wire::epoch)?;
         match outcome.status {
-            TxnState::Committed => Ok(Some(Outcome::Committed(Committed {
+            Status::Known(TxnState::Committed) => Ok(Outcome::Committed(Committed {
                 txn_id,
                 epoch,
                 csn: outcome.csn.as_deref().map(wire::csn).transpose()?,
@@ -222,11 +223,11 @@ impl Outcome {
                 applied: outcome.applied,
                 replayed,
                 traceparent,
-            }))),
-            TxnState::Aborted => Ok(Some(Outcome::Aborted(Box::new(Aborted {
+            })),
+            Status::Known(TxnState::Aborted) => Ok(Outcome::Aborted(Box::new(Aborted {
                 txn_id,
                 epoch,
-                reason: outcome.reason.map_or_else(String::new, |reason| reason.name().to_owned()),
+                reason: outcome.reason.unwrap_or_default(),
                 plugin_code: outcome.plugin_code,
                 retryable: outcome.retryable.unwrap_or(false),
                 retry_after: Duration::from_millis(outcome.retry_after_ms.unwrap_or(0).into()),
@@ -238,21 +239,21 @@ impl Outcome {
                     .collect::<Result<_, Error>>()?,
                 replayed,
                 traceparent,
-            })))),
-            _ => Ok(None),
+            }))),
+            status => Err(Error::misbehaved(status.no_verdict())),
         }
     }
 }
 
 impl Conflict {
-    fn of(conflict: tribunal_api::Conflict) -> Result<Self, Error> {
+    fn of(conflict: WireConflict) -> Result<Self, Error> {
         Ok(Conflict {
             store: conflict.store,
             key: wire::key_of(conflict.key, conflict.key_b64)?.unwrap_or_default(),
             end: wire::key_of(conflict.end, conflict.end_b64)?,
             row: wire::key_of(conflict.row, conflict.row_b64)?,
-            op: conflict.op.name().to_owned(),
-            stage: conflict.stage.name().to_owned(),
+            op: conflict.op,
+            stage: conflict.stage,
             read_version: conflict.read_version.as_deref().map(wire::version).transpose()?,
             current_version: conflict.current_version.as_deref().map(wire::version).transpose()?,
             by_txn: conflict.by_txn,
@@ -270,12 +271,11 @@ mod tests {
             "lsn":{"kv":"120","orders":"7"},"session":"v1-8842","csn":"18","applied":true,"replayed":true,"later":[1]}"#;
         let read_only = r#"{"status":"committed","txn_id":"x","epoch":"8842","read_only":true,"session":"v1-8842"}"#;
         for (line, traceparent) in [(whole, None), (read_only, Some("00-1-2-01"))] {
-            let outcome: TxnOutcome = serde_json::from_str(line).expect("an outcome");
+            let outcome: WireOutcome = serde_json::from_str(line).expect("an outcome");
             let replayed = outcome.replayed.unwrap_or(false);
             let expected = Outcome::of(outcome, replayed, traceparent.map(str::to_owned)).expect("readable");
             let found = Committed::of_line(line, traceparent).map(Outcome::Committed);
-            assert_eq!(found, expected, "{line}");
-            assert!(found.is_some());
+            assert_eq!(found, Some(expected), "{line}");
         }
     }
 

@@ -15,6 +15,9 @@ use crate::connection::NoAnswer;
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
 use crate::{Error, wire};
 
+/// Rows of a range that the service returns at once, at most.
+pub(crate) const ROWS_MAX: usize = 10_000;
+
 /// A row to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowRead<'a> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tribunal_types::Epoch;
 
+use crate::transaction::RowVersion;
 use crate::{Aborted, BeginOptions, Client, Committed, Error, Outcome, PreparedCommit, RetryPolicy, Transaction};
 
 /// The end of one attempt of [`Client::run`].
@@ -59,7 +60,10 @@ pub type BoxedWork<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send 
 impl Client {
     /// Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
     /// growing waits, so its only effects must be on its transaction. `row_exists` and `row_missing` are final if the
-    /// work read nothing, or if a fresh read did not help.
+    /// work read nothing, or if a fresh read returned the same versions as before.
+    ///
+    /// If the future is dropped during a commit, the outcome is in doubt: [`Client::status`] requests it by the id of the last
+    /// transaction that the work was given.
     ///
     /// The compiler does not recognize the future as `Send` if an `async` closure captures variables. On a task of its own
     /// (`tokio::spawn`), use [`Client::run_boxed`].
@@ -193,8 +197,15 @@ struct Attempts<'h> {
     policy: RetryPolicy,
     hook: Option<&'h AttemptHook>,
     failed: u32,
-    /// Epochs at which rows were refused as existing or missing.
-    refused: BTreeMap<(String, Vec<u8>), Epoch>,
+    /// Rows that were refused as existing or missing.
+    refused: BTreeMap<(String, Vec<u8>), Refused>,
+}
+
+/// The refusal of a row.
+struct Refused {
+    epoch: Epoch,
+    /// What the attempt had read.
+    read: Vec<RowVersion>,
 }
 
 impl<'h> Attempts<'h> {
@@ -241,16 +252,22 @@ impl<'h> Attempts<'h> {
             "row_exists" | "row_missing" if aborted.retryable => {}
             _ => return Ok(aborted.retryable),
         }
-        // Work that reads nothing would write the same. Other work gets one fresh read: an attempt whose snapshot has the
-        // epoch that refused the row. If the row is refused again, the work does not depend on what it reads.
+        // Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch
+        // that refused the row. If that reads the same, the work does not depend on what has changed. If it reads something
+        // else, a further commit may have come between, as before the first refusal.
         if txn.is_blind() {
             return Ok(false);
         }
         let row = aborted.conflicts.first().map(|at| (at.store.clone(), at.key.clone())).unwrap_or_default();
-        let Some(refused) = self.refused.get(&row) else {
-            self.refused.insert(row, aborted.epoch);
-            return Ok(true);
-        };
-        Ok(txn.snapshot(&row.0)?.is_some_and(|snapshot| snapshot < *refused))
+        let read = txn.versions_read();
+        match self.refused.get(&row) {
+            Some(before) if before.read == read => {
+                Ok(txn.snapshot(&row.0)?.is_some_and(|snapshot| snapshot < before.epoch))
+            }
+            _ => {
+                self.refused.insert(row, Refused { epoch: aborted.epoch, read });
+                Ok(true)
+            }
+        }
     }
 }

@@ -25,7 +25,8 @@ const ATTEMPTS_MAX: u32 = 2;
 
 /// A stream of commits, over a connection of its own. Clones share it; many tasks may commit at the same time.
 ///
-/// It connects on first use and again when the connection was lost. When the last clone is dropped, it ends.
+/// It connects on first use and again when the connection was lost. When the last clone is dropped, it ends. The connection
+/// belongs to the tokio runtime of the commit that opened it, so use a stream on one runtime, or one that keeps running.
 #[derive(Clone)]
 pub struct CommitStream {
     inner: Arc<Inner>,

@@ -13,15 +13,15 @@ use tribunal_types::{Epoch, Version};
 use crate::client::{Client, Row};
 use crate::commit_batch::{CommitItem, CommitKind};
 use crate::commit_body::{CommitBody, CommitOptions, OP_BYTES};
-use crate::reads::{KeyRange, RangeRows, RowRead, RowState};
+use crate::reads::{KeyRange, ROWS_MAX, RangeRows, RowRead, RowState};
 use crate::store_name::StoreName;
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};
 
 type RowName = (StoreName, Vec<u8>);
 
-/// Rows that the service returns at once, at most.
-const ROWS_MAX: usize = 10_000;
+/// A row by store and key, and the version that was read; `None` if it was absent.
+pub(crate) type RowVersion = (String, Vec<u8>, Option<Version>);
 
 /// An open transaction.
 pub struct Transaction {
@@ -51,7 +51,7 @@ pub struct Transaction {
 struct Seen {
     version: Option<Version>,
     /// Known only for rows that were read through this transaction.
-    value: Option<Box<RawValue>>,
+    value: Option<Value>,
     /// Seen by a scan, which has observed its range as well.
     in_range: bool,
 }
@@ -144,7 +144,8 @@ impl Transaction {
         self.traceparent = traceparent;
     }
 
-    /// Reads a row of an embedded store, own writes included. Later reads of the row return the same.
+    /// Reads a row of an embedded store, own writes included. Later reads of the row return the same, and so does a read
+    /// after a scan that returned it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -167,7 +168,7 @@ impl Transaction {
                 let seen = match self.fetched.remove(&name) {
                     Some(seen) => seen,
                     None => match self.client.row(store, &name.1).await? {
-                        Some(row) => Seen::read(row.version, Some(wire::raw(&row.value)?)),
+                        Some(row) => Seen::read(row.version, Some(row.value)),
                         None => Seen::read(None, None),
                     },
                 };
@@ -179,9 +180,9 @@ impl Transaction {
         };
         let value = match (seen.value, own) {
             (value, None) => value,
-            (value, Some(add)) => Some(add.added_to(value.as_deref())?),
+            (value, Some(add)) => Some(after_add(&add, value.as_ref())?),
         };
-        value.map(|value| row(name.1, seen.version, &value)).transpose()
+        Ok(value.map(|value| Row { key: name.1, version: seen.version, value }))
     }
 
     /// Reads rows of an embedded store as [`Transaction::get`] does, with one request for all rows that the transaction
@@ -202,7 +203,7 @@ impl Transaction {
             let asked: Vec<RowRead<'_>> = missing.iter().map(|name| RowRead { key: &name.1, known: None }).collect();
             let found = self.client.read_rows(store, &asked).await?;
             for (name, state) in missing.into_iter().zip(found.rows) {
-                self.fetched.insert(name.clone(), seen_of(state)?);
+                self.fetched.insert(name.clone(), seen_of(state));
             }
         }
         let mut rows = Vec::with_capacity(keys.len());
@@ -227,11 +228,12 @@ impl Transaction {
         self.fetched_ranges.insert((store, range), found);
     }
 
-    /// Reads at most `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
-    /// range that was read. An empty `end` is the end of the store.
+    /// Reads the first `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
+    /// range that was read: if it returns fewer rows, there are no more. An empty `end` is the end of the store. If it fails,
+    /// or its future is dropped, nothing counts as read.
     ///
     /// # Errors
-    /// See [`Error`].
+    /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
     pub async fn scan(
         &mut self,
         store: &str,
@@ -245,13 +247,14 @@ impl Transaction {
             Some(page) => page,
             None => self.page(store, first, end, limit).await?,
         };
-        let (mut found, mut start) = (Vec::new(), first.to_vec());
-        let upto = loop {
+        let (mut read, mut found, mut start) = (Vec::new(), Vec::new(), first.to_vec());
+        let mut upto = loop {
             // The service ends a page early if its rows are large.
             let last = page.rows.last().filter(|_| page.more);
-            let next = last.map(|last| [&last.key[..], &[0]].concat());
+            let next = last.map(|last| key_after(&last.key));
             let page_end = next.as_deref().unwrap_or(end);
-            found.extend(self.with_own_writes(store, &start, page_end, page.rows)?);
+            found.extend(self.with_own_writes(store, &start, page_end, &page.rows)?);
+            read.extend(page.rows);
             match next {
                 Some(next) if found.len() < limit => start = next,
                 next => break next.unwrap_or_else(|| end.to_vec()),
@@ -259,8 +262,16 @@ impl Transaction {
             let wanted = limit - found.len() + self.deleted(store, &start, end);
             page = self.page(store, &start, end, wanted.min(ROWS_MAX)).await?;
         };
-        self.observe_range(store, first, upto);
-        found.truncate(limit);
+        if found.len() > limit {
+            found.truncate(limit);
+            upto = found.last().map_or(upto, |last| key_after(&last.key));
+        }
+        // Not before all pages are there: what the caller never got is no read, and no range covers it.
+        self.observe_range(store, first, &upto);
+        for row in read.into_iter().filter(|row| upto.is_empty() || row.key < upto) {
+            let name = self.name(store, &row.key);
+            self.reads.entry(name).or_insert(Seen { version: row.version, value: Some(row.value), in_range: true });
+        }
         Ok(found)
     }
 
@@ -278,29 +289,22 @@ impl Transaction {
         writes.filter(|((of, key), write)| *of == name && write.op == WriteOp::Delete && within(key)).count()
     }
 
-    /// Notes that rows were read, and returns those of `start..end` as this transaction leaves them.
-    fn with_own_writes(&mut self, store: &str, start: &[u8], end: &[u8], read: Vec<Row>) -> Result<Vec<Row>, Error> {
-        let mut rows = BTreeMap::new();
-        for found in read {
-            let name = self.name(store, &found.key);
-            self.reads.entry(name).or_insert(Seen { version: found.version, value: None, in_range: true });
-            rows.insert(found.key.clone(), found);
-        }
+    /// Returns the rows of `start..end` as this transaction leaves them, given those that were read.
+    fn with_own_writes(&mut self, store: &str, start: &[u8], end: &[u8], read: &[Row]) -> Result<Vec<Row>, Error> {
+        let mut rows: BTreeMap<Vec<u8>, Row> = read.iter().map(|found| (found.key.clone(), found.clone())).collect();
         let store_name = self.store(store);
         for ((written, key), write) in &self.writes {
             if *written != store_name || key[..] < *start || (!end.is_empty() && key[..] >= *end) {
                 continue;
             }
             let before = rows.remove(key);
-            let value = match (write.op, &write.value) {
-                (WriteOp::Add, _) => {
-                    let base = before.as_ref().map(|row| wire::raw(&row.value)).transpose()?;
-                    Some(write.added_to(base.as_deref())?)
-                }
-                (_, value) => value.clone(),
+            let value = match write.op {
+                WriteOp::Add => Some(after_add(write, before.as_ref().map(|row| &row.value))?),
+                _ => write.value.as_deref().map(wire::parsed).transpose()?,
             };
             if let Some(value) = value {
-                rows.insert(key.clone(), row(key.clone(), before.and_then(|row| row.version), &value)?);
+                let version = before.and_then(|row| row.version);
+                rows.insert(key.clone(), Row { key: key.clone(), version, value });
             }
         }
         Ok(rows.into_values().collect())
@@ -407,7 +411,15 @@ impl Transaction {
         self.reads.is_empty() && self.ranges.is_empty()
     }
 
-    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+    /// Returns the version of each row that the transaction has read, in order.
+    pub(crate) fn versions_read(&self) -> Vec<RowVersion> {
+        let reads = self.reads.iter();
+        reads.map(|((store, key), seen)| (store.to_string(), key.clone(), seen.version)).collect()
+    }
+
+    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. If the future is dropped,
+    /// the outcome is in doubt: [`Client::status`] requests it by the [`Transaction::id`], and [`Client::commit`] can repeat
+    /// what [`Transaction::prepare`] returned.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::OutcomeUnknown`] only if that fails for
@@ -434,7 +446,7 @@ impl Transaction {
         self.client.abort(&self.id).await
     }
 
-    /// Creates the commit request, for example for [`Client::batch`].
+    /// Creates the commit request, for example for [`Client::batch`]. It has what was read and written so far, and nothing later.
     #[must_use]
     pub fn prepare(&self) -> PreparedCommit {
         let reads = self.sent_reads().map(|((store, key), seen)| {
@@ -533,25 +545,33 @@ impl Transaction {
 }
 
 impl Seen {
-    fn read(version: Option<Version>, value: Option<Box<RawValue>>) -> Self {
+    fn read(version: Option<Version>, value: Option<Value>) -> Self {
         Seen { version, value, in_range: false }
     }
 }
 
 /// Returns the value of a row that exists.
-fn value_or_null(found: ReadRow) -> Result<Box<RawValue>, Error> {
-    match wire::value_of(found.value, found.value_b64)? {
-        Some(value) => Ok(value),
-        None => wire::raw(&Value::Null),
-    }
+fn value_or_null(found: ReadRow) -> Result<Value, Error> {
+    wire::value_of(found.value, found.value_b64)?.as_deref().map_or(Ok(Value::Null), wire::parsed)
 }
 
-fn seen_of(state: RowState) -> Result<Seen, Error> {
-    Ok(match state {
-        RowState::Found(row) => Seen::read(row.version, Some(wire::raw(&row.value)?)),
+/// Returns what an add leaves in a row, given the row's value.
+fn after_add(add: &PendingWrite, row: Option<&Value>) -> Result<Value, Error> {
+    let row = row.map(wire::raw).transpose()?;
+    wire::parsed(&add.added_to(row.as_deref())?)
+}
+
+/// Returns the first key after a key.
+fn key_after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+fn seen_of(state: RowState) -> Seen {
+    match state {
+        RowState::Found(row) => Seen::read(row.version, Some(row.value)),
         RowState::Unchanged(version) => Seen::read(Some(version), None),
         RowState::Absent => Seen::read(None, None),
-    })
+    }
 }
 
 fn row(key: Vec<u8>, version: Option<Version>, value: &RawValue) -> Result<Row, Error> {

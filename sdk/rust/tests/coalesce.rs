@@ -306,6 +306,21 @@ async fn an_unreadable_reply_to_a_batch_is_resolved_for_each_commit() {
 }
 
 #[tokio::test]
+async fn names_that_a_newer_service_uses_concern_only_the_commits_that_have_them() {
+    let mut crowd = Crowd::new(true).await;
+    let waiting: Vec<PreparedCommit> = (0..3).map(|_| crowd.prepared()).collect();
+    let commits = crowd.queued(&waiting).await;
+    crowd.release().await;
+    let held = crowd.request().await;
+    let ids = held.ids.clone();
+    let mut lost = aborted(&ids[1]);
+    lost["reason"] = json!("lease_lost");
+    // The service knows the third one's outcome by its id.
+    held.with(200, &[committed(&ids[0]), lost, json!({ "status": "parked", "txn_id": ids[2] })]);
+    assert_eq!(ends(commits).await, ["committed", "aborted lease_lost", "committed again"]);
+}
+
+#[tokio::test]
 async fn a_cancelled_caller_does_not_affect_others() {
     let mut crowd = Crowd::new(true).await;
     let waiting: Vec<PreparedCommit> = (0..4).map(|_| crowd.prepared()).collect();

@@ -299,6 +299,14 @@ async fn a_refused_stream_and_strange_lines_reach_each_commit() {
         (Script::Say("no JSON"), "committed, replayed"),
         (Script::Say("[1]"), "committed, replayed"),
         (Script::Say("{\"event\":\"end\",\"reason\":\"stopping\",\"lines\":\"1\"}"), "committed, replayed"),
+        // As a newer service may say it.
+        (
+            Script::Say(
+                "{\"event\":\"advice\"}\n{\"status\":\"aborted\",\"txn_id\":\"ID\",\"epoch\":\"9\",\
+                 \"reason\":\"lease_lost\",\"retryable\":true}",
+            ),
+            "aborted lease_lost",
+        ),
         (
             Script::Say(
                 "{\"status\":\"problem\",\"problem\":{\"type\":\"about:blank\",\"title\":\"x\",\"detail\":\"x\",\

@@ -1,148 +1,17 @@
 //! The client against a service that replies by a script: lost replies, fences, aborts, refusals, sessions, traces.
 
-use std::convert::Infallible;
-use std::net::SocketAddr;
+#[path = "support/scripted.rs"]
+mod scripted;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use scripted::{Reply, Service, aborted, begun, begun_as, committed, problem};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tribunal_client::{
     AttemptEnd, AttemptHook, BeginOptions, Call, Client, ClientOptions, Error, IsolationLevel, Lsn, Outcome,
-    RetryPolicy, Transaction,
+    PreparedCommit, RetryPolicy, Transaction,
 };
-
-/// What the service does with a request.
-enum Reply {
-    /// It responds with this status and body.
-    Json(u16, Value),
-    /// It responds with these lines.
-    Lines(Vec<Value>),
-    /// It reads the request and closes the connection.
-    Lost,
-}
-
-/// A request as it arrived: method, path with query, body.
-type Asked = (String, String, Value);
-
-struct Service {
-    address: SocketAddr,
-    asked: Arc<Mutex<Vec<Asked>>>,
-    /// Trace contexts of the requests that have one.
-    traceparents: Arc<Mutex<Vec<String>>>,
-}
-
-impl Service {
-    /// Starts a service that replies by `answer`, which gets the kind of the request and how many of it came before.
-    async fn start(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
-        let address = listener.local_addr().expect("bound");
-        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
-        let traceparents: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (answer, log, traces) = (Arc::new(answer), Arc::clone(&asked), Arc::clone(&traceparents));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let (answer, log, traces) = (Arc::clone(&answer), Arc::clone(&log), Arc::clone(&traces));
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-                    let traceparent = request.headers().get("traceparent").and_then(|text| text.to_str().ok());
-                    traces.lock().expect("no test panics with it").extend(traceparent.map(str::to_owned));
-                    async move {
-                        let (method, path) = (request.method().to_string(), request.uri().to_string());
-                        let body = request.into_body().collect().await.expect("the client sends whole bodies");
-                        let body = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
-                        let kind = kind_of(&method, &path);
-                        let before = {
-                            let mut log = log.lock().expect("no test panics with it");
-                            let before = log.iter().filter(|(m, p, _)| kind_of(m, p) == kind).count();
-                            log.push((method, path, body));
-                            before
-                        };
-                        let (status, text) = match answer(kind, before) {
-                            Reply::Json(status, body) => (status, body.to_string()),
-                            Reply::Lines(lines) => (200, lines.iter().map(|line| format!("{line}\n")).collect()),
-                            Reply::Lost => return Err("lost"),
-                        };
-                        let response = Response::builder().status(status).header("traceparent", "00-server");
-                        Ok(response.body(Full::new(Bytes::from(text))).expect("a response"))
-                    }
-                });
-                tokio::spawn(async move {
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-            Ok::<(), Infallible>(())
-        });
-        Service { address, asked, traceparents }
-    }
-
-    fn client(&self) -> Client {
-        self.client_with(ClientOptions::default())
-    }
-
-    fn client_with(&self, options: ClientOptions) -> Client {
-        let options = ClientOptions {
-            timeout: Duration::from_secs(5),
-            resolve_timeout: Duration::from_millis(300),
-            retry: RetryPolicy { attempts_max: 4, ..RetryPolicy::default() },
-            ..options
-        };
-        Client::with_options(&format!("http://{}", self.address), options).expect("a URL")
-    }
-
-    fn asked(&self, kind: &str) -> Vec<Asked> {
-        let asked = self.asked.lock().expect("no test panics with it");
-        asked.iter().filter(|(method, path, _)| kind_of(method, path) == kind).cloned().collect()
-    }
-}
-
-fn kind_of(method: &str, path: &str) -> &'static str {
-    match (method, path) {
-        ("POST", "/v1/txns") => "begin",
-        ("POST", "/v1/txns/batch-commit") => "batch",
-        ("POST", path) if path.ends_with("/commit") => "commit",
-        ("GET", path) if path.starts_with("/v1/txns/") => "status",
-        ("GET", path) if path.starts_with("/v1/log") => "log",
-        ("POST", path) if path.ends_with("/rows/read") => "rows",
-        _ => "other",
-    }
-}
-
-fn begun(number: usize) -> Reply {
-    begun_as(&format!("txn-{number}"))
-}
-
-fn begun_as(id: &str) -> Reply {
-    let body = json!({ "txn_id": id, "snapshots": { "kv": "7" }, "epoch": "8",
-        "expires_at": "2026-01-01T00:00:00Z", "session": "s" });
-    Reply::Json(201, body)
-}
-
-fn committed() -> Reply {
-    let body = json!({ "status": "committed", "txn_id": "txn-0", "epoch": "9", "csn": "77", "version": "9437184",
-        "lsn": { "kv": "3" }, "session": "9" });
-    Reply::Json(200, body)
-}
-
-fn aborted(reason: &str, retryable: bool) -> Reply {
-    let conflict = json!({ "store": "kv", "key": "a", "op": "read", "stage": "validate", "read_version": "8388608" });
-    let body = json!({ "status": "aborted", "txn_id": "txn-0", "epoch": "9", "reason": reason,
-        "retryable": retryable, "conflicts": [conflict] });
-    Reply::Json(200, body)
-}
-
-fn problem(status: u16, code: &str, retryable: bool) -> Reply {
-    let body = json!({ "type": "about:blank", "title": "x", "status": status, "detail": "says so", "code": code,
-        "retryable": retryable, "errors": [{ "pointer": "/writes/0/key", "code": code, "detail": "is wrong" }] });
-    Reply::Json(status, body)
-}
 
 #[tokio::test]
 async fn a_lost_reply_is_requested_with_a_fence() {
@@ -351,6 +220,87 @@ async fn a_commit_of_a_batch_with_an_unknown_outcome_is_resolved_by_its_id() {
     }
 }
 
+/// Three commits of one client.
+fn three(client: &Client) -> Vec<PreparedCommit> {
+    let prepared = |n: i64| {
+        let mut txn = client.begin_local(IsolationLevel::Serializable);
+        txn.add("kv", "n", n).expect("a number");
+        txn.prepare()
+    };
+    (0..3).map(prepared).collect()
+}
+
+#[tokio::test]
+async fn the_commits_of_a_lost_batch_are_resolved_together() {
+    let service = Service::start(|kind, _| match kind {
+        "batch" => Reply::Lost,
+        _ => Reply::Json(200, json!({ "status": "in_flight", "txn_id": "txn-0" })),
+    })
+    .await;
+    let client = service.client();
+    let commits = three(&client);
+    let outcomes = client.batch(&commits).await.expect("one result each");
+    for (commit, outcome) in commits.iter().zip(&outcomes) {
+        assert!(
+            matches!(outcome, Err(Error::OutcomeUnknown { txn_id, .. }) if *txn_id == commit.txn_id),
+            "{outcome:?}"
+        );
+    }
+    let asked = service.asked("status");
+    for commit in &commits {
+        let first = asked.iter().take(3).filter(|(_, path, _)| path.contains(&commit.txn_id));
+        assert_eq!(first.count(), 1, "nobody waits for the outcome of another: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_without_readable_outcomes_is_a_lost_one() {
+    for unreadable in [json!({ "results": [] }), json!({ "results": [1, 2, 3] }), json!({ "login": "please" })] {
+        let body = unreadable.clone();
+        let service = Service::start(move |kind, _| match kind {
+            "batch" | "commit" => Reply::Json(200, body.clone()),
+            _ => committed(),
+        })
+        .await;
+        let client = service.client();
+        let commits = three(&client);
+        let mut outcomes = client.batch(&commits).await.expect("one result each");
+        outcomes.push(client.commit(&commits[0]).await);
+        for outcome in &outcomes {
+            let Ok(Outcome::Committed(committed)) = outcome else { panic!("{unreadable}: {outcome:?}") };
+            assert!(committed.replayed);
+        }
+        assert_eq!(service.asked("status").len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn no_duration_is_too_long() {
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("commit", 0) => Reply::Lost,
+        ("status", 0) => problem(503, "unavailable", true),
+        _ => committed(),
+    })
+    .await;
+    let forever = Duration::MAX;
+    let options = ClientOptions {
+        timeout: forever,
+        resolve_timeout: forever,
+        endpoint_timeout: forever,
+        endpoint_cool_down: forever,
+        retry: RetryPolicy { wait_min: Duration::from_millis(1), wait_max: forever, attempts_max: 4 },
+        ..ClientOptions::default()
+    };
+    let url = format!("http://{}", service.address);
+    let client = Client::with_endpoints([&url], options.clone()).expect("a URL");
+    let commits = three(&client);
+    assert!(matches!(client.commit(&commits[0]).await, Ok(Outcome::Committed(_))));
+    let call = Call { method: "GET", path: "/v1/x", query: &[], body: None, timeout: forever };
+    client.call(call).await.expect("an answer");
+    let client = Client::with_endpoints(["http://127.0.0.1:1", &url], options).expect("two URLs");
+    assert!(matches!(client.commit(&commits[1]).await, Ok(Outcome::Committed(_))));
+}
+
 #[tokio::test]
 async fn rows_read_at_begin_need_no_further_request_and_count_as_read_once_get_returns_them() {
     let service = Service::start(|kind, before| match (kind, begun(before)) {
@@ -444,6 +394,31 @@ async fn a_refused_insert_gets_one_fresh_read() {
     let refused = service.client().run(BeginOptions::stores(["kv"]), read_and_insert).await;
     assert!(matches!(&refused, Err(Error::Aborted(aborted)) if aborted.reason == "row_exists"), "{refused:?}");
     assert_eq!(service.asked("commit").len(), 3);
+}
+
+#[tokio::test]
+async fn a_row_that_is_missing_because_of_a_further_commit_does_not_end_the_retries() {
+    // As in a move between two entries of an index, which other moves of the same document overtake.
+    let service = Service::start(|kind, before| match (kind, before) {
+        ("begin", n) => Reply::Json(
+            201,
+            json!({ "txn_id": format!("txn-{n}"), "snapshots": { "kv": (9 + n).to_string() }, "epoch": "20",
+                "expires_at": "2026-01-01T00:00:00Z", "session": "s" }),
+        ),
+        ("rows", n) => {
+            let row = json!({ "store": "kv", "key": "b", "value": n, "version": (8_388_608 + n).to_string() });
+            Reply::Json(200, json!({ "applied": "9", "rows": [row] }))
+        }
+        ("commit", 0..3) => aborted("row_missing", true),
+        _ => committed(),
+    })
+    .await;
+    let work = async |txn: &mut Transaction| {
+        let at = txn.get("kv", "b").await?.expect("it exists").value;
+        txn.delete("kv", format!("index/{at}"))
+    };
+    service.client().run(BeginOptions::stores(["kv"]), work).await.expect("the fourth attempt commits");
+    assert_eq!(service.asked("commit").len(), 4);
 }
 
 #[tokio::test]

@@ -1,0 +1,123 @@
+//! Many commits in one request of the caller's. Each has an outcome of its own; those that are lost are resolved together.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Instant;
+
+use hyper::Method;
+use serde::Deserialize;
+use tokio::sync::Semaphore;
+use tribunal_api::{BatchCommitRequest, BatchTxn};
+
+use crate::client::read;
+use crate::commit_batch::{CommitItem, Verdict, in_doubt};
+use crate::failover::Failure;
+use crate::told::{Told, is_settled};
+use crate::wire_outcome::WireOutcome;
+use crate::{Client, Error, Outcome, PreparedCommit};
+
+/// How many outcomes are requested at the same time.
+const RESOLVING_MAX: usize = 64;
+
+/// The response to a batch.
+#[derive(Deserialize)]
+struct Results {
+    results: Vec<WireOutcome>,
+}
+
+impl Client {
+    /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
+    /// commits have the same one.
+    ///
+    /// # Errors
+    /// The whole request was refused; see [`Error`].
+    pub async fn batch(&self, commits: &[PreparedCommit]) -> Result<Vec<Result<Outcome, Error>>, Error> {
+        let request = BatchCommitRequest { txns: commits.iter().map(batch_txn).collect() };
+        let traceparent = commits.first().and_then(|first| first.traceparent.as_ref());
+        let traceparent =
+            traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
+        let path = "/v1/txns/batch-commit";
+        let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
+            Ok(answer) if is_settled(&answer) => match read::<Results>(&answer) {
+                Ok(Results { results }) if results.len() == commits.len() => {
+                    return Ok(self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await);
+                }
+                Ok(Results { results }) => format!("{} results for {} commits", results.len(), commits.len()),
+                // A success: the commits may have taken effect.
+                Err(Error::ServerMisbehaved(text)) if answer.status.is_success() => text,
+                Err(refused) => return Err(refused),
+            },
+            Ok(answer) => answer.refusal_text(),
+            Err(lost) if lost.never_sent => return Err(Error::of_no_answer(lost)),
+            Err(lost) => lost.text,
+        };
+        Ok(self.settled_together(commits, commits.iter().map(|_| Told::Lost(lost.clone())).collect()).await)
+    }
+
+    /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
+    /// others.
+    async fn outcomes_of_batch(
+        &self,
+        commits: &[PreparedCommit],
+        results: Vec<WireOutcome>,
+        traceparent: Option<&str>,
+    ) -> Vec<Result<Outcome, Error>> {
+        let several = self.connection().endpoints().urls().len() > 1;
+        let mut each = Vec::with_capacity(commits.len());
+        for (commit, result) in commits.iter().zip(results) {
+            let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
+            each.push(match failure.map(|failure| (failure, CommitItem::of(commit))) {
+                Some((failure, Ok(item))) => Told::of(in_doubt(self.send_commit(&item).await, failure.maybe_taken)),
+                Some((_, Err(error))) => Told::Decided(Err(error)),
+                None => Told::of(Ok(Verdict::Line(Box::new(result), traceparent.map(str::to_owned)))),
+            });
+        }
+        self.settled_together(commits, each).await
+    }
+
+    /// Returns the outcome of each commit. What is lost is requested at the same time, within one deadline.
+    async fn settled_together(&self, commits: &[PreparedCommit], each: Vec<Told>) -> Vec<Result<Outcome, Error>> {
+        let deadline = Instant::now() + self.options().resolve_timeout;
+        let places = &Semaphore::new(RESOLVING_MAX);
+        let outcomes = commits.iter().zip(each).map(|(commit, told)| async move {
+            // Only what is lost waits for a place. Nobody closes the semaphore.
+            let _place = if matches!(told, Told::Lost(_)) { places.acquire().await.ok() } else { None };
+            self.settled_by(&commit.txn_id, told, deadline).await
+        });
+        together(outcomes).await
+    }
+}
+
+/// Awaits several futures at the same time; their results have the same order.
+async fn together<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<(Pin<Box<_>>, Option<T>)> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut is_over = true;
+        for (future, result) in running.iter_mut().filter(|(_, result)| result.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(ready) => *result = Some(ready),
+                Poll::Pending => is_over = false,
+            }
+        }
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, result)| result).collect()
+}
+
+fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {
+    let request = prepared.request.clone();
+    BatchTxn {
+        txn_id: prepared.txn_id.clone(),
+        isolation: request.isolation,
+        snapshots: request.snapshots,
+        priority: request.priority,
+        ack: request.ack,
+        epoch: request.epoch,
+        first_attempt_ms: request.first_attempt_ms,
+        reads: request.reads,
+        ranges: request.ranges,
+        writes: request.writes,
+    }
+}

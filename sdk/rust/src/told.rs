@@ -1,0 +1,67 @@
+//! What a reply tells of a commit: its outcome, that there is none, or nothing that is certain. Asks nobody.
+
+use crate::client::read;
+use crate::commit_batch::{Reply, Verdict};
+use crate::connection::Answer;
+use crate::wire_outcome::WireOutcome;
+use crate::{Error, Outcome};
+
+/// What a reply tells of a commit.
+pub(crate) enum Told {
+    /// Its outcome, or an error after which there will be none.
+    Decided(Result<Outcome, Error>),
+    /// Not what became of it, for this reason: the outcome must be requested by the id.
+    Lost(String),
+}
+
+impl Told {
+    pub(crate) fn of(reply: Reply) -> Told {
+        match reply {
+            Ok(Verdict::Response(answer)) if is_settled(&answer) => {
+                let outcome = read(&answer).and_then(|outcome| decision(outcome, answer.replayed, answer.traceparent));
+                // A refusal is none, whatever its form. After a success the commit may have taken effect.
+                Told::of_outcome(outcome, answer.status.is_success())
+            }
+            Ok(Verdict::Response(answer)) => Told::Lost(answer.refusal_text()),
+            Ok(Verdict::Committed(committed)) => Told::Decided(Ok(Outcome::Committed(*committed))),
+            Ok(Verdict::Line(outcome, traceparent)) => match outcome.problem.as_ref().map(|problem| problem.status) {
+                Some(status) if !tells_outcome(status) => Told::Lost(format!("status {status}")),
+                _ => {
+                    let replayed = outcome.replayed.unwrap_or(false);
+                    Told::of_outcome(decision(*outcome, replayed, traceparent), true)
+                }
+            },
+            Err(lost) if lost.never_sent => Told::Decided(Err(Error::of_no_answer(lost))),
+            Err(lost) => Told::Lost(lost.text),
+        }
+    }
+
+    fn of_outcome(outcome: Result<Outcome, Error>, may_be_taken: bool) -> Told {
+        match outcome {
+            Err(Error::ServerMisbehaved(text)) if may_be_taken => Told::Lost(text),
+            outcome => Told::Decided(outcome),
+        }
+    }
+}
+
+/// Tells whether a response to a commit has its outcome, or that there is none.
+pub(crate) fn is_settled(answer: &Answer) -> bool {
+    tells_outcome(answer.status.as_u16())
+}
+
+/// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell
+/// whether the commit was accepted.
+fn tells_outcome(status: u16) -> bool {
+    !matches!(status, 409 | 500 | 502 | 504)
+}
+
+/// Returns the verdict.
+///
+/// # Errors
+/// The problem in its place; [`Error::ServerMisbehaved`] if there is neither.
+pub(crate) fn decision(outcome: WireOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
+    match outcome.problem {
+        Some(problem) => Err(Error::of_problem(problem)),
+        None => Outcome::of(outcome, replayed, traceparent),
+    }
+}
