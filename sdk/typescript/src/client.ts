@@ -40,7 +40,7 @@ import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
 import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
-import { unexpected, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
+import { decided, unexpected, verdict, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
 
 export type StoreInfo = components["schemas"]["StoreInfo"];
@@ -749,29 +749,6 @@ export class Client {
 /** Returns how long the service may wait for the stores of commits before it answers. */
 function applyWaitMs(commits: readonly PreparedCommit[]): number {
   return commits.some(({ request }) => request.ack === "applied") ? 30_000 : 0;
-}
-
-function verdict(reply: Reply<TxnOutcome>): Verdict {
-  // An item of a batch has no header of its own.
-  const replayed = reply.kind === "ok" && (reply.headers.get("idempotency-replayed") === "true" || reply.data.replayed === true);
-  return verdictOf(settled(reply), replayed, traceparentOf(reply));
-}
-
-/**
- * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer cannot be
- * understood, another request for its status would get the same.
- */
-function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
-  try {
-    return verdict(reply);
-  } catch (error) {
-    if (reply.kind === "ok" && error instanceof ServerMisbehaved) throw new OutcomeUnknown(txnId, error.message, error);
-    throw error;
-  }
-}
-
-function traceparentOf(reply: Reply<unknown>): string | undefined {
-  return reply.kind === "ok" ? (reply.headers.get("traceparent") ?? undefined) : undefined;
 }
 
 /** How many requests a batch makes for its single commits at a time. */

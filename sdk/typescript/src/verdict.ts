@@ -1,6 +1,7 @@
 /** Verdicts: the final decisions of the service. */
 
-import { errorOf, ServerMisbehaved } from "./errors.js";
+import { errorOf, OutcomeUnknown, ServerMisbehaved } from "./errors.js";
+import { settled, type Reply } from "./exchange.js";
 import { keyOf, type Key } from "./keys.js";
 import type { components } from "./wire/schema.js";
 
@@ -131,4 +132,28 @@ const noVerdicts: readonly (string | undefined)[] = ["in_flight", "unknown", "un
 export function unexpected(status: string | undefined): ServerMisbehaved {
   if (noVerdicts.includes(status)) return new ServerMisbehaved(`status ${status ?? "absent"} where a verdict was expected`);
   return new ServerMisbehaved(`status \`${status ?? ""}\`, which this client does not know: the client is older than the server`);
+}
+
+/** Returns the verdict of a reply. */
+export function verdict(reply: Reply<TxnOutcome>): Verdict {
+  // An item of a batch has no header of its own.
+  const replayed = reply.kind === "ok" && (reply.headers.get("idempotency-replayed") === "true" || reply.data.replayed === true);
+  return verdictOf(settled(reply), replayed, traceparentOf(reply));
+}
+
+/**
+ * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer cannot be
+ * understood, another request for its status would get the same.
+ */
+export function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
+  try {
+    return verdict(reply);
+  } catch (error) {
+    if (reply.kind === "ok" && error instanceof ServerMisbehaved) throw new OutcomeUnknown(txnId, error.message, error);
+    throw error;
+  }
+}
+
+function traceparentOf(reply: Reply<unknown>): string | undefined {
+  return reply.kind === "ok" ? (reply.headers.get("traceparent") ?? undefined) : undefined;
 }
