@@ -199,9 +199,9 @@ pub fn segments_from(path: &str, index: usize) -> Cow<'_, [u8]> {
 /// # Errors
 /// 400 if it is not a UUIDv7.
 pub fn path_txn_id(path: &str) -> Result<TxnId, FieldError> {
-    let text = path.split('/').nth(3).unwrap_or("");
-    txn_id(text).ok_or_else(|| {
-        let detail = format!("\"{}\" is not a UUIDv7; begin a transaction to get an id, or generate one", shown(text));
+    let text = String::from_utf8_lossy(&segment(path, 2)).into_owned();
+    txn_id(&text).ok_or_else(|| {
+        let detail = format!("\"{}\" is not a UUIDv7; begin a transaction to get an id, or generate one", shown(&text));
         FieldError::in_path(Code::BadTxnId, "txn_id", detail)
     })
 }
@@ -248,6 +248,14 @@ mod tests {
         let mut query = Query::new(Some("start=a%20%00&end=b+c"), &["start", "end"]);
         assert_eq!((query.key("start"), query.key("end")), (b"a \0".to_vec(), b"b c".to_vec()));
         assert!(query.finish().is_ok());
+    }
+
+    #[test]
+    fn an_id_in_a_path_is_decoded_as_well() {
+        let plain = path_txn_id("/v1/txns/01902b7e-0000-7000-8000-000000000001/abort").expect("an id");
+        assert_eq!(path_txn_id("/v1/txns/01902b7e%2D0000-7000-8000-000000000001").ok(), Some(plain));
+        let refused = path_txn_id("/v1/txns/a%2Fb%C3%A9%FF").expect_err("no id");
+        assert!(format!("{refused:?}").contains("a/bé\u{fffd}"), "{refused:?}");
     }
 
     #[test]
