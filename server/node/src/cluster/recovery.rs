@@ -40,7 +40,7 @@ const IN_FLIGHT_MAX: usize = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
 const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Bytes of agreed entries that wait in memory to be decided, about: more than all nodes have under way at a time. Whoever comes
+/// Bytes of agreed entries that wait in memory to be decided, about: more than all nodes have under way at a time. A node that comes
 /// back decides as much between two looks at its peers, in a tenth of a second.
 const UNDECIDED_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a batch, unless it is a single transaction.
