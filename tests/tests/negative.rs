@@ -261,8 +261,7 @@ fn faults_that_show(bug: Bug) -> Faults {
         Bug::PeersGapsFolded => Faults::Only(Fault::Bridge),
         // A removal, an admission and a lost disk, within a second.
         Bug::NewGroupWithoutLeaving | Bug::EndsBeforeItIsForgotten => Faults::OfMembers,
-        // Much waits to be decided.
-        Bug::FreshWithoutCode | Bug::NextEpochHeldBack => Faults::Only(Fault::MissingCode),
+        Bug::FreshWithoutCode => Faults::Only(Fault::MissingCode),
         _ => Faults::All,
     }
 }
