@@ -6,6 +6,7 @@ use tribunal_push::{Adaptor, AdaptorFault};
 use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply, WriteKinds};
 use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
 
+use crate::commands::last_line::write_reason;
 use crate::plugins::plugin_health::SlotHealth;
 
 /// Returns the engine, which is made at the first call.
@@ -15,9 +16,8 @@ use crate::plugins::plugin_health::SlotHealth;
 pub fn engine() -> Result<&'static Arc<PluginEngine>, String> {
     static ENGINE: OnceLock<Result<Arc<PluginEngine>, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
-        tribunal_wasm::host_failure::set_hook(|reason| {
-            tracing::error!(reason, "the plugin host failed, so no verdict can be given and the node stops");
-        });
+        // The process aborts, so this is its last line.
+        tribunal_wasm::host_failure::set_hook(write_reason);
         PluginEngine::new(PluginLimits::default()).map_err(|error| format!("cannot start the Wasm engine: {error}"))
     });
     engine.as_ref().map_err(Clone::clone)
