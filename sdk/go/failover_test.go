@@ -154,10 +154,11 @@ func works(kind string, ids []string, _ int) (int, string) {
 	return 200, `{"stores":[]}`
 }
 
-// deadEndpoint returns the URL of an endpoint that nobody listens on.
+// deadEndpoint returns the URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next
+// server.
 func deadEndpoint(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,9 +139,12 @@ def _works(kind: str, ids: list[str], _: int = 0) -> Reply:
 
 
 def _dead() -> str:
-    """Return the URL of an endpoint that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"http://127.0.0.1:{server.getsockname()[1]}"
+    """Return the URL of an endpoint that nobody listens on.
+
+    A closed port of 127.0.0.1 may be that of the next server.
+    """
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        return f"http://127.0.0.2:{server.getsockname()[1]}"
 
 
 def _client(

@@ -159,9 +159,9 @@ fn works(kind: &str, ids: &[String]) -> Reply {
     }
 }
 
-/// The URL of an endpoint that nobody listens on.
+/// The URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next server.
 async fn dead() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
+    let listener = TcpListener::bind("127.0.0.2:0").await.expect("loopback has free ports");
     let address: SocketAddr = listener.local_addr().expect("bound");
     format!("http://{address}")
 }

@@ -88,13 +88,13 @@ function works(kind: string, ids: readonly string[]): Reply {
   }
 }
 
-/** The URL of an endpoint that nobody listens on. */
+/** The URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next server. */
 async function dead(): Promise<string> {
   const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.2", resolve));
   const { port } = server.address() as AddressInfo;
   await new Promise((resolve) => server.close(resolve));
-  return `http://127.0.0.1:${port}`;
+  return `http://127.0.0.2:${port}`;
 }
 
 function clientOf(urls: readonly string[], options: ClientOptions = {}): Client {

@@ -315,15 +315,15 @@ test("an endpoint has not failed if a caller, or the end of the client, ended th
   }
 });
 
-/** The URL of a port that refuses connections. */
+/** The URL of a port that refuses connections. A closed port of 127.0.0.1 may be that of the next server. */
 async function refusing(): Promise<string> {
   const server = createServer();
-  server.listen(0, "127.0.0.1");
+  server.listen(0, "127.0.0.2");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   server.close();
   await once(server, "close");
-  return `http://127.0.0.1:${port}`;
+  return `http://127.0.0.2:${port}`;
 }
 
 /** A service in a thread of its own: it answers after 50 ms, with a Begin or the beginning of a log. */
