@@ -1,10 +1,8 @@
 //! Many commits in one request of the caller's. Each has an outcome of its own; those that are lost are resolved together.
 
-use std::future::poll_fn;
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Instant;
 
+use futures_util::future::join_all;
 use hyper::Method;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -85,25 +83,8 @@ impl Client {
             let _place = if matches!(told, Told::Lost(_)) { places.acquire().await.ok() } else { None };
             self.settled_by(&commit.txn_id, told, deadline).await
         });
-        together(outcomes).await
+        join_all(outcomes).await
     }
-}
-
-/// Awaits several futures at the same time; their results have the same order.
-async fn together<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut running: Vec<(Pin<Box<_>>, Option<T>)> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|context| {
-        let mut is_over = true;
-        for (future, result) in running.iter_mut().filter(|(_, result)| result.is_none()) {
-            match future.as_mut().poll(context) {
-                Poll::Ready(ready) => *result = Some(ready),
-                Poll::Pending => is_over = false,
-            }
-        }
-        if is_over { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, result)| result).collect()
 }
 
 fn batch_txn(prepared: &PreparedCommit) -> BatchTxn {

@@ -59,7 +59,7 @@ impl Status {
         match self {
             Status::Known(state) => format!("status {state:?} where a verdict was expected"),
             Status::Other(name) => {
-                format!("the status `{name}` is of a newer service than this client: update the client")
+                format!("status `{name}`, which this client does not know: the client is older than the server")
             }
         }
     }

@@ -76,10 +76,10 @@ async fn an_unknown_status_is_named_and_the_outcome_unknown() {
     for outcome in outcomes {
         let Err(unknown @ Error::OutcomeUnknown { .. }) = outcome else { panic!("nobody knows: {outcome:?}") };
         let text = unknown.to_string();
-        assert!(text.contains("`parked`") && text.contains("update the client"), "{text}");
+        assert!(text.contains("`parked`") && text.contains("older than the server"), "{text}");
     }
     assert!(service.asked("status").len() <= 2, "asking again does not help");
     let status = client.status("txn-0", false, 0).await;
     let Err(Error::ServerMisbehaved(text)) = status else { panic!("no status: {status:?}") };
-    assert!(text.contains("`parked`") && text.contains("update the client"), "{text}");
+    assert!(text.contains("`parked`") && text.contains("older than the server"), "{text}");
 }

@@ -28,8 +28,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// none while there is more to decide calls it instead.
     pub fn go_on(&mut self) -> bool {
         let is_full = self.is_full();
-        let held_back = self.raft.held_back().collect::<Vec<_>>().into_iter();
-        let go_on = held_back.filter(|group| !is_full || self.must_go_on(*group)).collect::<Vec<_>>();
+        let may_go_on = |group: &GroupId| !is_full || self.must_go_on(*group);
+        let go_on = self.raft.held_back().filter(may_go_on).collect::<Vec<_>>();
         go_on.iter().for_each(|group| self.raft.hold_back(*group, false));
         !go_on.is_empty()
     }
