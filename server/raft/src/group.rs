@@ -251,6 +251,7 @@ impl<L: GroupLog> Group<L> {
                 if message.get_msg_type() == MessageType::MsgReadIndexResp {
                     self.reads.note_last(&message);
                 }
+                self.commit_by_late_rejection(&message);
                 // What raft-rs refuses it has no use for.
                 let _ = self.node.step(message);
             }
@@ -264,6 +265,21 @@ impl<L: GroupLog> Group<L> {
         }
         self.after_call(outbox);
         Ok(())
+    }
+
+    /// A refusal to vote names what is committed, and raft-rs commits it here as well, but not if the refusal is of an
+    /// earlier term. Without it nobody may be elected: a voter that has lost the news that the members have changed asks a
+    /// node that is no voter any more, which has a longer log and never reaches the present term.
+    fn commit_by_late_rejection(&mut self, message: &Message) {
+        let kind = message.get_msg_type();
+        let rejected = message.reject
+            && matches!(kind, MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse);
+        let raft = &mut self.node.raft;
+        let late = message.term < raft.term && raft.state != StateRole::Leader && message.commit_term > 0;
+        if rejected && late && raft.raft_log.maybe_commit(message.commit, message.commit_term) {
+            // The voters may be others now.
+            raft.become_follower(raft.term, 0);
+        }
     }
 
     pub(crate) fn propose(&mut self, payload: Vec<u8>) -> Result<EntryId, Refused> {

@@ -212,3 +212,33 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
     assert_eq!(six.log.stored(GROUP).last(), b, "and has the last entry");
     assert_eq!(six.proposals(GROUP), ["a"]);
 }
+
+/// A voter decides alone since a change of which it has lost the news, and the learner, which knows, has a longer log.
+#[test]
+fn a_voter_that_has_lost_a_change_learns_of_it_from_who_refuses_to_vote() {
+    let mut cluster = Cluster::led(2, voters(&[1, 2]));
+    let mut alone = voters(&[1]);
+    alone.learners.insert(NodeId(2));
+    cluster.node(1).fast_disk = false;
+    cluster.node(1).groups.propose_members(GROUP, &alone).unwrap();
+    cluster.node(1).drain();
+    cluster.node(1).complete_sync();
+    cluster.settle();
+    // That it is committed is written now, and what follows is sent, but nothing of it becomes durable.
+    cluster.propose(&["a", "b"]);
+    cluster.ticks(3);
+    assert_eq!(cluster.node(2).point(GROUP).members.voters, alone.voters);
+    cluster.node(1).restart(settings(9), 0);
+    cluster.node(1).fast_disk = true;
+    assert!(cluster.node(1).groups.members(GROUP).unwrap().voters.contains(&NodeId(2)));
+    // It stands for election in a term that the other never sees.
+    cluster.cut_off = vec![NodeId(2)];
+    cluster.node(1).step(Input::TakeOver(GROUP)).unwrap();
+    cluster.settle();
+    cluster.cut_off.clear();
+    cluster.ticks(60);
+    assert!(cluster.node(1).leads(GROUP));
+    cluster.propose(&["c"]);
+    assert_eq!(cluster.node(1).proposals(GROUP), ["c"], "nobody was told that the others are committed");
+    assert_eq!(cluster.node(2).proposals(GROUP), ["c"]);
+}

@@ -54,6 +54,9 @@ pub struct Simulation {
     proposed: u64,
     /// Who led which term.
     leaders: BTreeMap<(GroupId, u64), NodeId>,
+    /// Who leads a term that is not durable there: a voter that decides alone. A crash takes it back, and nobody else has
+    /// seen it.
+    tentative: BTreeSet<(GroupId, u64, NodeId)>,
     /// What was handed out anywhere: each index once.
     history: BTreeMap<(GroupId, u64), (u64, String)>,
     /// Nodes that need an image, with what it must include.
@@ -77,6 +80,7 @@ impl Simulation {
             starts: 1000,
             proposed: 0,
             leaders: BTreeMap::new(),
+            tentative: BTreeSet::new(),
             history: BTreeMap::new(),
             wanted: BTreeMap::new(),
             reads: BTreeMap::new(),
@@ -213,6 +217,7 @@ impl Simulation {
         let surviving = if self.planted.is_some() { 0 } else { surviving };
         self.cluster.node(node).restart(settings(seed), surviving);
         self.wanted.remove(&NodeId(node));
+        self.tentative.retain(|(_, _, leader)| *leader != NodeId(node));
         self.count("crashes");
     }
 
@@ -289,6 +294,21 @@ impl Simulation {
                 self.invariant(NodeId(node), output);
             }
         }
+        self.note_leaders();
+    }
+
+    /// One term has one leader, as soon as the leader's vote for itself is durable.
+    fn note_leaders(&mut self) {
+        let nodes = &self.cluster.nodes;
+        let durable =
+            |(group, term, node): &(GroupId, u64, NodeId)| nodes[node].log.durable(*group).state.term >= *term;
+        let elected = self.tentative.iter().copied().filter(durable).collect::<Vec<_>>();
+        for (group, term, node) in elected {
+            self.tentative.remove(&(group, term, node));
+            let first = *self.leaders.entry((group, term)).or_insert(node);
+            assert_eq!(first, node, "two leaders in term {term} of {group:?}");
+            self.count("elections");
+        }
     }
 
     fn plant(&mut self, from: NodeId, output: &Output) {
@@ -305,9 +325,7 @@ impl Simulation {
         let (group, id, what) = match output {
             Output::Role { group, leader, term } => {
                 if leader == Some(node) {
-                    let first = *self.leaders.entry((group, term)).or_insert(node);
-                    assert_eq!(first, node, "two leaders in term {term} of {group:?}");
-                    self.count("elections");
+                    self.tentative.insert((group, term, node));
                 }
                 return;
             }
