@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use tribunal_codec::{EntryId, GroupRecord, decode_batch, decode_group_record, proposed_in};
-use tribunal_types::{Batch, Epoch, EpochInput, EpochOutcome, GroupId};
+use tribunal_types::{Batch, Epoch, EpochOutcome, GroupId};
 
 use crate::error::LogError;
 use crate::frame::Kind;
 use crate::outcomes;
-use crate::reader::LogReader;
+use crate::reader::{LogReader, ReadRecord};
 use crate::record::Stored;
 use crate::writer::DiskLog;
 
@@ -73,14 +73,16 @@ impl DiskLog {
 }
 
 impl LogReader {
-    /// Returns what an epoch was decided from that is no entry of the log's own, and what it decided; `None` if it has no
-    /// outcome, or if some of it is truncated.
-    pub(crate) fn epoch_of_groups(&self, epoch: Epoch) -> Result<Option<(EpochInput, EpochOutcome)>, LogError> {
-        let segments = &self.shared.segments;
-        let Some(outcome) = outcomes::read(segments, epoch)? else { return Ok(None) };
+    /// Returns the entries that an epoch was decided from, which the record `names` lists; `None` if some of it is truncated.
+    pub(crate) fn batches_named(
+        &self,
+        epoch: Epoch,
+        names: u64,
+        read: &mut ReadRecord<'_>,
+    ) -> Result<Option<Vec<Arc<Batch>>>, LogError> {
         let damaged = |reason: &str| LogError::damaged(&self.shared.dir, format!("epoch {epoch}: {reason}"));
         // Truncated while we looked.
-        let Some(stored) = segments.read(Kind::Group, outcome.entry)? else { return Ok(None) };
+        let Some(stored) = read(Kind::Group, names)? else { return Ok(None) };
         let record = decode_group_record(&stored.payload).map_err(|error| damaged(&error.to_string()))?;
         let GroupRecord::Epoch { epoch: named, entries } = record else {
             return Err(damaged("its outcome names a record of something else"));
@@ -90,11 +92,10 @@ impl LogReader {
         }
         let mut batches = Vec::with_capacity(entries.len());
         for sequence in entries {
-            let Some(stored) = segments.read(Kind::Group, sequence)? else { return Ok(None) };
+            let Some(stored) = read(Kind::Group, sequence)? else { return Ok(None) };
             batches.push(Arc::new(self.batch_in(&stored)?));
         }
-        let outcome = outcome.outcome;
-        Ok(Some((EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches }, outcome)))
+        Ok(Some(batches))
     }
 
     fn batch_in(&self, stored: &Stored) -> Result<Batch, LogError> {

@@ -25,6 +25,7 @@ mod batches;
 mod control_compaction;
 mod control_log;
 mod copies;
+mod epoch_pass;
 mod epoch_runs;
 mod epoch_starts;
 mod error;
@@ -55,6 +56,7 @@ pub mod sim;
 mod truncation;
 mod writer;
 
+pub use epoch_pass::EpochPass;
 pub use error::{Holder, LogError};
 pub use files::{Files, LockGuard, LogFile, OpenMode, RealFiles, check_unused};
 pub use group_log::GroupEntry;

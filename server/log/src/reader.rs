@@ -16,11 +16,15 @@ use crate::frame::Kind;
 use crate::groups::Groups;
 use crate::kept_outcomes::KeptOutcomes;
 use crate::lsn_index::{Found, LsnIndex, spans_of};
-use crate::outcomes;
+use crate::outcomes::{self, StoredOutcome, outcome_of};
 use crate::recent::Recent;
 use crate::record::Stored;
 use crate::retention::Retention;
+use crate::segment_walk::Walk;
 use crate::segments::Segments;
+
+/// Reads a record of the segments, one by one or in a pass; `None` if it is not there (any more).
+pub(crate) type ReadRecord<'a> = dyn FnMut(Kind, u64) -> Result<Option<Stored>, LogError> + 'a;
 
 /// Where a position of a store's log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,37 +152,56 @@ impl LogReader {
         if let Some(epoch) = self.shared.recent.lock().get(epoch) {
             return Ok(Some(epoch));
         }
+        let segments = &self.shared.segments;
+        let Some(outcome) = outcomes::read(segments, epoch)? else { return Ok(None) };
+        let Some(epoch) = self.epoch_of(outcome, &mut |kind, index| segments.read(kind, index))? else {
+            return Ok(None);
+        };
+        let epoch = Arc::new(epoch);
+        self.shared.recent.lock().put(Arc::clone(&epoch));
+        Ok(Some(epoch))
+    }
+
+    /// Returns the epoch that an outcome is of; `None` if it is truncated.
+    pub(crate) fn epoch_of(
+        &self,
+        stored: StoredOutcome,
+        read: &mut ReadRecord<'_>,
+    ) -> Result<Option<(EpochInput, EpochOutcome)>, LogError> {
+        let StoredOutcome { entry: names, outcome } = stored;
+        let epoch = outcome.epoch;
         let (entry, has_groups) = {
             let index = self.shared.index.read();
             (index.runs.index_of(epoch), epoch >= index.own_below && index.groups.ids().next().is_some())
         };
-        let Some(entry) = entry else {
-            let of_groups = if has_groups { self.epoch_of_groups(epoch)? } else { None };
-            return of_groups.map(|(input, outcome)| self.remember(input, outcome)).transpose();
+        let batches = match entry {
+            Some(entry) => self.own_batch(epoch, entry, read)?,
+            None if has_groups => self.batches_named(epoch, names, read)?,
+            None => None,
         };
-        let Some(outcome) = outcomes::read(&self.shared.segments, epoch)? else { return Ok(None) };
-        let Some(stored) = self.shared.segments.read(Kind::Entry, entry)? else {
+        let Some(batches) = batches else { return Ok(None) };
+        let input = EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches };
+        if input.txn_count() != outcome.decisions.len() {
+            return Err(self.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
+        }
+        Ok(Some((input, outcome)))
+    }
+
+    /// Returns what an entry of the log's own group brought to the epoch that it ends with; `None` if it is truncated.
+    fn own_batch(
+        &self,
+        epoch: Epoch,
+        entry: u64,
+        read: &mut ReadRecord<'_>,
+    ) -> Result<Option<Vec<Arc<Batch>>>, LogError> {
+        let Some(stored) = read(Kind::Entry, entry)? else {
             if epoch < self.shared.index.read().oldest {
                 return Ok(None);
             }
             return Err(self.damaged(format!("entry {entry} of epoch {epoch} is missing")));
         };
         let batch = self.decode(&stored)?;
-        let outcome = outcome.outcome;
-        let batches = if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] };
-        let input = EpochInput { epoch, epoch_time_ms: outcome.epoch_time_ms, batches };
-        self.remember(input, outcome).map(Some)
-    }
-
-    /// Checks that an outcome fits, and keeps the epoch for the next reader.
-    fn remember(&self, input: EpochInput, outcome: EpochOutcome) -> Result<Arc<(EpochInput, EpochOutcome)>, LogError> {
-        if input.txn_count() != outcome.decisions.len() {
-            let epoch = input.epoch;
-            return Err(self.damaged(format!("the outcome of epoch {epoch} does not fit its transactions")));
-        }
-        let epoch = Arc::new((input, outcome));
-        self.shared.recent.lock().put(Arc::clone(&epoch));
-        Ok(epoch)
+        Ok(Some(if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] }))
     }
 
     /// Returns what an epoch decided; `None` if nothing is recorded, or if it is truncated.
@@ -235,15 +258,13 @@ impl LogReader {
             }
         };
         let wanted = after.next();
-        let mut epoch = from;
-        while epoch < until {
-            if let Some(stored) = outcomes::read(&self.shared.segments, epoch)?
-                && let Some(span) = spans_of(&stored.outcome).get(&store)
-                && (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)
-            {
-                return Ok(Located::Epoch(epoch));
+        let mut outcomes = Walk::from(&self.shared.segments, Kind::Outcome, from.0);
+        while let Some(stored) = outcomes.next()?.filter(|stored| stored.index < until.0) {
+            let StoredOutcome { outcome, .. } = outcome_of(&stored, &self.shared.dir)?;
+            let span = spans_of(&outcome).get(&store).copied();
+            if span.is_some_and(|span| (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)) {
+                return Ok(Located::Epoch(outcome.epoch));
             }
-            epoch = epoch.next();
         }
         // Truncated while we looked, or damaged.
         let oldest = self.oldest(store);

@@ -1,4 +1,7 @@
-//! Reading many records of one kind in one pass over the segments, through a window that is read ahead.
+//! Reading many records of one kind, mostly one after the other, through a window over the segments that is read ahead.
+//!
+//! A window is not read again for what was written after it: a caller asks only for records that were there when it
+//! began.
 //!
 //! Must never: hold a lock while it reads.
 
@@ -12,7 +15,7 @@ use crate::segments::{SAMPLE_RECORDS, Segment, Segments};
 /// Bytes that are read at once.
 const WINDOW_BYTES: u64 = 64 * 1024;
 
-/// A pass over records of one kind, ascending.
+/// A pass over records of one kind.
 pub(crate) struct Walk<'a> {
     segments: &'a Segments,
     kind: Kind,
@@ -32,15 +35,39 @@ impl<'a> Walk<'a> {
         Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0 }
     }
 
-    /// Reads a record that comes after those read so far; `None` if it is not there (any more).
+    /// Begins a pass near a record, and not after it.
+    pub(crate) fn from(segments: &'a Segments, kind: Kind, index: u64) -> Self {
+        let end = || segments.files().last().map_or(0, |segment| segment.end());
+        let position = segments.near(kind, index).unwrap_or_else(end);
+        Self { position, ..Self::over(segments, kind) }
+    }
+
+    /// Reads the next record of the kind; `None` after the last one.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub(crate) fn next(&mut self) -> Result<Option<Stored>, LogError> {
+        while let Some((at, len, head)) = self.chunk()? {
+            if head.place.kind == self.kind && head.part.number == 0 {
+                // It is here: there is nothing to look for.
+                self.last = Some(head.place.index.saturating_sub(1));
+                return self.read(head.place.index);
+            }
+            self.position = at + len;
+        }
+        Ok(None)
+    }
+
+    /// Reads a record; `None` if it is not there (any more). Quick if it comes soon after the one that was read last.
     ///
     /// # Errors
     /// If it is there but damaged.
     pub(crate) fn read(&mut self, index: u64) -> Result<Option<Stored>, LogError> {
         // Records of other kinds and groups in between are passed over one by one only if they are few.
-        if self.last.is_none_or(|last| index > last + u64::from(SAMPLE_RECORDS)) {
+        let is_soon = |last| index > last && index <= last + u64::from(SAMPLE_RECORDS);
+        if !self.last.is_some_and(is_soon) {
             let Some(near) = self.segments.near(self.kind, index) else { return Ok(None) };
-            self.position = self.position.max(near);
+            self.position = near;
         }
         let place = Place { kind: self.kind, group: self.segments.group, index };
         let mut stored = Stored { index, link: 0, payload: Vec::new() };

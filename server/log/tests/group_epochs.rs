@@ -9,8 +9,8 @@ use tribunal_log::{
     ClusterIdentity, DiskLog, DurableLog, Located, LogError, LogOptions, Opened, PointInLog, add_image, open_on,
 };
 use tribunal_types::{
-    Batch, Digest, Epoch, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, Lsn, NamespaceId, NodeId, StateImage,
-    StoreId, StoreLsn, TxnId, TxnIx,
+    Batch, Digest, Epoch, EpochInput, EpochOutcome, FenceItem, GroupId, Incarnation, LogId, Lsn, NamespaceId, NodeId,
+    StateImage, StoreId, StoreLsn, TxnId, TxnIx,
 };
 
 const GROUPS: [GroupId; 2] = [group(1), group(2)];
@@ -63,8 +63,18 @@ type Read = (Vec<(GroupId, Vec<FenceItem>)>, u64, EpochOutcome);
 
 fn read(opened: &Opened, epoch: u64) -> Option<Read> {
     let epoch = opened.reader.epoch(Epoch(epoch)).unwrap()?;
-    let batches = epoch.0.batches.iter().map(|batch| (batch.group, batch.fences.clone())).collect();
-    Some((batches, epoch.0.epoch_time_ms, epoch.1.clone()))
+    Some(seen(&epoch.0, &epoch.1))
+}
+
+fn seen(input: &EpochInput, outcome: &EpochOutcome) -> Read {
+    let batches = input.batches.iter().map(|batch| (batch.group, batch.fences.clone())).collect();
+    (batches, input.epoch_time_ms, outcome.clone())
+}
+
+/// What one pass reads, from an epoch on.
+fn passed(opened: &Opened, from: u64) -> Vec<Read> {
+    let mut pass = opened.reader.pass_from(Epoch(from));
+    std::iter::from_fn(|| pass.read().unwrap()).map(|(input, outcome)| seen(&input, &outcome)).collect()
 }
 
 fn expected(epoch: u64, groups: &[GroupId]) -> Option<Read> {
@@ -253,6 +263,12 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     let whole = |opened: &Opened| {
         let first = (1..=LAST).find(|epoch| read(opened, *epoch).is_some()).unwrap();
         (first..=LAST).for_each(|epoch| assert_eq!(read(opened, epoch), expected(epoch, &GROUPS), "epoch {epoch}"));
+        assert_eq!(passed(opened, 1).len() as u64, LAST + 1 - first);
+        for from in [first, first + 1, LAST - 100, LAST] {
+            let expected = (from..=LAST).map(|epoch| expected(epoch, &GROUPS).unwrap());
+            assert!(passed(opened, from).into_iter().eq(expected), "from epoch {from}");
+        }
+        assert_eq!(passed(opened, LAST + 1), []);
         first
     };
     let first = whole(&opened);
@@ -270,6 +286,41 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
 fn with_record(epoch: u64, lsn: u64) -> EpochOutcome {
     let lsns = vec![StoreLsn { txn: TxnIx(0), store: StoreId(1), lsn: Lsn(lsn) }];
     EpochOutcome { lsns, ..outcome(epoch) }
+}
+
+/// Positions are thinned out in memory, and are found in the outcomes then. Some entries take several chunks.
+#[test]
+fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
+    const LAST: u64 = 20_000;
+    let disk = SimFiles::new(4);
+    let path = std::path::Path::new("/log");
+    let mut opened = open_on(&disk.as_files(), path, &LogOptions::default()).unwrap();
+    let fences = |n: u64| if n.is_multiple_of(1_000) { 10_000 } else { 1 };
+    let add = |log: &mut DiskLog, n: u64| {
+        let one = batch(GROUPS[0], 3 * n);
+        let fences = vec![one.fences[0].clone(); fences(n)];
+        append(log, GROUPS[0], n, Some(&Batch { fences, ..one }));
+        log.append_epoch(&with_record(3 * n, n), &[(GROUPS[0], n)]).unwrap();
+    };
+    (1..=LAST).for_each(|n| add(&mut opened.writer, n));
+    let mut late = opened.reader.pass_from(Epoch(3 * LAST));
+    add(&mut opened.writer, LAST + 1);
+    assert_eq!(late.read().unwrap().map(|(input, _)| input.epoch), Some(Epoch(3 * LAST)));
+    assert!(late.read().unwrap().is_none(), "what came later is for the next pass");
+    for after in (0..LAST).step_by(997).chain([1, 63, 64, LAST]) {
+        let Located::Epoch(epoch) = opened.reader.locate(StoreId(1), Lsn(after)).unwrap() else {
+            panic!("LSN {after}")
+        };
+        assert_eq!(epoch, Epoch(3 * (after + 1)));
+        let mut pass = opened.reader.pass_from(epoch);
+        let mut next = after + 1;
+        while let Some((input, outcome)) = pass.read().unwrap() {
+            assert_eq!((input.epoch, outcome), (Epoch(3 * next), with_record(3 * next, next)));
+            assert_eq!(input.batches[0].fences.len(), fences(next));
+            next += 1;
+        }
+        assert_eq!(next, LAST + 2);
+    }
 }
 
 /// A member that lacks entries starts from an image of another one. The power is cut after each operation.

@@ -5,7 +5,9 @@ mod fixture;
 use fixture::{Dir, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DurableLog, Holder, Located, LogError, Opened, PointInLog};
-use tribunal_types::{ControlChange, ControlIndex, Csn, Epoch, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec};
+use tribunal_types::{
+    ControlChange, ControlIndex, Csn, Epoch, EpochInput, EpochOutcome, Lsn, StateImage, StoreId, StoreSpec,
+};
 
 /// Appends epochs `from..=to` as a node does: the outcome of an epoch with the sync of the next.
 fn write(opened: &mut Opened, from: u64, to: u64, heads: &mut [u64; 3]) -> Vec<EpochOutcome> {
@@ -39,6 +41,12 @@ fn check(opened: &Opened, from: u64, to: u64, outcomes: &[EpochOutcome]) {
             assert_eq!((&*epoch.0.batches[0], &epoch.1), (&batch, outcome.as_ref().unwrap()));
         }
     }
+    let parts =
+        |(input, outcome): (EpochInput, EpochOutcome)| (input.epoch, input.epoch_time_ms, input.batches, outcome);
+    let mut pass = opened.reader.pass_from(Epoch(from));
+    let passed = std::iter::from_fn(|| pass.read().unwrap()).take_while(|(input, _)| input.epoch <= Epoch(to));
+    let decided = entries.into_iter().filter_map(|(input, outcome)| Some((input, outcome?)));
+    assert!(passed.map(parts).eq(decided.map(parts)), "a pass reads the same");
 }
 
 #[test]

@@ -56,16 +56,17 @@ pub trait LogSource: Send + Sync + 'static {
 
 /// The same records as whole epochs, for stores in the same process as the log.
 pub trait EpochSource: LogSource {
-    /// Calls `take` with the epoch of the record that follows `after`. Returns false if there is none. May read the disk.
+    /// Calls `take` with the epoch of the record that follows `after`, and with those of the records that follow it, as
+    /// many as are at hand, as long as it returns true. Never calls it if there is none. May read the disk.
     ///
     /// # Errors
     /// See [`SourceError`].
-    fn epoch_after(
+    fn epochs_after(
         &self,
         store: StoreId,
         after: Lsn,
-        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
-    ) -> Result<bool, SourceError>;
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome) -> bool,
+    ) -> Result<(), SourceError>;
 
     /// Completes when the store has a record after `after`, or the log is closed.
     fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()>;

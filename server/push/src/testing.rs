@@ -109,13 +109,16 @@ impl LogSource for MemoryLog {
 }
 
 impl EpochSource for MemoryLog {
-    fn epoch_after(
+    fn epochs_after(
         &self,
         _: StoreId,
-        after: Lsn,
-        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
-    ) -> Result<bool, SourceError> {
-        Ok(self.find(after).map(|epoch| take(&epoch.0, &epoch.1)).is_some())
+        mut after: Lsn,
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome) -> bool,
+    ) -> Result<(), SourceError> {
+        while let Some(epoch) = self.find(after).filter(|epoch| take(&epoch.0, &epoch.1)) {
+            after = epoch.1.lsns.last().map_or(after, |last| last.lsn);
+        }
+        Ok(())
     }
 
     fn changed(&self, _: StoreId, _: Lsn) -> Pending<'_, ()> {

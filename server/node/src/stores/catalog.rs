@@ -237,14 +237,32 @@ impl Records {
             Located::Head => Ok(()),
             Located::Truncated { oldest } => Err(NoRecords::Truncated(oldest)),
             Located::Epoch(epoch) => {
-                let Some(epoch) = self.log.epoch(epoch).map_err(unreadable)? else {
+                let mut add = |input: &EpochInput, outcome: &EpochOutcome| {
+                    records_of(input, outcome, store, after, page, records_max, bytes_max);
+                    let is_whole = last_of(outcome, store) <= page.bounds().map(|(_, last)| last);
+                    is_whole && page.records.len() < records_max && page.bytes.len() < bytes_max
+                };
+                // An epoch that takes several pages is decoded once.
+                let Some(first) = self.log.epoch(epoch).map_err(unreadable)? else {
                     return Err(NoRecords::Unreadable(format!("epoch {epoch} is indexed but not stored")));
                 };
-                records_of(&epoch.0, &epoch.1, store, after, page, records_max, bytes_max);
+                if add(&first.0, &first.1) {
+                    let mut pass = self.log.pass_from(epoch.next());
+                    while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
+                        if !add(&input, &outcome) {
+                            break;
+                        }
+                    }
+                }
                 Ok(())
             }
         }
     }
+}
+
+/// Returns the last record of a store in an epoch.
+fn last_of(outcome: &EpochOutcome, store: StoreId) -> Option<Lsn> {
+    outcome.lsns.iter().rfind(|at| at.store == store).map(|at| at.lsn)
 }
 
 fn take(
@@ -338,28 +356,34 @@ impl LogSource for Records {
 }
 
 impl EpochSource for Records {
-    fn epoch_after(
+    fn epochs_after(
         &self,
         store: StoreId,
         after: Lsn,
-        take: &mut dyn FnMut(&EpochInput, &EpochOutcome),
-    ) -> Result<bool, SourceError> {
+        take: &mut dyn FnMut(&EpochInput, &EpochOutcome) -> bool,
+    ) -> Result<(), SourceError> {
         if let Some(epoch) = self.cache.following(store, after) {
             take(&epoch.input, &epoch.outcome);
-            return Ok(true);
+            return Ok(());
         }
         let unreadable = |error: tribunal_log::LogError| SourceError::Unavailable(error.to_string());
-        match self.log.locate(store, after).map_err(unreadable)? {
-            Located::Head => Ok(false),
-            Located::Truncated { oldest } => Err(SourceError::Truncated { oldest }),
-            Located::Epoch(at) => {
-                let epoch = self.log.epoch(at).map_err(unreadable)?;
-                let epoch =
-                    epoch.ok_or_else(|| SourceError::Unavailable(format!("epoch {at} is indexed but not stored")))?;
-                take(&epoch.0, &epoch.1);
-                Ok(true)
+        let first = match self.log.locate(store, after).map_err(unreadable)? {
+            Located::Head => return Ok(()),
+            Located::Truncated { oldest } => return Err(SourceError::Truncated { oldest }),
+            Located::Epoch(epoch) => epoch,
+        };
+        let mut next = after.next();
+        let mut pass = self.log.pass_from(first);
+        while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
+            let Some(last) = last_of(&outcome, store) else { continue };
+            // One in between may be truncated by now.
+            let follows = outcome.lsns.iter().any(|at| at.store == store && at.lsn == next);
+            if !follows || !take(&input, &outcome) {
+                break;
             }
+            next = last.next();
         }
+        Ok(())
     }
 
     fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()> {
@@ -431,6 +455,12 @@ impl AckSink for Acks {
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
+        tracing::warn!(
+            store = self.name,
+            store_id = store.0,
+            lsn = lsn.0,
+            "the storage has lost acknowledged records; pushing those after this LSN again"
+        );
         self.report(store, |newest| *newest = PushReport { rewound: Some(lsn), acked: None, stopped: false });
     }
 

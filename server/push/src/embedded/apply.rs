@@ -35,25 +35,34 @@ impl EmbeddedStore {
 
     /// Applies epochs until record `head` is among them.
     pub(super) fn apply_until(&self, applier: &mut MutexGuard<'_, Applier>, head: Lsn) -> Result<(), EmbeddedError> {
-        loop {
-            let at = self.applied();
-            if at >= head {
-                return Ok(());
-            }
-            self.shared.usable()?;
-            self.shared.make_room()?;
+        let log = self.source.id();
+        while self.applied() < head {
+            let before = self.applied();
             let mut applied = Ok(());
-            let log = self.source.id();
             let mut take = |input: &EpochInput, outcome: &EpochOutcome| {
-                applied = self.apply(applier, input, outcome, at, log);
+                applied = self.apply_next(applier, input, outcome, log);
+                applied.is_ok() && self.applied() < head
             };
-            let found = self.source.epoch_after(self.id, at, &mut take)?;
+            self.source.epochs_after(self.id, before, &mut take)?;
             applied?;
-            if !found || self.applied() == at {
-                let text = format!("it ends at LSN {head} and has no record after LSN {at}");
+            if self.applied() == before {
+                let text = format!("it ends at LSN {head} and has no record after LSN {before}");
                 return Err(EmbeddedError::Log(SourceError::Unavailable(text)));
             }
         }
+        Ok(())
+    }
+
+    fn apply_next(
+        &self,
+        applier: &Applier,
+        input: &EpochInput,
+        outcome: &EpochOutcome,
+        log: LogId,
+    ) -> Result<(), EmbeddedError> {
+        self.shared.usable()?;
+        self.shared.make_room()?;
+        self.apply(applier, input, outcome, self.applied(), log)
     }
 
     fn apply(
