@@ -149,7 +149,14 @@ pub(crate) fn router_of(app: App) -> Router {
 }
 
 async fn no_route(request: Request) -> ProblemResponse {
-    let detail = format!("there is no route {}; see /docs", crate::request::txn_body::shown(request.uri().path()));
+    let path = crate::request::txn_body::shown(request.uri().path());
+    let detail = if path.starts_with("/v1/v1/") {
+        format!(
+            "there is no route {path}: clients and commands add `/v1` themselves; their URL is that of the node alone"
+        )
+    } else {
+        format!("there is no route {path}; see /docs")
+    };
     ProblemResponse::new(StatusCode::NOT_FOUND, "unknown_route", detail)
 }
 

@@ -427,14 +427,21 @@ impl Config {
             ));
         }
         let peers = self.cluster.as_ref().map(|cluster| cluster.listen);
-        if peers.is_some_and(|peers| peers == self.listen && peers.port() != 0) {
+        if let Some(peers) = peers.filter(|peers| take_one_port(*peers, self.listen)) {
             faults.push(format!(
-                "configuration: `listen` and `cluster.listen` are both {}; the API and the other nodes need a port each",
+                "configuration: `listen` is {} and `cluster.listen` {peers}; the API and the other nodes need a port each",
                 self.listen
             ));
         }
         faults
     }
+}
+
+/// Returns whether nobody can listen on both addresses.
+#[must_use]
+pub fn take_one_port(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_one_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.port() != 0 && is_one_ip
 }
 
 #[cfg(test)]
@@ -484,7 +491,11 @@ mod tests {
         assert!(check("data = \"\"").contains("`data` is empty"));
         let cluster = "listen = \"127.0.0.1:7\"\n[cluster]\nname = \"c\"\nnode = 1\nlisten = \"127.0.0.1:7\"\n\
                        secret_file = \"s\"\ncert_file = \"c\"\nkey_file = \"k\"\nauthority_file = \"a\"\nnodes = []";
-        assert!(check(cluster).contains("`listen` and `cluster.listen` are both 127.0.0.1:7"), "{}", check(cluster));
+        assert!(
+            check(cluster).contains("`listen` is 127.0.0.1:7 and `cluster.listen` 127.0.0.1:7;"),
+            "{}",
+            check(cluster)
+        );
         let all = check("shards = 0\n[rule]\nname = \"coin-toss\"\nturns = 0\n[http]\nidle_timeout_ms = 1");
         assert_eq!(all.lines().count(), 4, "{all}");
     }

@@ -58,6 +58,9 @@ impl Configured {
                 config.listen
             ));
         }
+        if config.data.exists() && !config.data.is_dir() {
+            faults.push(format!("configuration: `data` is {}, which is no directory", config.data.display()));
+        }
         let tls = config.tls.as_ref().map(|tls| acceptor(&tls.cert_file, &tls.key_file)).transpose();
         let tls = tls.unwrap_or_else(|fault| {
             faults.push(format!("configuration: `tls`: {fault}"));
@@ -73,6 +76,9 @@ impl Configured {
                 "API keys are sent unencrypted: configure `tls`, unless a proxy in front of this node terminates TLS"
                     .into(),
             );
+        }
+        if config.auth.jwt.is_some() && !config.auth.required {
+            warnings.push("`auth.jwt` has no effect, because callers need no key: set `auth.required = true`".into());
         }
         let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().unwrap_or_else(|fault| {
             faults.push(fault);
@@ -118,7 +124,9 @@ fn contradiction_of(cluster: &Cluster) -> Option<String> {
     let (host, port) = own.address.rsplit_once(':')?;
     let listens = cluster.listen;
     let listens_there = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        Ok(ip) => listens.ip().is_unspecified() || listens.ip() == ip,
+        // Whoever listens on all IPv6 addresses takes IPv4 connections as well, but not the other way around.
+        Ok(ip) if listens.ip().is_unspecified() => ip.is_ipv4() || listens.is_ipv6(),
+        Ok(ip) => listens.ip() == ip,
         // A name, which others may resolve to something else.
         Err(_) => true,
     };

@@ -22,6 +22,7 @@ use support::{Node, eventually, eventually_within, new_id};
 struct Grown {
     dir: tempfile::TempDir,
     receiver: Receiver,
+    peer_port: String,
 }
 
 /// What clients of the node were told.
@@ -75,7 +76,9 @@ fn offset(node: &Node) -> Option<u64> {
 
 impl Grown {
     fn new() -> Grown {
-        let grown = Grown { dir: tempfile::tempdir().expect("a directory"), receiver: Receiver::new(|_, _| ok()) };
+        let peer_port = free_address().rsplit_once(':').expect("a port").1.to_owned();
+        let grown =
+            Grown { dir: tempfile::tempdir().expect("a directory"), receiver: Receiver::new(|_, _| ok()), peer_port };
         let config = format!("listen = \"127.0.0.1:0\"\ndata = \"{}\"\n", grown.data().display());
         fs::write(grown.alone(), config).expect("written");
         grown
@@ -95,18 +98,21 @@ impl Grown {
     }
 
     fn adopt(&self) -> Output {
+        self.adopt_as("grown", &self.peer_port)
+    }
+
+    fn adopt_as(&self, name: &str, port: &str) -> Output {
         let (config, out) = (self.alone(), self.dir.path());
-        let port = free_address().rsplit_once(':').expect("a port").1.to_owned();
         let paths = [&config, out].map(|path| path.to_str().expect("UTF-8"));
         tribunal(&[
             "cluster",
             "adopt",
             "--name",
-            "grown",
+            name,
             "--host",
             "127.0.0.1",
             "--peer-port",
-            &port,
+            port,
             "--config",
             paths[0],
             "--out",
@@ -219,7 +225,7 @@ fn a_node_that_ran_alone_grows_to_three_and_loses_nothing() {
     let alone = grown.start_alone().err().expect("it must not start alone");
     assert!(alone.contains("belongs to a member of a cluster"), "{alone}");
 
-    let Grown { dir, receiver } = grown;
+    let Grown { dir, receiver, .. } = grown;
     let mut cluster = Cluster::adopted(dir);
     cluster.start_node(1);
     cluster.ready();
@@ -285,8 +291,13 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     assert!(grown.refused().contains("holds the files of another cluster"));
     fs::remove_file(&secret).unwrap();
+    // Other names and addresses than those that it has by now would have no effect.
+    assert!(grown.adopt().status.success() && grown.adopt().status.success());
+    for other in [grown.adopt_as("other", &grown.peer_port), grown.adopt_as("grown", "7999")] {
+        let told = String::from_utf8_lossy(&other.stderr);
+        assert!(!other.status.success() && told.contains("the first one of cluster grown, at 127.0.0.1:"), "{told}");
+    }
     // It was interrupted before the note: the node goes on alone, and what was prepared does not count.
-    assert!(grown.adopt().status.success());
     let copy = grown.dir.path().join("copy");
     assert!(Command::new("cp").arg("-a").arg(grown.data()).arg(&copy).status().unwrap().success());
     fs::remove_file(grown.data().join("member")).unwrap();

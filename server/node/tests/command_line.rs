@@ -312,6 +312,13 @@ fn a_configuration_is_checked_without_a_node() {
     assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(2), &Value::Null), "{json}");
     assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
 
+    for (doubtful, fault) in [
+        (format!("listen = \"127.0.0.1:7\"\ndata = {file:?}\n"), "which is no directory"),
+        (format!("{right}[[push.credentials]]\nendpoint = \"10.1.0.5\"\nuser = \"shop\"\n"), "is not host:port"),
+    ] {
+        let told = text(&check(&doubtful, &[]).stderr).to_string();
+        assert!(told.contains(fault), "{told}");
+    }
     let doubtful = check("listen = \"0.0.0.0:7420\"\n[auth]\nrequired = true\n", &[]);
     let warned = text(&doubtful.stderr);
     assert!(doubtful.status.success() && warned.starts_with("tribunal: warning: API keys are sent unenc"), "{warned}");

@@ -169,6 +169,29 @@ fn a_node_does_not_start_with_a_certificate_that_has_expired() {
 }
 
 #[test]
+fn what_is_wrong_with_a_certificate_or_its_key_is_told_of_the_right_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new(dir.path(), "own");
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    let config = own.config(dir.path(), params);
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let good = std::fs::read_to_string(&key).unwrap();
+    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMII=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let garbage = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+    let other = KeyPair::generate().expect("a key").serialize_pem();
+    for (file, content, names, says) in [
+        (&key, encrypted, "key.pem`", "the private key is encrypted"),
+        (&key, &other, "key.pem`", "does not belong to the first certificate in"),
+        (&cert, garbage, "cert.pem`", "the certificate cannot be used"),
+    ] {
+        std::fs::write(&key, &good).unwrap();
+        std::fs::write(file, content).unwrap();
+        let Err(refused) = try_serve(dir.path(), "127.0.0.1:0", &config) else { panic!("{says}: it started") };
+        assert!(refused.contains(names) && refused.contains(says), "{says}: {refused}");
+    }
+}
+
+#[test]
 fn a_server_without_tls_is_named_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let own = Authority::new(dir.path(), "own");

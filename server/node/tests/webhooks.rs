@@ -153,11 +153,19 @@ fn a_receiver_that_replies_410_stops_the_push_and_may_be_registered_again() {
     node.put_row("a", 1);
     let stopped = eventually("a stop", || Some(standing(&node, "kv")).filter(|s| s["state"] == "stopped"));
     assert!(stopped["last_error"].as_str().expect("a reason").contains("410: moved away"), "{stopped}");
+    let told = node.get("/readyz").body["reasons"].to_string();
+    assert!(told.contains("the webhook of store `kv` is stopped: GET /v1/stores/kv/push says why"), "{told}");
+    let is_stopped = |value: u8| {
+        let line = format!("tribunal_webhook_stopped{{namespace=\"default\",store=\"kv\"}} {value}");
+        node.get("/metrics").body.as_str().expect("text").lines().any(|known| known == line)
+    };
+    assert!(is_stopped(1));
     node.put_row("b", 2);
     assert_eq!(receiver.posts().len(), 1, "it is not asked again");
     receiver.becomes(|_, _| ok());
     assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
     until_acked(&node, "kv", 2);
+    assert_eq!((is_stopped(0), &node.get("/readyz").body["reasons"]), (true, &json!([])));
 }
 
 #[test]
@@ -176,7 +184,7 @@ fn a_refused_record_stops_the_push_and_is_named() {
         Some(standing(&node, "kv")).filter(|s| s["state"] == "stopped" && s["acked_lsn"] == "4")
     });
     let text = stopped["last_error"].as_str().expect("a reason");
-    assert!(text.contains("LSN 5 ") && text.contains("422: no fives"), "{text}");
+    assert!(text.contains("LSN 5 ") && text.contains("422: no fives; once it"), "{text}");
     let again = register(&node, "kv", &json!({"url": receiver.url(), "after": "5"}));
     assert_eq!(again.status, 200, "{}", again.body);
     until_acked(&node, "kv", 8);

@@ -27,6 +27,11 @@ pub trait Adaptor: Send + Sync + 'static {
     /// If the adaptor fails, or cannot express a record.
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault>;
 
+    /// Returns what to do if the storage has records that the log does not have.
+    fn if_ahead(&self) -> &'static str {
+        "Empty it, watermark included, and resume the push; or declare the store with another storage"
+    }
+
     /// Interprets the reply to one of [`Adaptor::encode`]'s requests.
     fn classify(&self, reply: &StorageReply) -> Ack;
 }

@@ -190,7 +190,6 @@ impl Pusher {
     }
 
     fn stop(&self, text: String, poison: Option<Lsn>) -> Option<Duration> {
-        tracing::error!(store = %self.parts.store, reason = %text, "push stopped");
         {
             let mut progress = self.progress.lock();
             progress.activity = PushActivity::Stopped;
@@ -273,7 +272,6 @@ impl Pusher {
         };
         match before {
             Some(before) if at < before => {
-                tracing::warn!(store = %self.parts.store, acked = %before, %at, "a storage has lost acknowledged records; pushing them again");
                 self.parts.sink.rewound(self.parts.store, at);
             }
             Some(before) if at == before => {}
@@ -297,8 +295,8 @@ impl Pusher {
         fork.map_or(Ok(()), |fork| {
             Err(Trouble::Stuck(format!(
                 "the storage has applied LSN {at}, and the log ended at LSN {fork}: the storage followed another log, or a \
-                 part of this one that is lost. Empty it, watermark included, and resume the push; or declare the store \
-                 with another storage"
+                 part of this one that is lost. {}",
+                self.parts.adaptor.if_ahead()
             )))
         })
     }

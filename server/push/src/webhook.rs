@@ -167,7 +167,13 @@ impl Webhook {
                 Said::Refused,
                 format!("the receiver answered {status}: redirects are not followed; register the final URL"),
             ),
-            _ => (Said::Refused, format!("the receiver answered {}", answered())),
+            _ => (
+                Said::Refused,
+                format!(
+                    "the receiver answered {}; once it accepts the records, register it again to resume",
+                    answered()
+                ),
+            ),
         }
     }
 }
@@ -239,6 +245,10 @@ impl Transport for Webhook {
 }
 
 impl Adaptor for Webhook {
+    fn if_ahead(&self) -> &'static str {
+        "Bring the receiver to a state of the store (/v1/stores/{store}/state), and register it again with `after`"
+    }
+
     fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
         if let Some(text) = self.gone.lock().take() {
             return Err(AdaptorFault { text });

@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 pub use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{CertificateError, Error as TlsError, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// Makes what accepts TLS connections, from PEM files.
@@ -27,15 +27,39 @@ pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String
         return Err(unreadable(cert_file, &"there is no certificate in it"));
     }
     let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| match error {
+        _ if is_encrypted(key_file) => {
+            let name = key_file.display();
+            unreadable(key_file, &format_args!("the private key is encrypted; `openssl pkey -in {name}` decrypts it"))
+        }
         PemError::NoItemsFound => unreadable(key_file, &"there is no private key in it"),
         error => unreadable(key_file, &error),
     })?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-        .map_err(|error| unreadable(key_file, &error))?;
+        .map_err(|error| match error {
+            // The library looks into the certificate only to compare the keys.
+            TlsError::InvalidCertificate(CertificateError::Other(other))
+                if format!("{other:?}").contains("UnsupportedCertVersion") =>
+            {
+                unreadable(cert_file, &"the certificate is of X.509 version 1; make one of version 3, with extensions")
+            }
+            TlsError::InvalidCertificate(error) => {
+                unreadable(cert_file, &format_args!("the certificate cannot be used: {error}"))
+            }
+            TlsError::InconsistentKeys(_) => unreadable(
+                key_file,
+                &format_args!("the private key does not belong to the first certificate in `{}`", cert_file.display()),
+            ),
+            error => unreadable(key_file, &error),
+        })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Tells whether a file has a private key that takes a passphrase, which nobody can type in here.
+fn is_encrypted(key_file: &Path) -> bool {
+    std::fs::read_to_string(key_file).is_ok_and(|text| text.contains("ENCRYPTED"))
 }
 
 /// A connection, with or without TLS.

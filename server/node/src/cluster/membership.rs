@@ -47,7 +47,7 @@ impl Membership {
         if !is_name(&config.name) {
             fault(format!("`cluster.name` is {NAME_RULE}"));
         }
-        let mut nodes = BTreeMap::new();
+        let mut nodes: BTreeMap<NodeId, String> = BTreeMap::new();
         for node in &config.nodes {
             if !(1..=NODE_MAX).contains(&node.id) {
                 fault(format!("`cluster.nodes` has a node {}; numbers are 1 to {NODE_MAX}", node.id));
@@ -55,6 +55,9 @@ impl Membership {
             let port = node.address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
             if port.is_none_or(|port| port.parse::<u16>().is_err()) {
                 fault(format!("the address of node {} in `cluster.nodes` is not host:port: {}", node.id, node.address));
+            }
+            if let Some((other, _)) = nodes.iter().find(|(id, address)| **address == node.address && id.0 != node.id) {
+                fault(format!("`cluster.nodes` has {} for nodes {other} and {}", node.address, node.id));
             }
             if nodes.insert(NodeId(node.id), node.address.clone()).is_some() {
                 fault(format!("`cluster.nodes` has node {} twice", node.id));
@@ -77,7 +80,7 @@ impl Membership {
         let secret = secret.trim();
         if secret.chars().count() < SECRET_CHARS_MIN {
             fault(format!(
-                "{} has fewer than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good secret",
+                "`cluster.secret_file`: {} has fewer than {SECRET_CHARS_MIN} characters; `openssl rand -hex 32` makes a good secret",
                 config.secret_file.display()
             ));
         }

@@ -5,7 +5,7 @@
 //! command or the next start finishes.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::commands::cli::{ClusterAdopt, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commit::recovery::{log_dir, recover};
-use crate::config::Config;
+use crate::config::{Config, take_one_port};
 use crate::configured::Configured;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::Ready;
@@ -63,16 +63,28 @@ fn check(flags: &ClusterAdopt) -> Result<(), String> {
 
 /// Returns the configuration that an earlier call has written for the node of this data directory.
 fn adopted_before(flags: &ClusterAdopt, data: &Path) -> Result<PathBuf, String> {
-    let is_of_node = |file: &Path| Config::read(Some(file)).is_ok_and(|config| config.data == data);
+    let cluster_of = |file: &Path| Config::read(Some(file)).ok().filter(|config| config.data == data)?.cluster;
     let files = (1..=tribunal_member::NODE_MAX).map(|id| flags.out.join(format!("node-{id}")).join(CONFIG_FILE));
-    files.into_iter().find(|file| file.exists() && is_of_node(file)).ok_or_else(|| {
+    let found = files.filter(|file| file.exists()).find_map(|file| Some((cluster_of(&file)?, file)));
+    let (cluster, file) = found.ok_or_else(|| {
         format!(
             "{} belongs to a member of a cluster already, and {} does not have its configuration. If it was adopted, name the directory \
              of its files with --out",
             data.display(),
             flags.out.display()
         )
-    })
+    })?;
+    let own = cluster.nodes.iter().find(|node| node.id == cluster.node).map_or("", |node| &node.address);
+    let asked = cluster_files::address_of(&flags.host, flags.peer_port);
+    if (&cluster.name, own) != (&flags.name, &asked) {
+        return Err(format!(
+            "the node was adopted before, as the first one of cluster {}, at {own}: nothing was changed. Repeat it with that name, host \
+             and --peer-port; to move the node to another address, edit {}",
+            cluster.name,
+            file.display()
+        ));
+    }
+    Ok(file)
 }
 
 /// Adopts the node, and returns its configuration as a member.
@@ -108,13 +120,13 @@ fn write_files(
     let node = NodeFiles {
         id: node.0,
         address: cluster_files::address_of(&flags.host, flags.peer_port),
-        listen: SocketAddr::new(loopback.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), flags.peer_port),
+        listen: SocketAddr::new(loopback.unwrap_or_else(|| cluster_files::all_addresses(&flags.host)), flags.peer_port),
         host: flags.host.clone(),
         api: config.listen,
         data: config.data.clone(),
         dir: root.join(format!("node-{node}")),
     };
-    if node.api == node.listen {
+    if take_one_port(node.api, node.listen) {
         return Err(format!("--peer-port is {}, the port of the API; a node needs two ports", flags.peer_port));
     }
     // Machines of their own have the files where their operator puts them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -145,6 +145,16 @@ pub fn has_authority(root: &Path) -> bool {
     root.join(AUTHORITY_FILE).exists() && root.join(AUTHORITY_KEY_FILE).exists()
 }
 
+/// Returns the address on which a node listens that is reached as `host`: all of its family. A name is taken for one of an IPv4
+/// address, as most are.
+#[must_use]
+pub fn all_addresses(host: &str) -> IpAddr {
+    match host.parse() {
+        Ok(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
 /// Returns where the other nodes reach a node.
 #[must_use]
 pub fn address_of(host: &str, port: u16) -> String {
@@ -216,13 +226,13 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
 }
 
 fn of_machine(at: &NodeAt, flags: &ClusterCertificates) -> NodeFiles {
-    let unspecified = std::net::Ipv4Addr::UNSPECIFIED;
+    let all = all_addresses(&at.host);
     NodeFiles {
         id: at.id,
         address: address_of(&at.host, flags.peer_port),
-        listen: SocketAddr::from((unspecified, flags.peer_port)),
+        listen: SocketAddr::from((all, flags.peer_port)),
         host: at.host.clone(),
-        api: SocketAddr::from((unspecified, flags.port)),
+        api: SocketAddr::from((all, flags.port)),
         data: PathBuf::from("tribunal-data"),
         dir: flags.out.join(format!("node-{}", at.id)),
     }

@@ -303,6 +303,7 @@ pub fn resume(flags: &ClusterChange) -> Result<(), String> {
 /// the new one's.
 fn listen_ip(of_other: IpAddr, host: &str) -> IpAddr {
     match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(_)) if of_other.is_unspecified() => Ipv6Addr::UNSPECIFIED.into(),
         _ if of_other.is_unspecified() => of_other,
         Ok(own) if own.is_loopback() || !of_other.is_loopback() => own,
         _ if of_other.is_loopback() => of_other,
@@ -396,6 +397,7 @@ mod tests {
     fn a_new_node_listens_on_an_address_of_its_own() {
         let ip = |other: &str, host: &str| listen_ip(other.parse().unwrap(), host).to_string();
         assert_eq!(ip("0.0.0.0", "10.1.0.4"), "0.0.0.0");
+        assert_eq!(ip("0.0.0.0", "fd00::4"), "::", "the others connect to it by IPv6");
         assert_eq!(ip("10.1.0.1", "10.1.0.4"), "10.1.0.4");
         assert_eq!(ip("10.1.0.1", "db4.example"), "0.0.0.0");
         assert_eq!(ip("fd00::1", "db4.example"), "::");

@@ -132,12 +132,17 @@ fn take_port(first: u16, offset: u16) -> Result<TcpListener, String> {
 
 /// Tells which ports a new cluster uses.
 fn ports_of(first: u16, count: u16) -> String {
-    let last = |first: u16| first.saturating_add(count - 1);
-    let peers = first.saturating_add(PEER_PORTS);
+    let (first, peers) = (u32::from(first), u32::from(first) + u32::from(PEER_PORTS));
+    let ports = |first: u32| match count {
+        1 => format!("port {first}"),
+        _ => format!("ports {first} to {}", first + u32::from(count) - 1),
+    };
+    let nodes = if count == 1 { "one node" } else { &*format!("{count} nodes") };
+    let limit = if peers + u32::from(count) - 1 > u32::from(u16::MAX) { "; there are none above 65535" } else { "" };
     format!(
-        "{count} nodes from --port {first} on use the ports {first} to {} for their clients and {peers} to {} for each other",
-        last(first),
-        last(peers)
+        "{nodes} from --port {first} on would use {} for clients and {} for each other{limit}",
+        ports(first),
+        ports(peers)
     )
 }
 

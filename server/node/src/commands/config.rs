@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::commands::config_help;
 use crate::commands::last_line::write_reason;
 use crate::commands::output::{out, write};
+use crate::commands::serve::configured_log_filter;
 use crate::config::Config;
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_in_environment;
@@ -28,13 +29,18 @@ pub fn print(file: Option<&Path>, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a configuration and the files that it names. Prints what would apply, or every error.
+/// Checks a configuration and the files that it names. Prints what would apply, or the errors.
 ///
 /// # Errors
 /// If the configuration cannot be printed. That it has errors is none: the status tells so.
 pub fn check(file: Option<&Path>, json: bool) -> Result<ExitCode, String> {
     let mut warnings = ignored_in_environment();
     let checked = Config::read(file).and_then(|config| Configured::check(&config, &mut warnings).map(|_| config));
+    let checked = match (checked, configured_log_filter().err()) {
+        (Ok(_), Some(fault)) => Err(fault),
+        (Err(faults), Some(fault)) => Err(format!("{faults}\n{fault}")),
+        (checked, None) => checked,
+    };
     if json {
         let errors: Vec<&str> = checked.as_ref().err().map_or_else(Vec::new, |errors| errors.lines().collect());
         let told = serde_json::json!({ "config": checked.as_ref().ok(), "warnings": warnings, "errors": errors });

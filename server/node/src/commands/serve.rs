@@ -68,10 +68,7 @@ fn read(file: Option<&Path>) -> Result<Config, String> {
 }
 
 fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String> {
-    let filter = match std::env::var("TRIBUNAL_LOG") {
-        Ok(text) if !text.trim().is_empty() => log_filter(&text)?,
-        Ok(_) | Err(_) => EnvFilter::new("info"),
-    };
+    let filter = configured_log_filter()?;
     let node = config.cluster.as_ref().map(|cluster| cluster.node);
     // A line that cannot be written is lost. Telling that, on standard error as well, would panic.
     let logs =
@@ -169,6 +166,17 @@ fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) ->
     // Disks may hang, and with them what still waits for one.
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(None)
+}
+
+/// Returns what of the log is written.
+///
+/// # Errors
+/// If `TRIBUNAL_LOG` is wrong.
+pub fn configured_log_filter() -> Result<EnvFilter, String> {
+    match std::env::var("TRIBUNAL_LOG") {
+        Ok(text) if !text.trim().is_empty() => log_filter(&text),
+        Ok(_) | Err(_) => Ok(EnvFilter::new("info")),
+    }
 }
 
 /// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the

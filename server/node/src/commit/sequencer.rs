@@ -235,7 +235,13 @@ impl Sequencer {
             }
             // Of an embedded store every node has a copy, so one that lags is no reason to detach the others.
             Message::OverQuota(store, _) if self.decider.member().is_some() && self.is_embedded(store) => {
-                tracing::warn!(store = store.0, "this node's copy of a store holds the log back; it is told to flush");
+                let stores = self.replica().replicated().stores();
+                let name = stores.store(store).map_or("", |store| &store.spec.name);
+                tracing::warn!(
+                    store = name,
+                    store_id = store.0,
+                    "this node's copy of a store holds the log back; it is told to flush"
+                );
             }
             Message::OverQuota(store, bound) => {
                 let complaint = (self.state.complaint)(store);

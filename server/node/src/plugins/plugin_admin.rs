@@ -583,7 +583,7 @@ impl Parts {
 
     /// Loads a plugin and writes its entry; returns when it is durable and the sequencer has applied it.
     fn write(&self, activation: PluginActivation) -> Result<Activation, ServiceError> {
-        let PluginActivation { choice, from, .. } = activation.clone();
+        let choice = activation.choice.clone();
         let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
         self.loader.prepare(ready);
         let index = self.control(ControlChange::ActivatePlugin(activation))?;
@@ -593,7 +593,7 @@ impl Parts {
         let Some(entry) = entry else {
             return Err(unavailable(format!("slot {} was filled by another activation meanwhile", choice.slot)));
         };
-        tracing::info!(plugin = choice.name, slot = %choice.slot, from = from.0, "a plugin was activated");
+        tracing::info!(plugin = choice.name, slot = %choice.slot, from = entry.since.map(|since| since.0), "a plugin was activated");
         Ok(entry)
     }
 }

@@ -284,6 +284,31 @@ impl NodeService {
         })
     }
 
+    /// Returns a reason for each webhook that has stopped, of those that this node delivers.
+    pub(crate) fn webhook_problems(&self) -> Vec<String> {
+        let catalog = self.stores.catalog();
+        let own = self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held));
+        let stopped = own.map(|held| held.webhook.store).filter(|store| self.is_stopped(*store));
+        let names = stopped.filter_map(|store| catalog.by_id(store).map(|spec| spec.name.clone()));
+        names
+            .map(|name| {
+                format!(
+                    "the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and a PUT there, with the \
+                     same webhook, resumes it"
+                )
+            })
+            .collect()
+    }
+
+    /// Whether this node delivers a webhook. Until a cluster has named a node, each one does.
+    fn is_own(&self, held: &HeldWebhook) -> bool {
+        self.deliverer(held).is_none_or(|node| node == self.group.node)
+    }
+
+    fn is_stopped(&self, store: StoreId) -> bool {
+        self.webhook_of(store).is_some_and(|webhook| webhook.state == PushActivity::Stopped.name())
+    }
+
     pub(crate) async fn remove_webhook_of(&self, store: StoreId) -> Result<bool, ServiceError> {
         let _one_at_a_time = self.webhooks.registering.lock().await;
         match &self.webhooks.readers {
@@ -323,11 +348,12 @@ impl NodeService {
             metrics.consumer_lag_seconds.get_or_create(&label).set(position.lag_ms as f64 / 1000.0);
         }
         metrics.webhook_lag_records.clear();
-        // Of a cluster's webhooks, those that this node delivers.
-        let is_own = |held: &HeldWebhook| self.deliverer(held).is_none_or(|node| node == self.group.node);
-        for HeldWebhook { webhook: registered, .. } in self.webhooks.readers.webhooks().into_iter().filter(is_own) {
-            let lag = self.head(registered.store).0.saturating_sub(registered.watermark.0);
-            metrics.webhook_lag_records.get_or_create(&label_of(registered.store)).set(lag);
+        metrics.webhook_stopped.clear();
+        for held in self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held)) {
+            let (store, label) = (held.webhook.store, label_of(held.webhook.store));
+            let lag = self.head(store).0.saturating_sub(held.webhook.watermark.0);
+            metrics.webhook_lag_records.get_or_create(&label).set(lag);
+            metrics.webhook_stopped.get_or_create(&label).set(u64::from(self.is_stopped(store)));
         }
     }
 }

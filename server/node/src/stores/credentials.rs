@@ -61,7 +61,20 @@ impl Credentials {
     pub fn read(key: &str, configured: &[Credential]) -> Result<Credentials, Vec<String>> {
         let mut faults = Vec::new();
         let mut read = configured.to_vec();
-        for credential in &mut read {
+        for (number, credential) in read.iter_mut().enumerate() {
+            let Credential { endpoint, user, .. } = &*credential;
+            let port = endpoint.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+            if port.is_none_or(|port| port.parse::<u16>().is_err()) {
+                faults.push(format!(
+                    "configuration: `{key}.credentials` has the endpoint `{endpoint}`, which is not host:port; no store names it so"
+                ));
+            }
+            if user.is_empty() {
+                faults.push(format!("configuration: `{key}.credentials` of {endpoint}: `user` is empty"));
+            }
+            if configured[..number].iter().any(|earlier| earlier.endpoint == *endpoint) {
+                faults.push(format!("configuration: `{key}.credentials` has {endpoint} twice"));
+            }
             let Some(file) = &credential.password_file else { continue };
             let of = format!("configuration: `{key}.credentials` of {}", credential.endpoint);
             if credential.password.is_some() {

@@ -66,7 +66,7 @@ impl NodeService {
         pusher.is_some_and(|node| node != self.group.node)
     }
 
-    /// Returns a reason for each store whose push may need an operator; only their number if `names_stores` is false.
+    /// Returns a reason for each store whose push, or webhook, may need an operator; only their number if `names_stores` is false.
     pub(crate) fn push_problems(&self, names_stores: bool) -> Vec<String> {
         let mut problems = Vec::new();
         for store in self.stores.all() {
@@ -81,6 +81,7 @@ impl NodeService {
                 ));
             }
         }
+        problems.extend(self.webhook_problems());
         if !names_stores && !problems.is_empty() {
             return vec![format!("{} pushes need attention; an operator's key shows which", problems.len())];
         }

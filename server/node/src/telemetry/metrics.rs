@@ -248,6 +248,8 @@ pub struct Metrics {
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,
+    /// Whether a store's webhook has stopped.
+    pub webhook_stopped: Family<StoreLabel, Level>,
     /// What a store's push is doing: 1 for its state, 0 for the others.
     pub store_push_state: Family<PushStateLabel, Level>,
     /// Age of the oldest record that a store's storage has not acknowledged, seconds.
@@ -313,6 +315,7 @@ impl Metrics {
             consumer_lag_records: Family::default(),
             consumer_lag_seconds: Family::default(),
             webhook_lag_records: Family::default(),
+            webhook_stopped: Family::default(),
             store_push_state: Family::default(),
             store_push_lag_seconds: Family::default(),
             data_free_bytes: Level::default(),
@@ -393,6 +396,12 @@ impl Metrics {
         registry.register("consumer_lag_seconds", "Age of the oldest record that a consumer has not acknowledged", age);
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
+        let stopped = metrics.webhook_stopped.clone();
+        registry.register(
+            "webhook_stopped",
+            "1 if a store's webhook has stopped until it is registered again",
+            stopped,
+        );
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
         metrics.cluster.register_reads(&mut registry);
         let mut of_member = Registry::with_prefix("tribunal");
