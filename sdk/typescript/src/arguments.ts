@@ -26,6 +26,28 @@ export function rowLimit(limit: unknown): number {
   throw new Misuse(`\`limit\` must be a whole number from 1 to ${rangeLimitMax}, not ${described(limit)}`);
 }
 
+/**
+ * Returns the signal in the options of a call. A list of stores or a signal in place of the options would be taken for options
+ * without any content; `such` shows what they look like.
+ */
+export function signalOf(options: { readonly signal?: AbortSignal | null | undefined }, such: string): AbortSignal | undefined {
+  const given: unknown = options;
+  if (typeof given !== "object" || given === null || Array.isArray(given) || isSignal(given)) {
+    throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
+  }
+  const signal: unknown = options.signal ?? undefined;
+  if (signal === undefined || isSignal(signal)) return signal;
+  const hint = signal instanceof AbortController ? ": pass its `signal`" : "";
+  throw new Misuse(`\`signal\` must be an AbortSignal, not ${described(signal)}${hint}`);
+}
+
+/** Goes by what is used of a signal: one of another realm is no instance of this realm's class. */
+function isSignal(value: unknown): value is AbortSignal {
+  if (typeof value !== "object" || value === null) return false;
+  const { aborted, addEventListener, removeEventListener, throwIfAborted } = value as Partial<AbortSignal>;
+  return typeof aborted === "boolean" && [addEventListener, removeEventListener, throwIfAborted].every((method) => typeof method === "function");
+}
+
 /** Returns a list. Text has a length as well, and would be taken apart into its characters. */
 export function list<T>(values: readonly T[], what: string): readonly T[] {
   const given: unknown = values;

@@ -2,7 +2,7 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { duration, headerText, list, rowLimit } from "./arguments.js";
+import { duration, headerText, list, rowLimit, signalOf } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
@@ -243,7 +243,7 @@ export class Client {
    * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
-    const { signal } = options;
+    const signal = signalOf(options, beginSuch);
     signal?.throwIfAborted();
     const item = beginItem(options);
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
@@ -299,7 +299,7 @@ export class Client {
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
     if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
-    const { signal } = options;
+    const signal = signalOf(options, beginSuch);
     const attempts = new Attempts(this.retry, this.#onAttempt, signal);
     let firstAttemptMs: number | undefined;
     for (;;) {
@@ -328,7 +328,8 @@ export class Client {
    * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
    * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
-  async commit(prepared: PreparedCommit, { signal }: CommitOptions = {}): Promise<Verdict> {
+  async commit(prepared: PreparedCommit, options: CommitOptions = {}): Promise<Verdict> {
+    const signal = signalOf(options, "{ signal }");
     signal?.throwIfAborted();
     const item = commitItem(prepared);
     const { txnId } = prepared;
@@ -745,6 +746,9 @@ export class Client {
     return verdict;
   }
 }
+
+/** What the options of `begin` and `run` look like. */
+const beginSuch = '{ stores: ["kv"] }';
 
 /** Returns how long the service may wait for the stores of commits before it answers. */
 function applyWaitMs(commits: readonly PreparedCommit[]): number {

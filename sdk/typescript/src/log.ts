@@ -1,5 +1,6 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
+import { signalOf } from "./arguments.js";
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
 import { errorOf, Misuse, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
@@ -57,7 +58,7 @@ export interface LogOptions {
   /** Maximum number of records of one response, at most 10,000; none by default. */
   readonly pageMax?: number;
   /** Stops the iteration by throwing the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A line of a stream that is no record. */
@@ -81,6 +82,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
   readonly #store: string;
   readonly #options: LogOptions;
+  readonly #signal: AbortSignal | undefined;
   #offset: string;
   #log: string | undefined;
   #head = "0";
@@ -96,6 +98,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   constructor(client: Client, store: string, options: LogOptions) {
     this.#client = client;
     this.#store = store;
+    this.#signal = signalOf(options, '{ after: "0" }');
     this.#options = options;
     // Without types, a number is a likely mistake, and clear.
     const after: unknown = options.after ?? "0";
@@ -138,7 +141,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   async #next(wait: number): Promise<LogRecord | undefined> {
-    const { signal } = this.#options;
+    const signal = this.#signal;
     const asked = performance.now();
     let [opened, capped] = [false, false];
     for (let failed = 1; ; ) {
@@ -206,7 +209,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   async #pause(ms: number): Promise<void> {
     const pausing = new AbortController();
     this.#pausing = pausing;
-    const unlisten = onAbort(this.#options.signal, () => {
+    const unlisten = onAbort(this.#signal, () => {
       pausing.abort();
     });
     await sleep(ms, pausing.signal).catch(() => undefined);
@@ -239,11 +242,11 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#options.signal);
+    return this.#client.openLog(query, this.#signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
-    const unlisten = onAbort(this.#options.signal, () => {
+    const unlisten = onAbort(this.#signal, () => {
       stream.close();
     });
     try {

@@ -221,6 +221,31 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
   }
 });
 
+test("what is no signal, or a signal in place of options, is a misuse that tells what is expected", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  const txn = client.beginLocal();
+  txn.put("kv", "a", 1);
+  const prepared = txn.prepare();
+  const taking: Record<string, (options: never) => unknown> = {
+    begin: (options) => client.begin(options),
+    run: (options) => client.run(() => 1, options),
+    commit: (options) => client.commit(prepared, options),
+    "Transaction.commit": (options) => txn.commit(options),
+    log: (options) => client.log("kv", options).next(),
+  };
+  const stop = new AbortController();
+  for (const [name, use] of Object.entries(taking)) {
+    const call = async (options: unknown): Promise<void> => { await use(options as never); };
+    for (const signal of [{}, "stop", 5, true, [], () => undefined]) {
+      await assert.rejects(call({ signal }), misuse("`signal` must be an AbortSignal, not"), name);
+    }
+    await assert.rejects(call({ signal: stop }), misuse("pass its `signal`"), name);
+    for (const options of [stop.signal, ["kv"], "kv", null]) await assert.rejects(call(options), misuse("options such as {"), name);
+  }
+  // The transaction is as it was.
+  txn.put("kv", "b", 1);
+});
+
 /** All calls that name something by a segment of a path. */
 const named: Record<string, (client: Client, name: string) => Promise<unknown>> = {
   store: (client, name) => client.store(name),
