@@ -48,6 +48,13 @@ function isSignal(value: unknown): value is AbortSignal {
   return typeof aborted === "boolean" && [addEventListener, removeEventListener, throwIfAborted].every((method) => typeof method === "function");
 }
 
+/** Returns the options of an `add`. A number in their place would be taken for options without an `or`. */
+export function addOptions<T extends object>(options: T): T {
+  const given: unknown = options;
+  if (typeof given === "object" && given !== null) return options;
+  throw new Misuse(`what an \`add\` to a missing row adds to is an option: pass { or: 0 }, not ${described(given)}`);
+}
+
 /** Returns a list. Text has a length as well, and would be taken apart into its characters. */
 export function list<T>(values: readonly T[], what: string): readonly T[] {
   const given: unknown = values;
@@ -64,8 +71,9 @@ export function headerText(what: string, text: unknown): string {
 }
 
 /** Describes a wrong argument: one of a simple type by its value, another by its class. */
-function described(value: unknown): string {
+export function described(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "bigint") return `${value}n`;
   if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : Object.prototype.toString.call(value);
   return typeof value === "function" ? "a function" : String(value);
 }

@@ -211,6 +211,8 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
     const txn = new Client(service.url).beginLocal();
     txn.add("kv", "a", 1);
     await assert.rejects(txn.get("kv", "a"), misuse("pass `or`"));
+    txn.delete("kv", "c");
+    assert.throws(() => { txn.add("kv", "c", 1); }, misuse("deleted before: pass `or`"));
     txn.observe("kv", "b", "5");
     txn.insert("kv", "b", 1);
     assert.throws(() => {
@@ -219,6 +221,19 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
   } finally {
     service.stop();
   }
+});
+
+test("an add of something else than an integer names it", () => {
+  const txn = new Client(nowhere).beginLocal();
+  for (const [delta, text] of [["1", '"1"'], [1.5, "1.5"], [1n, "1n"], [NaN, "NaN"], [undefined, "undefined"]] as const) {
+    assert.throws(() => { txn.add("kv", "a", wrong(delta)); }, misuse(`not ${text}: \`put\` other values`));
+  }
+  txn.put("kv", "b", { balance: 1 });
+  txn.put("kv", "c", null);
+  assert.throws(() => { txn.add("kv", "b", 1); }, misuse("not [object Object]"));
+  assert.throws(() => { txn.add("kv", "c", 1); }, misuse("not null"));
+  assert.throws(() => { txn.add("kv", "a", 2 ** 53); }, misuse("a safe integer"));
+  for (const or of [0, null]) assert.throws(() => { txn.add("kv", "a", 1, wrong(or)); }, misuse("pass { or: 0 }"));
 });
 
 test("what is no signal, or a signal in place of options, is a misuse that tells what is expected", async () => {
