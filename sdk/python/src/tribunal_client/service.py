@@ -52,7 +52,7 @@ from .reads import (
 )
 from .retry import RetryPolicy
 from .session import Session
-from .stores import store_of
+from .stores import parse_store, parse_stores
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
@@ -457,17 +457,16 @@ class Service:
                     f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
                 ) from error
         request = put_store._get_kwargs(store_segment(store), body=declaration)
-        return store_of(settled((yield from self._ask(request, put_store._parse_response))))
+        return settled((yield from self._ask(request, parse_store)))
 
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
         request = get_store._get_kwargs(store_segment(store))
-        return store_of(settled((yield from self._ask(request, get_store._parse_response))))
+        return settled((yield from self._ask(request, parse_store)))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
-        listed = settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response)))
-        return [store_of(info) for info in listed.stores]
+        return settled((yield from self._ask(list_stores._get_kwargs(), parse_stores)))
 
     def consumers(self) -> Flow[list[ConsumerInfo]]:
         """Return all consumers, with their offsets and lag."""
