@@ -3,7 +3,7 @@
 import { signalOf } from "./arguments.js";
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
-import { errorOf, Misuse, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
+import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import type { LogStream } from "./log_stream.js";
@@ -36,6 +36,7 @@ export interface LogRecord {
 
 /** The write of one row. */
 export interface LogWrite {
+  /** A newer service may have operations that this client does not know; they are passed on. */
   readonly op: WriteOp;
   readonly key: Key;
   /** New value of the row; the delta of an `add`; `undefined` for a `delete`. */
@@ -257,12 +258,16 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   #take(line: string): Step {
-    let parsed: LogEvent | WireRecord;
     try {
-      parsed = JSON.parse(line) as LogEvent | WireRecord;
+      return this.#parse(line);
     } catch (cause) {
+      if (cause instanceof TribunalError) throw cause;
       throw new ServerMisbehaved(`a line of the log cannot be parsed: ${String(cause)}`);
     }
+  }
+
+  #parse(line: string): Step {
+    const parsed = JSON.parse(line) as LogEvent | WireRecord;
     if ("event" in parsed) return this.#follow(parsed);
     const record = recordOf(parsed, line, BigInt(this.#offset) + 1n);
     this.#offset = record.lsn;
