@@ -27,14 +27,18 @@ export function rowLimit(limit: unknown): number {
 }
 
 /**
- * Returns the signal in the options of a call. A list of stores or a signal in place of the options would be taken for options
- * without any content; `such` shows what they look like.
+ * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken for
+ * options without any content; `such` shows what they look like.
  */
-export function signalOf(options: { readonly signal?: AbortSignal | null | undefined }, such: string): AbortSignal | undefined {
+export function optionsOf<T extends object>(options: T, such: string): T {
   const given: unknown = options;
-  if (typeof given !== "object" || given === null || Array.isArray(given) || isSignal(given)) {
-    throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
-  }
+  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isSignal(given)) return options;
+  throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
+}
+
+/** Returns the signal in the options of a call. */
+export function signalOf(options: { readonly signal?: AbortSignal | null | undefined }, such: string): AbortSignal | undefined {
+  optionsOf(options, such);
   const signal: unknown = options.signal ?? undefined;
   if (signal === undefined || isSignal(signal)) return signal;
   const hint = signal instanceof AbortController ? ": pass its `signal`" : "";
@@ -46,13 +50,6 @@ function isSignal(value: unknown): value is AbortSignal {
   if (typeof value !== "object" || value === null) return false;
   const { aborted, addEventListener, removeEventListener, throwIfAborted } = value as Partial<AbortSignal>;
   return typeof aborted === "boolean" && [addEventListener, removeEventListener, throwIfAborted].every((method) => typeof method === "function");
-}
-
-/** Returns the options of an `add`. A number in their place would be taken for options without an `or`. */
-export function addOptions<T extends object>(options: T): T {
-  const given: unknown = options;
-  if (typeof given === "object" && given !== null) return options;
-  throw new Misuse(`what an \`add\` to a missing row adds to is an option: pass { or: 0 }, not ${described(given)}`);
 }
 
 /** Returns a list. Text has a length as well, and would be taken apart into its characters. */
@@ -74,6 +71,9 @@ export function headerText(what: string, text: unknown): string {
 export function described(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
   if (typeof value === "bigint") return `${value}n`;
-  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : Object.prototype.toString.call(value);
+  if (typeof value === "object" && value !== null) {
+    const kind = Object.prototype.toString.call(value);
+    return Array.isArray(value) ? "a list" : kind === "[object Object]" ? "an object" : kind;
+  }
   return typeof value === "function" ? "a function" : String(value);
 }

@@ -1,6 +1,6 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
-import { signalOf } from "./arguments.js";
+import { described, signalOf } from "./arguments.js";
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
 import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
@@ -129,6 +129,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
    * after the promise is settled.
    */
   async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+    const given: unknown = wait;
+    if (typeof given !== "number" || Number.isNaN(given)) throw new Misuse(`\`wait\` must be a number of milliseconds, not ${described(given)}`);
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
     this.#isReading = true;
     this.#isClosed = false;

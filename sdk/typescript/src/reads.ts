@@ -1,6 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { duration, list, rowLimit } from "./arguments.js";
+import { described, duration, list, optionsOf, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
@@ -39,7 +39,8 @@ export interface ReadOptions {
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
 /** Converts the options of a read. */
-export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTerms {
+export function readTerms(options: ReadOptions): ReadTerms {
+  const { session, consistency, waitMs } = optionsOf(options, '{ consistency: "fresh" }');
   return {
     ...(session === undefined ? {} : { session }),
     ...(consistency === undefined ? {} : { consistency }),
@@ -152,7 +153,10 @@ export function rangeRows(found: readonly components["schemas"]["ReadRange"][], 
 }
 
 /** Names a row in a request. */
-export function asked({ key, version }: RowRead, store?: string): WireRead {
+export function asked(row: RowRead, store?: string): WireRead {
+  const given: unknown = row;
+  if (typeof given !== "object" || given === null || isBytes(given)) throw new Misuse(`a row such as { key: "a" } was expected, not ${described(given)}`);
+  const { key, version } = row;
   return { ...(store === undefined ? {} : { store }), ...keyFields(normal(key)), ...(version === undefined ? {} : { version }) };
 }
 

@@ -3,7 +3,7 @@
  * else.
  */
 
-import { addOptions, list, rangeLimitMax, rowLimit, signalOf } from "./arguments.js";
+import { list, optionsOf, rangeLimitMax, rowLimit, signalOf } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
@@ -295,7 +295,7 @@ export class Transaction {
    * `or` and `delta`; without `or` the transaction aborts.
    */
   add(store: string, key: Key, delta: number, options: { or?: number | undefined } = {}): void {
-    const given = addOptions(options).or;
+    const given = optionsOf(options, "{ or: 0 }").or;
     const or = given === undefined ? undefined : sum(0, given);
     this.#write(store, key, "add", sum(0, delta), or);
   }

@@ -35,11 +35,12 @@ test("a request that is too large is not sent", async () => {
 
 test("a key is text or bytes, and a number in a value is finite", () => {
   const txn = new Client(nowhere).beginLocal();
-  const keys: unknown[] = [5, null, undefined, {}, new Uint16Array([1]), new DataView(new ArrayBuffer(1))];
-  for (const key of keys) {
-    assert.throws(() => {
-      txn.put("kv", key as Key, 1);
-    }, (error) => error instanceof Misuse && error.message.includes(String(key)));
+  const keys: [unknown, string][] = [
+    [5, "5"], [null, "null"], [undefined, "undefined"], [{}, "an object"], [["a"], "a list"],
+    [new Uint16Array([1]), "[object Uint16Array]"], [new DataView(new ArrayBuffer(1)), "[object DataView]"],
+  ];
+  for (const [key, text] of keys) {
+    assert.throws(() => { txn.put("kv", key as Key, 1); }, misuse(`not ${text}`));
   }
   for (const value of [NaN, Infinity, { a: [1, -Infinity] }]) {
     assert.throws(() => {
@@ -230,10 +231,29 @@ test("an add of something else than an integer names it", () => {
   }
   txn.put("kv", "b", { balance: 1 });
   txn.put("kv", "c", null);
-  assert.throws(() => { txn.add("kv", "b", 1); }, misuse("not [object Object]"));
+  assert.throws(() => { txn.add("kv", "b", 1); }, misuse("not an object"));
   assert.throws(() => { txn.add("kv", "c", 1); }, misuse("not null"));
   assert.throws(() => { txn.add("kv", "a", 2 ** 53); }, misuse("a safe integer"));
-  for (const or of [0, null]) assert.throws(() => { txn.add("kv", "a", 1, wrong(or)); }, misuse("pass { or: 0 }"));
+  for (const or of [0, null]) assert.throws(() => { txn.add("kv", "a", 1, wrong(or)); }, misuse("options such as { or: 0 }"));
+});
+
+test("what is no options, declaration or row, and what is no wait of a log, is a misuse that shows one", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  for (const value of ["key", 5, null, true, ["kv"]]) {
+    assert.throws(() => new Client(nowhere, wrong(value)), misuse("options such as { apiKey }"));
+    await assert.rejects(client.status("txn", wrong(value)), misuse("options such as { fence: true }"));
+    await assert.rejects(client.readRows("kv", [], wrong(value)), misuse('options such as { consistency: "fresh" }'));
+    await assert.rejects(client.readRanges("kv", [], wrong(value)), misuse('options such as { consistency: "fresh" }'));
+    await assert.rejects(client.declareStore("kv", wrong(value)), misuse('such as { adaptor: "kv" }'));
+    assert.throws(() => new Client(nowhere, { retry: wrong(value) }), misuse("options such as { attemptsMax: 3 }"));
+  }
+  assert.throws(() => new Client(nowhere, { onAttempt: wrong(5) }), misuse("`onAttempt` must be a function"));
+  for (const row of ["a", new Uint8Array(1), 5, null]) await assert.rejects(client.readRows("kv", [wrong(row)]), misuse('a row such as { key: "a" }'));
+  await assert.rejects(client.row("kv", wrong(["a"])), misuse("not a list"));
+  for (const wait of ["5", NaN, { waitMs: 5 }]) {
+    await assert.rejects(client.log("kv").next(wrong(wait)), misuse("must be a number of milliseconds"));
+    await assert.rejects(client.log("kv", { waitMs: wrong(wait) }).next(), misuse("must be a number of milliseconds"));
+  }
 });
 
 test("what is no signal, or a signal in place of options, is a misuse that tells what is expected", async () => {
