@@ -108,6 +108,8 @@ class Service:
     ) -> None:
         if not isinstance(retry, RetryPolicy | None):
             raise Misuse(f"`retry` must be a RetryPolicy, not {type(retry).__name__}")
+        if on_attempt is not None and not callable(on_attempt):
+            raise Misuse(f"`on_attempt` must be a function of the attempt, not {type(on_attempt).__name__}")
         self.retry = retry or RetryPolicy()
         self._endpoints = endpoints
         self._client_name = UNSET if client_name is None else header("`client_name`", client_name)
@@ -450,12 +452,14 @@ class Service:
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
         if not isinstance(declaration, StoreDeclaration):
+            expected = f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}'
+            # A list of text with two characters each would be taken for a dict.
+            if not isinstance(declaration, Mapping):
+                raise Misuse(expected)
             try:
                 declaration = StoreDeclaration.from_dict(declaration)
             except (AttributeError, TypeError, ValueError) as error:
-                raise Misuse(
-                    f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
-                ) from error
+                raise Misuse(f"{expected}: {error}") from error
         request = put_store._get_kwargs(store_segment(store), body=declaration)
         return settled((yield from self._ask(request, parse_store)))
 
