@@ -101,8 +101,10 @@ export interface NamedRange {
 /** Returns what is given for each store. Anything else has no entries, or one for each of its characters. */
 function byStore<T extends object>(name: string, given: T): T {
   const any: unknown = given;
-  if (typeof any === "object" && any !== null && !Array.isArray(any) && !isBytes(any)) return given;
-  throw new Misuse(`\`${name}\` must be an object by store`);
+  // The entries of a `Map` or a `Set` are none of its members, so it would name no store.
+  const isObject = typeof any === "object" && any !== null && !isBytes(any) && !(any instanceof Map || any instanceof Set);
+  if (isObject && !Array.isArray(any)) return given;
+  throw new Misuse(`\`${name}\` must be an object by store, not ${described(any)}`);
 }
 
 /** Names the ranges that Begin reads. */

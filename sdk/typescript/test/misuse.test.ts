@@ -314,7 +314,7 @@ test("a name that is no segment of a path is a misuse", async () => {
 test("what is no list or object by store is not taken for none", async () => {
   const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
   for (const value of [5, {}]) await assert.rejects(client.begin({ stores: wrong(value) }), misuse("a list of stores was expected"));
-  for (const value of [5, [], "kv", ["kv"], new Uint8Array(1)]) {
+  for (const value of [5, [], "kv", ["kv"], new Uint8Array(1), new Map([["kv", ["a"]]]), new Set(["kv"])]) {
     await assert.rejects(client.begin({ read: wrong(value) }), misuse("`read` must be an object by store"));
     await assert.rejects(client.begin({ ranges: wrong(value) }), misuse("`ranges` must be an object by store"));
   }
