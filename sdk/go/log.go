@@ -35,6 +35,7 @@ type LogRecord struct {
 
 // LogWrite is the write of one row.
 type LogWrite struct {
+	// Op is one of wire.WriteOp, or another one of a newer service.
 	Op  wire.WriteOp
 	Key string
 	// Value is the new value of the row as JSON; the delta of an add; nil for a delete.

@@ -217,6 +217,18 @@ func TestProblemsBeforeAndWithinAStreamReachTheReader(t *testing.T) {
 	}
 }
 
+func TestOperationsOfANewerServiceArePassedOnAndItsEventsPassedOver(t *testing.T) {
+	event := `{"event":"moved","log":"` + someLog + `","to":{"node":2}}` + "\n"
+	later := strings.Replace(logRecord(1), `"op":"put"`, `"op":"merge"`, 1)
+	service := newLogService(t, logScript{pieces: []string{event, logBeat(9), later, event, logRecord(2)}, after: "stay"})
+	log := service.reader(t, LogOptions{})
+	record, err := log.Next(t.Context())
+	if err != nil || record.Writes[0].Op != "merge" {
+		t.Fatalf("%+v, %v", record, err)
+	}
+	next(t, log, 2)
+}
+
 func TestALineWithoutAnEndIsRefused(t *testing.T) {
 	pieces := make([]string, 40)
 	for at := range pieces {

@@ -308,7 +308,12 @@ func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {
 		text  string
 		write func(*tribunal.Transaction)
 	}{
-		{"value is an integer", func(txn *tribunal.Transaction) { txn.Put("kv", "a", "text"); txn.Add("kv", "a", 1) }},
+		{"value is an integer, not a string", func(txn *tribunal.Transaction) { txn.Put("kv", "a", "text"); txn.Add("kv", "a", 1) }},
+		{"value is an integer, not null", func(txn *tribunal.Transaction) { txn.Put("kv", "a", nil); txn.Add("kv", "a", 1) }},
+		{"adds to a row that it deleted before: use AddOr", func(txn *tribunal.Transaction) {
+			txn.Delete("kv", "a")
+			txn.Add("kv", "a", 1)
+		}},
 		{"fits into 64 bits", func(txn *tribunal.Transaction) { txn.Put("kv", "a", math.MaxInt64); txn.Add("kv", "a", 1) }},
 		{"fits into 64 bits", func(txn *tribunal.Transaction) { txn.Put("kv", "a", uint64(1<<63)); txn.Add("kv", "a", 1) }},
 		{"puts and deletes a row that it has not read: read the row", func(txn *tribunal.Transaction) {

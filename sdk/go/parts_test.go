@@ -2,7 +2,9 @@ package tribunal
 
 import (
 	"encoding/json"
+	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +93,14 @@ func TestSumsThatOverflowAreRefused(t *testing.T) {
 	total, err := sum(json.RawMessage("9223372036854775807"), json.RawMessage("-9223372036854775808"))
 	if err != nil || string(total) != "-1" {
 		t.Error(string(total), err)
+	}
+}
+
+func TestAnAddToARowThatIsMissingTellsWhatCreatesIt(t *testing.T) {
+	var misuse *Misuse
+	_, err := pendingWrite{op: wire.Add, value: json.RawMessage("1")}.addedTo(nil)
+	if !errors.As(err, &misuse) || !strings.Contains(err.Error(), "use AddOr") {
+		t.Error(err)
 	}
 }
 

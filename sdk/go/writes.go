@@ -19,7 +19,10 @@ type pendingWrite struct {
 
 // addedTo returns what an add leaves in a row, given the row's value.
 func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
-	if row == nil && w.or != nil {
+	if row == nil {
+		if w.or == nil {
+			return nil, misuse("the transaction adds to a row that is missing: use AddOr to create it")
+		}
 		row = json.RawMessage(strconv.Itoa(*w.or))
 	}
 	return sum(row, w.value)
@@ -46,6 +49,9 @@ func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, e
 		if next.op == wire.Add && next.or != nil {
 			value, err := next.addedTo(nil)
 			return &pendingWrite{op: wire.Update, value: value}, err
+		}
+		if next.op == wire.Add {
+			return nil, misuse("the transaction adds to a row that it deleted before: use AddOr to create it again")
 		}
 		return nil, misuse("the transaction changes a row that it deleted before")
 	}
@@ -84,10 +90,27 @@ func sum(left, right json.RawMessage) (json.RawMessage, error) {
 	b, errB := strconv.ParseInt(string(right), 10, 64)
 	total := a + b
 	switch {
-	case errors.Is(errA, strconv.ErrSyntax) || errors.Is(errB, strconv.ErrSyntax):
-		return nil, misuse("add needs a row whose value is an integer")
+	case errors.Is(errA, strconv.ErrSyntax):
+		return nil, misuse("Add needs a row whose value is an integer, not %s: Put other values", kindOf(left))
+	case errors.Is(errB, strconv.ErrSyntax):
+		return nil, misuse("Add needs a row whose value is an integer, not %s: Put other values", kindOf(right))
 	case errA != nil || errB != nil || (b > 0) != (total > a) && b != 0:
-		return nil, misuse("add needs integers whose sum fits into 64 bits")
+		return nil, misuse("Add needs integers whose sum fits into 64 bits")
 	}
 	return json.RawMessage(strconv.FormatInt(total, 10)), nil
+}
+
+// kindOf names the kind of a JSON value that is no integer.
+func kindOf(value json.RawMessage) string {
+	switch {
+	case len(value) == 0:
+		return "none"
+	case value[0] == '"':
+		return "a string"
+	case value[0] == '{':
+		return "an object"
+	case value[0] == '[':
+		return "an array"
+	}
+	return string(value)
 }

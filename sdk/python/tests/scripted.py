@@ -54,7 +54,7 @@ class Service:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = respond  # noqa: N815
+            do_GET = do_POST = do_PUT = respond  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -276,6 +276,18 @@ def test_problems_before_and_within_a_stream_reach_the_reader(start: Start) -> N
         assert reader.reader.offset == 1
 
 
+def test_operations_of_a_newer_service_are_passed_on_and_its_events_passed_over(start: Start) -> None:
+    event = json.dumps({"event": "moved", "log": LOG, "to": {"node": 2}}) + "\n"
+    pieces = (b"1", b"9", b"7", b"8", b"t", b"merge", b"a", '"v\u00e4lue"'.encode())
+    checksum = crc32c(b"".join(len(piece).to_bytes(4, "little") + piece for piece in pieces))
+    later = record(1, checksum=f'"checksum":"{checksum:08x}",').replace('"op":"put"', '"op":"merge"')
+    _, reader = start(Script([event, beat(9), later, event, record(2)], "stay"))
+    found = reader.next()
+    assert found is not None
+    assert [(write.op, write.key, write.value) for write in found.writes] == [("merge", "a", "v\u00e4lue")]
+    assert reader.lsn() == 2
+
+
 def test_a_line_without_an_end_is_refused(start: Start) -> None:
     _, reader = start(Script(["x" * (1 << 20)] * 40, "stay"))
     with pytest.raises(ServerMisbehaved, match="bytes"):

@@ -95,7 +95,7 @@ def test_a_repeated_commit_gets_the_same_verdict_and_is_executed_once(client: Cl
 def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: Proxy, prefix: str) -> None:
     txn = Client(proxy.url, timeout_s=0.3, resolve_timeout_s=0.3).begin_local()
     txn.put("kv", prefix + "a", 1)
-    proxy.lose("reply", "/commit")
+    proxy.lose("silence", "/commit")
 
     def stop_when_lost() -> None:
         proxy.lost.acquire()

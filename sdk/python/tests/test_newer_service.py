@@ -10,6 +10,7 @@ import pytest
 from tribunal_client import (
     Aborted,
     Client,
+    Misuse,
     OutcomeUnknown,
     RetryPolicy,
     ServerMisbehaved,
@@ -106,3 +107,17 @@ def test_a_dry_run_may_have_an_unknown_reason(served: Callable[[Script], Service
     verdict = client.validate(client.begin_local().prepare())
     assert isinstance(verdict, WouldAbort)
     assert verdict.reason == "lease_lost"
+
+
+def test_a_store_may_have_an_unknown_existence_that_cannot_be_declared(served: Callable[[Script], Service]) -> None:
+    numbers = dict.fromkeys(("acked_lsn", "applied", "committed", "durable", "head_lsn"), "1")
+    flags = {"multi_version": False, "transactional": True}
+    store = {"store": "kv", "existence": "leased", "push": {"state": "paused", "lag_ms": "0"}, **numbers, **flags}
+    replies: list[dict[str, Any]] = [store, {"stores": [store, {**store, "existence": "tracked"}]}, store]
+    client = Client(served(lambda _, before: (200, replies[before])).url)
+    info = client.store("kv")
+    assert (info.existence, info.push.state) == ("leased", "paused")
+    assert [one.existence for one in client.stores()] == ["leased", "tracked"]
+    assert client.declare_store("kv", {"adaptor": "kv"}).existence == "leased"
+    with pytest.raises(Misuse, match="leased"):
+        client.declare_store("kv", {"existence": "leased"})

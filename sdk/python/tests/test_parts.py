@@ -61,6 +61,7 @@ PUT, ADD, DELETE = PendingWrite("put", {"a": 1}), PendingWrite("add", 1), Pendin
         (PUT, ADD, "unread", "`add` needs an integer, .* not dict"),
         (PendingWrite("put", None), ADD, "unread", "not null"),
         (PendingWrite("put", 2**63 - 1), ADD, "unread", "9223372036854775808 does not fit into 64 bits"),
+        (DELETE, ADD, "present", "deleted before: pass `or_` to create it again"),
         (PUT, DELETE, "unread", "puts and deletes a row that it has not read: read it first"),
         (PendingWrite("add", 1, 0), DELETE, "unread", "adds to and deletes .* read it first"),
         (PendingWrite("insert", 1), DELETE, "unread", "inserts and deletes .* read it first"),

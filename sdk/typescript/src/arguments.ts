@@ -26,6 +26,32 @@ export function rowLimit(limit: unknown): number {
   throw new Misuse(`\`limit\` must be a whole number from 1 to ${rangeLimitMax}, not ${described(limit)}`);
 }
 
+/**
+ * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken for
+ * options without any content; `such` shows what they look like.
+ */
+export function optionsOf<T extends object>(options: T, such: string): T {
+  const given: unknown = options;
+  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isSignal(given)) return options;
+  throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
+}
+
+/** Returns the signal in the options of a call. */
+export function signalOf(options: { readonly signal?: AbortSignal | null | undefined }, such: string): AbortSignal | undefined {
+  optionsOf(options, such);
+  const signal: unknown = options.signal ?? undefined;
+  if (signal === undefined || isSignal(signal)) return signal;
+  const hint = signal instanceof AbortController ? ": pass its `signal`" : "";
+  throw new Misuse(`\`signal\` must be an AbortSignal, not ${described(signal)}${hint}`);
+}
+
+/** Goes by what is used of a signal: one of another realm is no instance of this realm's class. */
+function isSignal(value: unknown): value is AbortSignal {
+  if (typeof value !== "object" || value === null) return false;
+  const { aborted, addEventListener, removeEventListener, throwIfAborted } = value as Partial<AbortSignal>;
+  return typeof aborted === "boolean" && [addEventListener, removeEventListener, throwIfAborted].every((method) => typeof method === "function");
+}
+
 /** Returns a list. Text has a length as well, and would be taken apart into its characters. */
 export function list<T>(values: readonly T[], what: string): readonly T[] {
   const given: unknown = values;
@@ -42,8 +68,12 @@ export function headerText(what: string, text: unknown): string {
 }
 
 /** Describes a wrong argument: one of a simple type by its value, another by its class. */
-function described(value: unknown): string {
+export function described(value: unknown): string {
   if (typeof value === "string") return JSON.stringify(value);
-  if (typeof value === "object" && value !== null) return Array.isArray(value) ? "a list" : Object.prototype.toString.call(value);
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "object" && value !== null) {
+    const kind = Object.prototype.toString.call(value);
+    return Array.isArray(value) ? "a list" : kind === "[object Object]" ? "an object" : kind;
+  }
   return typeof value === "function" ? "a function" : String(value);
 }

@@ -2,7 +2,7 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { duration, headerText, list, rowLimit } from "./arguments.js";
+import { duration, headerText, list, optionsOf, rowLimit, signalOf } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
@@ -191,11 +191,14 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
+    optionsOf(options, "{ apiKey }");
     const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
     this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
     if (options.apiKey !== undefined) headerText("API key", options.apiKey);
     if (options.clientName !== undefined) headerText("client name", options.clientName);
-    if (options.fetch !== undefined && typeof options.fetch !== "function") throw new Misuse("`fetch` must be a function");
+    for (const name of ["fetch", "onAttempt"] as const) {
+      if (options[name] !== undefined && typeof options[name] !== "function") throw new Misuse(`\`${name}\` must be a function`);
+    }
     this.retry = retryPolicy(options.retry);
     this.#timeoutMs = duration("timeoutMs", options.timeoutMs ?? 30_000);
     this.#resolveTimeoutMs = duration("resolveTimeoutMs", options.resolveTimeoutMs ?? 30_000);
@@ -243,7 +246,7 @@ export class Client {
    * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
-    const { signal } = options;
+    const signal = signalOf(options, beginSuch);
     signal?.throwIfAborted();
     const item = beginItem(options);
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
@@ -299,7 +302,7 @@ export class Client {
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
     if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
-    const { signal } = options;
+    const signal = signalOf(options, beginSuch);
     const attempts = new Attempts(this.retry, this.#onAttempt, signal);
     let firstAttemptMs: number | undefined;
     for (;;) {
@@ -328,7 +331,8 @@ export class Client {
    * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
    * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
-  async commit(prepared: PreparedCommit, { signal }: CommitOptions = {}): Promise<Verdict> {
+  async commit(prepared: PreparedCommit, options: CommitOptions = {}): Promise<Verdict> {
+    const signal = signalOf(options, "{ signal }");
     signal?.throwIfAborted();
     const item = commitItem(prepared);
     const { txnId } = prepared;
@@ -459,7 +463,7 @@ export class Client {
    * has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
-    const { fence = false } = options;
+    const { fence = false } = optionsOf(options, "{ fence: true }");
     const waitMs = duration("waitMs", options.waitMs ?? 0);
     const outcome = settled(
       await this.#ask(
@@ -601,6 +605,7 @@ export class Client {
   /** Declares a store, or changes one. */
   async declareStore(store: string, declaration: StoreDeclaration): Promise<StoreInfo> {
     const path = { store: segment(store) };
+    optionsOf(declaration, '{ adaptor: "kv" }');
     return settled(
       await this.#ask((signal, wire) =>
         wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),
@@ -745,6 +750,9 @@ export class Client {
     return verdict;
   }
 }
+
+/** What the options of `begin` and `run` look like. */
+const beginSuch = '{ stores: ["kv"] }';
 
 /** Returns how long the service may wait for the stores of commits before it answers. */
 function applyWaitMs(commits: readonly PreparedCommit[]): number {

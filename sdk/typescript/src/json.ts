@@ -1,5 +1,6 @@
 /** Values of rows. */
 
+import { described } from "./arguments.js";
 import { Misuse } from "./errors.js";
 
 /** Any JSON. */
@@ -42,9 +43,13 @@ function exact(this: Readonly<Record<string, unknown>>, name: string, value: unk
 
 /** Adds two integers exactly. */
 export function sum(left: JsonValue | undefined, right: JsonValue | undefined): number {
+  const other = [left, right].find((term) => !Number.isInteger(term));
+  if (other !== undefined || left === undefined || right === undefined) {
+    throw new Misuse(`\`add\` needs an integer, as its argument and in the row, not ${described(other)}: \`put\` other values`);
+  }
   const result = Number(left) + Number(right);
   if (![left, right, result].every(Number.isSafeInteger)) {
-    throw new Misuse("add needs integers whose sum is a safe integer (up to 2^53 - 1), too");
+    throw new Misuse(`\`add\` needs integers whose sum is a safe integer (up to 2^53 - 1), too, not ${described(left)} and ${described(right)}`);
   }
   return result;
 }

@@ -1,5 +1,6 @@
 /** Keys: UTF-8 text or any bytes, which have a wire field each. */
 
+import { described } from "./arguments.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 
 /** A row's key. Bytes that are UTF-8 name the same row as the text. */
@@ -15,7 +16,7 @@ export function normal(key: Key): Key {
     if (loneSurrogate.test(key)) throw new Misuse("a key has a lone surrogate and cannot be written as UTF-8");
     return key;
   }
-  if (!isBytes(key)) throw new Misuse(`a key must be a string or a Uint8Array, not ${String(key)}`);
+  if (!isBytes(key)) throw new Misuse(`a key must be a string or a Uint8Array, not ${described(key)}`);
   try {
     return decoder.decode(key);
   } catch {

@@ -1,8 +1,9 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
+import { described, signalOf } from "./arguments.js";
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
-import { errorOf, Misuse, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
+import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
 import type { LogStream } from "./log_stream.js";
@@ -35,6 +36,7 @@ export interface LogRecord {
 
 /** The write of one row. */
 export interface LogWrite {
+  /** A newer service may have operations that this client does not know; they are passed on. */
   readonly op: WriteOp;
   readonly key: Key;
   /** New value of the row; the delta of an `add`; `undefined` for a `delete`. */
@@ -57,7 +59,7 @@ export interface LogOptions {
   /** Maximum number of records of one response, at most 10,000; none by default. */
   readonly pageMax?: number;
   /** Stops the iteration by throwing the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A line of a stream that is no record. */
@@ -81,6 +83,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   readonly #client: Client;
   readonly #store: string;
   readonly #options: LogOptions;
+  readonly #signal: AbortSignal | undefined;
   #offset: string;
   #log: string | undefined;
   #head = "0";
@@ -96,6 +99,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   constructor(client: Client, store: string, options: LogOptions) {
     this.#client = client;
     this.#store = store;
+    this.#signal = signalOf(options, '{ after: "0" }');
     this.#options = options;
     // Without types, a number is a likely mistake, and clear.
     const after: unknown = options.after ?? "0";
@@ -125,6 +129,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
    * after the promise is settled.
    */
   async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+    const given: unknown = wait;
+    if (typeof given !== "number" || Number.isNaN(given)) throw new Misuse(`\`wait\` must be a number of milliseconds, not ${described(given)}`);
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
     this.#isReading = true;
     this.#isClosed = false;
@@ -138,7 +144,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   async #next(wait: number): Promise<LogRecord | undefined> {
-    const { signal } = this.#options;
+    const signal = this.#signal;
     const asked = performance.now();
     let [opened, capped] = [false, false];
     for (let failed = 1; ; ) {
@@ -206,7 +212,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   async #pause(ms: number): Promise<void> {
     const pausing = new AbortController();
     this.#pausing = pausing;
-    const unlisten = onAbort(this.#options.signal, () => {
+    const unlisten = onAbort(this.#signal, () => {
       pausing.abort();
     });
     await sleep(ms, pausing.signal).catch(() => undefined);
@@ -239,11 +245,11 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#options.signal);
+    return this.#client.openLog(query, this.#signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
-    const unlisten = onAbort(this.#options.signal, () => {
+    const unlisten = onAbort(this.#signal, () => {
       stream.close();
     });
     try {
@@ -254,12 +260,16 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   #take(line: string): Step {
-    let parsed: LogEvent | WireRecord;
     try {
-      parsed = JSON.parse(line) as LogEvent | WireRecord;
+      return this.#parse(line);
     } catch (cause) {
+      if (cause instanceof TribunalError) throw cause;
       throw new ServerMisbehaved(`a line of the log cannot be parsed: ${String(cause)}`);
     }
+  }
+
+  #parse(line: string): Step {
+    const parsed = JSON.parse(line) as LogEvent | WireRecord;
     if ("event" in parsed) return this.#follow(parsed);
     const record = recordOf(parsed, line, BigInt(this.#offset) + 1n);
     this.#offset = record.lsn;

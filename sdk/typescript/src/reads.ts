@@ -1,6 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { duration, list, rowLimit } from "./arguments.js";
+import { described, duration, list, optionsOf, rowLimit } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
@@ -39,7 +39,8 @@ export interface ReadOptions {
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
 /** Converts the options of a read. */
-export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTerms {
+export function readTerms(options: ReadOptions): ReadTerms {
+  const { session, consistency, waitMs } = optionsOf(options, '{ consistency: "fresh" }');
   return {
     ...(session === undefined ? {} : { session }),
     ...(consistency === undefined ? {} : { consistency }),
@@ -100,8 +101,10 @@ export interface NamedRange {
 /** Returns what is given for each store. Anything else has no entries, or one for each of its characters. */
 function byStore<T extends object>(name: string, given: T): T {
   const any: unknown = given;
-  if (typeof any === "object" && any !== null && !Array.isArray(any) && !isBytes(any)) return given;
-  throw new Misuse(`\`${name}\` must be an object by store`);
+  // The entries of a `Map` or a `Set` are none of its members, so it would name no store.
+  const isObject = typeof any === "object" && any !== null && !isBytes(any) && !(any instanceof Map || any instanceof Set);
+  if (isObject && !Array.isArray(any)) return given;
+  throw new Misuse(`\`${name}\` must be an object by store, not ${described(any)}`);
 }
 
 /** Names the ranges that Begin reads. */
@@ -152,7 +155,10 @@ export function rangeRows(found: readonly components["schemas"]["ReadRange"][], 
 }
 
 /** Names a row in a request. */
-export function asked({ key, version }: RowRead, store?: string): WireRead {
+export function asked(row: RowRead, store?: string): WireRead {
+  const given: unknown = row;
+  if (typeof given !== "object" || given === null || isBytes(given)) throw new Misuse(`a row such as { key: "a" } was expected, not ${described(given)}`);
+  const { key, version } = row;
   return { ...(store === undefined ? {} : { store }), ...keyFields(normal(key)), ...(version === undefined ? {} : { version }) };
 }
 

@@ -1,6 +1,6 @@
 /** When to retry, and how long to wait before: bounded, exponential, with full jitter. */
 
-import { count, duration } from "./arguments.js";
+import { count, duration, optionsOf } from "./arguments.js";
 import { onAbort } from "./limit.js";
 
 /** Bounds of retries. */
@@ -18,6 +18,7 @@ export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMa
 
 /** Returns a policy with the default bounds where none are given. */
 export function retryPolicy(given: Partial<RetryPolicy> | undefined): RetryPolicy {
+  if (given !== undefined) optionsOf(given, "{ attemptsMax: 3 }");
   return {
     attemptsMax: count("retry.attemptsMax", given?.attemptsMax ?? defaultRetry.attemptsMax),
     waitMinMs: duration("retry.waitMinMs", given?.waitMinMs ?? defaultRetry.waitMinMs),

@@ -3,7 +3,7 @@
  * else.
  */
 
-import { list, rangeLimitMax, rowLimit } from "./arguments.js";
+import { list, optionsOf, rangeLimitMax, rowLimit, signalOf } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
@@ -295,7 +295,8 @@ export class Transaction {
    * `or` and `delta`; without `or` the transaction aborts.
    */
   add(store: string, key: Key, delta: number, options: { or?: number | undefined } = {}): void {
-    const or = options.or === undefined ? undefined : sum(0, options.or);
+    const given = optionsOf(options, "{ or: 0 }").or;
+    const or = given === undefined ? undefined : sum(0, given);
     this.#write(store, key, "add", sum(0, delta), or);
   }
 
@@ -320,13 +321,14 @@ export class Transaction {
    * writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that tells that nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
+    const signal = signalOf(options, "{ signal }");
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
     this.#committing++;
     try {
-      return this.decided(await this.#client.commit(prepared, options));
+      return this.decided(await this.#client.commit(prepared, { signal }));
     } catch (error) {
-      if (!isUndecided(error, options.signal)) this.#inDoubt = true;
+      if (!isUndecided(error, signal)) this.#inDoubt = true;
       if (!this.#inDoubt && this.#committing === 1 && this.#closed === beingCommitted) this.#closed = undefined;
       throw error;
     } finally {

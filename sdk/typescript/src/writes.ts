@@ -32,7 +32,7 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
   switch (next.op) {
     case "add":
       if (!written) {
-        if (next.or === undefined) throw changesDeleted();
+        if (next.or === undefined) throw new Misuse("the transaction adds to a row that it deleted before: pass `or` to create it again");
         return { op: "update", value: addedTo(undefined, next) };
       }
       return { op: before.op, value: sum(before.value, next.value), or: before.or };

@@ -161,7 +161,7 @@ test("problems before and within a stream reach the reader", async () => {
     { refuse: [410, "log_replaced"] },
     { refuse: [401, "unauthorized"] },
     { pieces: [beat(9), record(3)] },
-    { pieces: [beat(9), '{"lsn":\n'] },
+    ...['{"lsn":\n', "5\n", "null\n", '{"lsn":"2","prev_lsn":"1"}\n'].map((line) => ({ pieces: [beat(9), line] })),
     { pieces: [beat(9), record(2, "x", '"checksum":"00000000",')] },
   ];
   await withService(scripts, async ({ reader }) => {
@@ -170,10 +170,20 @@ test("problems before and within a stream reach the reader", async () => {
     for (const code of ["log_truncated", "log_replaced", "unauthorized"]) {
       await assert.rejects(found.next(), (error) => error instanceof ClientMistake && error.code === code);
     }
-    for (const text of [/record 3 \(after 2\) where 2/, /cannot be parsed/, /checksum/]) {
+    for (const text of [/record 3 \(after 2\) where 2/, ...Array.from({ length: 4 }, () => /cannot be parsed/), /checksum/]) {
       await assert.rejects(found.next(), (error) => error instanceof ServerMisbehaved && text.test(error.message));
       assert.equal(found.offset, "1");
     }
+  });
+});
+
+test("operations of a newer service are passed on, and its events passed over", async () => {
+  const event = `${JSON.stringify({ event: "moved", log, to: { node: 2 } })}\n`;
+  const later = record(1).replace('"op":"put"', '"op":"merge"');
+  await withService([{ pieces: [event, beat(9), later, event, record(2)], then: "stay" }], async ({ reader }) => {
+    const found = reader();
+    assert.deepEqual((await found.next())?.writes, [{ op: "merge", key: "a", value: "v\u00e4lue" }]);
+    assert.equal(await next(found), "2");
   });
 });
 

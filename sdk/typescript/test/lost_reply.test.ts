@@ -92,7 +92,7 @@ test("an outcome that cannot be determined is unknown", async () => {
   const client = new Client(own.url, { timeoutMs: 300, resolveTimeoutMs: 300 });
   const txn = client.beginLocal();
   txn.put("kv", `${freshPrefix()}a`, 1);
-  own.lose("reply", "/commit");
+  own.lose("silence", "/commit");
   const commit = txn.commit();
   while (own.lost === 0) await new Promise((resolve) => setTimeout(resolve, 1));
   await own.stop();

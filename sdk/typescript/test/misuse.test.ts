@@ -35,11 +35,12 @@ test("a request that is too large is not sent", async () => {
 
 test("a key is text or bytes, and a number in a value is finite", () => {
   const txn = new Client(nowhere).beginLocal();
-  const keys: unknown[] = [5, null, undefined, {}, new Uint16Array([1]), new DataView(new ArrayBuffer(1))];
-  for (const key of keys) {
-    assert.throws(() => {
-      txn.put("kv", key as Key, 1);
-    }, (error) => error instanceof Misuse && error.message.includes(String(key)));
+  const keys: [unknown, string][] = [
+    [5, "5"], [null, "null"], [undefined, "undefined"], [{}, "an object"], [["a"], "a list"],
+    [new Uint16Array([1]), "[object Uint16Array]"], [new DataView(new ArrayBuffer(1)), "[object DataView]"],
+  ];
+  for (const [key, text] of keys) {
+    assert.throws(() => { txn.put("kv", key as Key, 1); }, misuse(`not ${text}`));
   }
   for (const value of [NaN, Infinity, { a: [1, -Infinity] }]) {
     assert.throws(() => {
@@ -211,6 +212,8 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
     const txn = new Client(service.url).beginLocal();
     txn.add("kv", "a", 1);
     await assert.rejects(txn.get("kv", "a"), misuse("pass `or`"));
+    txn.delete("kv", "c");
+    assert.throws(() => { txn.add("kv", "c", 1); }, misuse("deleted before: pass `or`"));
     txn.observe("kv", "b", "5");
     txn.insert("kv", "b", 1);
     assert.throws(() => {
@@ -219,6 +222,63 @@ test("an add to a missing row, and a delete of an inserted one, tell what to do"
   } finally {
     service.stop();
   }
+});
+
+test("an add of something else than an integer names it", () => {
+  const txn = new Client(nowhere).beginLocal();
+  for (const [delta, text] of [["1", '"1"'], [1.5, "1.5"], [1n, "1n"], [NaN, "NaN"], [undefined, "undefined"]] as const) {
+    assert.throws(() => { txn.add("kv", "a", wrong(delta)); }, misuse(`not ${text}: \`put\` other values`));
+  }
+  txn.put("kv", "b", { balance: 1 });
+  txn.put("kv", "c", null);
+  assert.throws(() => { txn.add("kv", "b", 1); }, misuse("not an object"));
+  assert.throws(() => { txn.add("kv", "c", 1); }, misuse("not null"));
+  assert.throws(() => { txn.add("kv", "a", 2 ** 53); }, misuse("a safe integer"));
+  for (const or of [0, null]) assert.throws(() => { txn.add("kv", "a", 1, wrong(or)); }, misuse("options such as { or: 0 }"));
+});
+
+test("what is no options, declaration or row, and what is no wait of a log, is a misuse that shows one", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  for (const value of ["key", 5, null, true, ["kv"]]) {
+    assert.throws(() => new Client(nowhere, wrong(value)), misuse("options such as { apiKey }"));
+    await assert.rejects(client.status("txn", wrong(value)), misuse("options such as { fence: true }"));
+    await assert.rejects(client.readRows("kv", [], wrong(value)), misuse('options such as { consistency: "fresh" }'));
+    await assert.rejects(client.readRanges("kv", [], wrong(value)), misuse('options such as { consistency: "fresh" }'));
+    await assert.rejects(client.declareStore("kv", wrong(value)), misuse('such as { adaptor: "kv" }'));
+    assert.throws(() => new Client(nowhere, { retry: wrong(value) }), misuse("options such as { attemptsMax: 3 }"));
+  }
+  assert.throws(() => new Client(nowhere, { onAttempt: wrong(5) }), misuse("`onAttempt` must be a function"));
+  for (const row of ["a", new Uint8Array(1), 5, null]) await assert.rejects(client.readRows("kv", [wrong(row)]), misuse('a row such as { key: "a" }'));
+  await assert.rejects(client.row("kv", wrong(["a"])), misuse("not a list"));
+  for (const wait of ["5", NaN, { waitMs: 5 }]) {
+    await assert.rejects(client.log("kv").next(wrong(wait)), misuse("must be a number of milliseconds"));
+    await assert.rejects(client.log("kv", { waitMs: wrong(wait) }).next(), misuse("must be a number of milliseconds"));
+  }
+});
+
+test("what is no signal, or a signal in place of options, is a misuse that tells what is expected", async () => {
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  const txn = client.beginLocal();
+  txn.put("kv", "a", 1);
+  const prepared = txn.prepare();
+  const taking: Record<string, (options: never) => unknown> = {
+    begin: (options) => client.begin(options),
+    run: (options) => client.run(() => 1, options),
+    commit: (options) => client.commit(prepared, options),
+    "Transaction.commit": (options) => txn.commit(options),
+    log: (options) => client.log("kv", options).next(),
+  };
+  const stop = new AbortController();
+  for (const [name, use] of Object.entries(taking)) {
+    const call = async (options: unknown): Promise<void> => { await use(options as never); };
+    for (const signal of [{}, "stop", 5, true, [], () => undefined]) {
+      await assert.rejects(call({ signal }), misuse("`signal` must be an AbortSignal, not"), name);
+    }
+    await assert.rejects(call({ signal: stop }), misuse("pass its `signal`"), name);
+    for (const options of [stop.signal, ["kv"], "kv", null]) await assert.rejects(call(options), misuse("options such as {"), name);
+  }
+  // The transaction is as it was.
+  txn.put("kv", "b", 1);
 });
 
 /** All calls that name something by a segment of a path. */
@@ -254,7 +314,7 @@ test("a name that is no segment of a path is a misuse", async () => {
 test("what is no list or object by store is not taken for none", async () => {
   const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
   for (const value of [5, {}]) await assert.rejects(client.begin({ stores: wrong(value) }), misuse("a list of stores was expected"));
-  for (const value of [5, [], "kv", ["kv"], new Uint8Array(1)]) {
+  for (const value of [5, [], "kv", ["kv"], new Uint8Array(1), new Map([["kv", ["a"]]]), new Set(["kv"])]) {
     await assert.rejects(client.begin({ read: wrong(value) }), misuse("`read` must be an object by store"));
     await assert.rejects(client.begin({ ranges: wrong(value) }), misuse("`ranges` must be an object by store"));
   }

@@ -21,7 +21,6 @@ from .wire.types import Unset
 if TYPE_CHECKING:
     from .service import Service
     from .wire.models import LogWrite as WireWrite
-    from .wire.models.write_op import WriteOp
 
 
 _STREAM_WAIT_MAX_S = 60.0
@@ -32,7 +31,11 @@ _STREAM_WAIT_MAX_S = 60.0
 class LogWrite:
     """The write of one row."""
 
-    op: WriteOp
+    op: str
+    """`insert`, `update`, `put`, `delete` or `add`.
+
+    A newer service may have further ones, which this client passes on.
+    """
     key: Key
     value: Any
     """New value of the row; the delta of an `add`; `None` for a `delete`."""
@@ -145,7 +148,7 @@ class Cursor:
             document = json.loads(line)
             if "event" in document:
                 return self._follow_event(document)
-            record = _record_of(WireRecord.from_dict(document), line, self.offset + 1)
+            record = _record_of(_wire_record(document), line, self.offset + 1)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ServerMisbehaved(f"a line of the log cannot be parsed: {error!r}") from error
         self.offset = record.lsn
@@ -166,6 +169,18 @@ class Cursor:
         if reason == "limit":
             return "limit"
         raise Unavailable(f"the log stream has ended: {reason}")
+
+
+def _wire_record(document: dict[str, Any]) -> WireRecord:
+    """Read the wire form of a record, whatever its writes do.
+
+    The generated reader refuses an `op` that it does not know, because requests have the same ones.
+    """
+    writes = document["writes"]
+    record = WireRecord.from_dict({**document, "writes": [{**write, "op": "put"} for write in writes]})
+    for write, given_write in zip(record.writes, writes, strict=True):
+        write.op = given_write["op"]
+    return record
 
 
 def _record_of(record: WireRecord, line: str, due: int) -> LogRecord:

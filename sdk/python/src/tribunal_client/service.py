@@ -52,7 +52,7 @@ from .reads import (
 )
 from .retry import RetryPolicy
 from .session import Session
-from .stores import store_of
+from .stores import parse_store, parse_stores
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
@@ -108,6 +108,8 @@ class Service:
     ) -> None:
         if not isinstance(retry, RetryPolicy | None):
             raise Misuse(f"`retry` must be a RetryPolicy, not {type(retry).__name__}")
+        if on_attempt is not None and not callable(on_attempt):
+            raise Misuse(f"`on_attempt` must be a function of the attempt, not {type(on_attempt).__name__}")
         self.retry = retry or RetryPolicy()
         self._endpoints = endpoints
         self._client_name = UNSET if client_name is None else header("`client_name`", client_name)
@@ -450,24 +452,25 @@ class Service:
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
         if not isinstance(declaration, StoreDeclaration):
+            expected = f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}'
+            # A list of text with two characters each would be taken for a dict.
+            if not isinstance(declaration, Mapping):
+                raise Misuse(expected)
             try:
                 declaration = StoreDeclaration.from_dict(declaration)
             except (AttributeError, TypeError, ValueError) as error:
-                raise Misuse(
-                    f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}: {error}'
-                ) from error
+                raise Misuse(f"{expected}: {error}") from error
         request = put_store._get_kwargs(store_segment(store), body=declaration)
-        return store_of(settled((yield from self._ask(request, put_store._parse_response))))
+        return settled((yield from self._ask(request, parse_store)))
 
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
         request = get_store._get_kwargs(store_segment(store))
-        return store_of(settled((yield from self._ask(request, get_store._parse_response))))
+        return settled((yield from self._ask(request, parse_store)))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
-        listed = settled((yield from self._ask(list_stores._get_kwargs(), list_stores._parse_response)))
-        return [store_of(info) for info in listed.stores]
+        return settled((yield from self._ask(list_stores._get_kwargs(), parse_stores)))
 
     def consumers(self) -> Flow[list[ConsumerInfo]]:
         """Return all consumers, with their offsets and lag."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .verdict import given, maybe_number, number
+from .wire.models import StoreInfo as WireInfo
 from .wire.types import Unset
 
 if TYPE_CHECKING:
-    from .wire.models import StoreInfo as WireInfo
+    import httpx
+
     from .wire.models import StorePush as WirePush
-    from .wire.models.store_existence import StoreExistence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,11 @@ class StoreInfo:
 
     store: str
     """Its name."""
-    existence: StoreExistence
-    """Who tracks which rows exist: Tribunal (`tracked`) or the engine (`declared`)."""
+    existence: str
+    """Who tracks which rows exist: Tribunal (`tracked`) or the engine (`declared`).
+
+    A newer service may have further values, which this client passes on.
+    """
     multi_version: bool
     """Whether the engine reads it at the snapshot of Begin."""
     transactional: bool
@@ -64,12 +68,23 @@ class StoreInfo:
     """The push to its storage."""
 
 
-def store_of(info: WireInfo) -> StoreInfo:
-    """Read the state of a store."""
+def parse_store(*, client: object, response: httpx.Response) -> StoreInfo:  # noqa: ARG001
+    """Parse a response with the state of a store."""
+    return _store_of(response.json())
+
+
+def parse_stores(*, client: object, response: httpx.Response) -> list[StoreInfo]:  # noqa: ARG001
+    """Parse a response with the state of several stores."""
+    return [_store_of(info) for info in response.json()["stores"]]
+
+
+def _store_of(document: dict[str, Any]) -> StoreInfo:
+    # The generated reader refuses an `existence` that it does not know, because requests have the same ones.
+    info = WireInfo.from_dict({**document, "existence": "tracked"})
     config = info.adaptor_config
     return StoreInfo(
         store=info.store,
-        existence=info.existence,
+        existence=document["existence"],
         multi_version=info.multi_version,
         transactional=info.transactional,
         adaptor=given(info.adaptor),

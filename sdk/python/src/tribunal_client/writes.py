@@ -114,6 +114,8 @@ def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> Pendin
             return PendingWrite("update", then.value)
         if then.op == "add" and then.or_ is not None:
             return PendingWrite("update", then.added_to(NOTHING))
+        if then.op == "add":
+            raise Misuse("the transaction adds to a row that it deleted before: pass `or_` to create it again")
         raise Misuse("the transaction changes a row that it deleted before")
     match then.op:
         case "insert":
