@@ -48,8 +48,13 @@ pub fn in_words(error: figment::Error) -> String {
         };
         // The library prefixes keys of files with the name of a profile, which is always this one.
         let text = fault.to_string().replace("\"default.", "\"");
-        let lines = plain(&text);
-        lines.lines().map(|line| format!("configuration: {line}")).collect::<Vec<_>>().join("\n")
+        let text = plain(&text);
+        let mut lines: Vec<&str> = text.lines().collect();
+        // Where it is comes first, so that the last line is the reason.
+        let place = lines.pop_if(|last| last.starts_with(" in ")).unwrap_or_default();
+        let first = lines.first().map_or_else(String::new, |first| format!("configuration: {first}{place}"));
+        let rest = lines.iter().skip(1).map(|line| format!("configuration: {line}"));
+        std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n")
     });
     faults.collect::<Vec<_>>().join("\n")
 }
@@ -96,6 +101,7 @@ mod tests {
             ("[push]\ncredentials = [{ endpont = \"db:5432\" }]", &["`endpont` is no setting", "`endpoint`"]),
             ("plugins = \"lua\"", &["`lua` is none of `wasm`, `native`"]),
             ("epoch = 500", &["not `500`"]),
+            ("[log", &["tribunal.toml TOML file\n", "\nconfiguration: unclosed table"]),
             ("[tls]\ncert_file = \"a\"", &["missing field `key_file`"]),
         ] {
             std::fs::write(&file, text).unwrap();

@@ -339,6 +339,11 @@ fn ports_of_a_local_cluster_that_are_in_use_are_named_and_the_last_flag_counts()
         assert!(error.contains(part), "{part} is missing: {error}");
     }
     assert!(!std::path::Path::new(data).exists(), "nothing was created");
+    // The data of a node that runs alone is not the place for a cluster.
+    std::fs::create_dir_all(dir.path().join("alone/log")).expect("a directory");
+    let alone = dir.path().join("alone");
+    let error = error_of(&["cluster", "up", "--port", "0", "--data", alone.to_str().expect("a path")]);
+    assert!(error.contains("of a node that runs alone") && error.contains("cluster adopt"), "{error}");
     // Flags that may be repeated keep all of their values.
     let out = dir.path().join("files");
     let out = out.to_str().expect("a path");

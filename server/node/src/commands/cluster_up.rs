@@ -16,6 +16,7 @@ use crate::commands::cli::{ClusterUp, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
+use crate::commit::recovery::log_dir;
 use crate::config::Config;
 use crate::listening::cannot_listen;
 
@@ -87,6 +88,14 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
 
 /// Makes the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
+    if log_dir(&flags.data).is_dir() {
+        return Err(format!(
+            "{} is the data directory of a node that runs alone: name another one for the cluster with --data. `{} cluster adopt` \
+             makes that node the first one of a cluster",
+            flags.data.display(),
+            program()
+        ));
+    }
     let (count, port) = (flags.nodes.unwrap_or(3), flags.port.unwrap_or(PORT));
     // All stay taken until all are known, so that no port is given twice.
     let take = |offset: u16| {
