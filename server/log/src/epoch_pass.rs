@@ -1,58 +1,73 @@
-//! Reading the recorded epochs one after the other: for a storage that has to catch up by many of them.
+//! Reading the epochs of a store one after the other: for a storage or a reader that has to catch up by many of them.
 //!
 //! To find one epoch takes a few hops from a sample for its outcome, and for each record of an entry that it names: a
 //! member's epoch has a handful. One pass reads the segments through windows instead.
 
-use tribunal_types::{Epoch, EpochInput, EpochOutcome};
+use tribunal_types::{Epoch, EpochInput, EpochOutcome, StoreId};
 
 use crate::error::LogError;
 use crate::frame::Kind;
+use crate::lsn_index::SPARSE_EPOCHS;
 use crate::outcomes::outcome_of;
 use crate::reader::LogReader;
 use crate::segment_walk::Walk;
 
-/// A pass over the epochs whose outcomes were recorded when it began.
+/// A pass over the epochs that have records of a store, of those whose outcomes were recorded when it began.
 pub struct EpochPass<'a> {
     reader: &'a LogReader,
+    store: StoreId,
     outcomes: Walk<'a>,
     /// What the outcomes name: entries of the log's own group, and records of Raft groups.
     entries: Walk<'a>,
     records: Walk<'a>,
-    from: Epoch,
-    /// Later outcomes may be missing in a window that was read before they were written.
+    next: Epoch,
+    /// Later outcomes may be in the middle of being written.
     last: Epoch,
+    /// Epochs in a row that have no record of the store.
+    without: u64,
 }
 
 impl LogReader {
-    /// Begins a pass over the recorded epochs from `from` on.
+    /// Begins a pass over the epochs from `from` on that have records of `store`.
     #[must_use]
-    pub fn pass_from(&self, from: Epoch) -> EpochPass<'_> {
+    pub fn pass_over(&self, store: StoreId, from: Epoch) -> EpochPass<'_> {
         let segments = &*self.shared.segments;
         let walk = |kind| Walk::over(segments, kind);
         EpochPass {
             reader: self,
+            store,
             last: Epoch(segments.last_index(Kind::Outcome).unwrap_or(0)),
             outcomes: Walk::from(segments, Kind::Outcome, from.0),
             entries: walk(Kind::Entry),
             records: walk(Kind::Group),
-            from,
+            next: from,
+            without: 0,
         }
     }
 }
 
 impl EpochPass<'_> {
-    /// Returns the next epoch; `None` after the last one. Epochs that are truncated meanwhile are passed over.
+    /// Returns the next epoch of the store. `None` at the end of the pass, which is not that of the store: it ends at a long
+    /// stretch of other stores' epochs, because the next position is found faster by [`LogReader::locate`], and
+    /// where the log is truncated meanwhile.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
     pub fn read(&mut self) -> Result<Option<(EpochInput, EpochOutcome)>, LogError> {
-        while let Some(stored) = self.outcomes.next()?.filter(|stored| stored.index <= self.last.0) {
-            if stored.index < self.from.0 {
+        while self.next <= self.last && self.without < SPARSE_EPOCHS {
+            let Some(stored) = self.outcomes.next(self.last.0)? else { break };
+            if stored.index < self.next.0 {
                 continue;
             }
+            self.next = Epoch(stored.index).next();
+            let outcome = outcome_of(&stored, &self.reader.shared.dir)?;
+            if !outcome.outcome.lsns.iter().any(|at| at.store == self.store) {
+                self.without += 1;
+                continue;
+            }
+            self.without = 0;
             let (entries, records) = (&mut self.entries, &mut self.records);
             let mut read = |kind, index| if kind == Kind::Entry { entries.read(index) } else { records.read(index) };
-            let outcome = outcome_of(&stored, &self.reader.shared.dir)?;
             if let Some(epoch) = self.reader.epoch_of(outcome, &mut read)? {
                 return Ok(Some(epoch));
             }

@@ -259,7 +259,7 @@ impl LogReader {
         };
         let wanted = after.next();
         let mut outcomes = Walk::from(&self.shared.segments, Kind::Outcome, from.0);
-        while let Some(stored) = outcomes.next()?.filter(|stored| stored.index < until.0) {
+        while let Some(stored) = outcomes.next(until.0.saturating_sub(1))? {
             let StoredOutcome { outcome, .. } = outcome_of(&stored, &self.shared.dir)?;
             let span = spans_of(&outcome).get(&store).copied();
             if span.is_some_and(|span| (span.first..Lsn(span.first.0 + span.count)).contains(&wanted)) {

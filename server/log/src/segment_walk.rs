@@ -35,20 +35,23 @@ impl<'a> Walk<'a> {
         Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0 }
     }
 
-    /// Begins a pass near a record, and not after it.
+    /// Begins a pass at a record or shortly before it.
     pub(crate) fn from(segments: &'a Segments, kind: Kind, index: u64) -> Self {
         let end = || segments.files().last().map_or(0, |segment| segment.end());
         let position = segments.near(kind, index).unwrap_or_else(end);
         Self { position, ..Self::over(segments, kind) }
     }
 
-    /// Reads the next record of the kind; `None` after the last one.
+    /// Reads the next record of the kind, up to one; `None` after it. What follows may be in the middle of being written.
     ///
     /// # Errors
     /// If it is damaged.
-    pub(crate) fn next(&mut self) -> Result<Option<Stored>, LogError> {
+    pub(crate) fn next(&mut self, upto: u64) -> Result<Option<Stored>, LogError> {
         while let Some((at, len, head)) = self.chunk()? {
             if head.place.kind == self.kind && head.part.number == 0 {
+                if head.place.index > upto {
+                    break;
+                }
                 // It is here: there is nothing to look for.
                 self.last = Some(head.place.index.saturating_sub(1));
                 return self.read(head.place.index);

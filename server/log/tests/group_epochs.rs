@@ -73,7 +73,7 @@ fn seen(input: &EpochInput, outcome: &EpochOutcome) -> Read {
 
 /// What one pass reads, from an epoch on.
 fn passed(opened: &Opened, from: u64) -> Vec<Read> {
-    let mut pass = opened.reader.pass_from(Epoch(from));
+    let mut pass = opened.reader.pass_over(StoreId(1), Epoch(from));
     std::iter::from_fn(|| pass.read().unwrap()).map(|(input, outcome)| seen(&input, &outcome)).collect()
 }
 
@@ -245,7 +245,7 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
         for group in GROUPS {
             log.set_group_state(group, &GroupState { term: 1, commit: epoch, ..reader.group_state(group) }).unwrap();
         }
-        log.append_epoch(&outcome(epoch), &[(GROUPS[0], epoch), (GROUPS[1], epoch)]).unwrap();
+        log.append_epoch(&with_record(epoch, epoch), &[(GROUPS[0], epoch), (GROUPS[1], epoch)]).unwrap();
         if epoch % 250 == 0 {
             log.write_image(&StateImage { epoch: Epoch(epoch), ..StateImage::default() }).unwrap();
             let below = Epoch(epoch.saturating_sub(250));
@@ -260,12 +260,14 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     }
     let written = opened.writer.stats().appended_bytes;
     assert!(most < written / 2, "{most} bytes, of {written} that were written in all");
+    let expected =
+        |epoch| expected(epoch, &GROUPS).map(|(batches, time, _)| (batches, time, with_record(epoch, epoch)));
     let whole = |opened: &Opened| {
         let first = (1..=LAST).find(|epoch| read(opened, *epoch).is_some()).unwrap();
-        (first..=LAST).for_each(|epoch| assert_eq!(read(opened, epoch), expected(epoch, &GROUPS), "epoch {epoch}"));
+        (first..=LAST).for_each(|epoch| assert_eq!(read(opened, epoch), expected(epoch), "epoch {epoch}"));
         assert_eq!(passed(opened, 1).len() as u64, LAST + 1 - first);
         for from in [first, first + 1, LAST - 100, LAST] {
-            let expected = (from..=LAST).map(|epoch| expected(epoch, &GROUPS).unwrap());
+            let expected = (from..=LAST).map(|epoch| expected(epoch).unwrap());
             assert!(passed(opened, from).into_iter().eq(expected), "from epoch {from}");
         }
         assert_eq!(passed(opened, LAST + 1), []);
@@ -303,7 +305,7 @@ fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
         log.append_epoch(&with_record(3 * n, n), &[(GROUPS[0], n)]).unwrap();
     };
     (1..=LAST).for_each(|n| add(&mut opened.writer, n));
-    let mut late = opened.reader.pass_from(Epoch(3 * LAST));
+    let mut late = opened.reader.pass_over(StoreId(1), Epoch(3 * LAST));
     add(&mut opened.writer, LAST + 1);
     assert_eq!(late.read().unwrap().map(|(input, _)| input.epoch), Some(Epoch(3 * LAST)));
     assert!(late.read().unwrap().is_none(), "what came later is for the next pass");
@@ -312,7 +314,7 @@ fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
             panic!("LSN {after}")
         };
         assert_eq!(epoch, Epoch(3 * (after + 1)));
-        let mut pass = opened.reader.pass_from(epoch);
+        let mut pass = opened.reader.pass_over(StoreId(1), epoch);
         let mut next = after + 1;
         while let Some((input, outcome)) = pass.read().unwrap() {
             assert_eq!((input.epoch, outcome), (Epoch(3 * next), with_record(3 * next, next)));
@@ -321,6 +323,26 @@ fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
         }
         assert_eq!(next, LAST + 2);
     }
+}
+
+/// The epochs of a busy store between two of a quiet one are found by its positions, not read.
+#[test]
+fn a_pass_ends_at_a_long_stretch_of_other_stores() {
+    let disk = SimFiles::new(5);
+    let mut opened = open_on(&disk.as_files(), std::path::Path::new("/log"), &LogOptions::default()).unwrap();
+    let quiet = [1, 40, 104, 170, 1_000];
+    for epoch in 1..=1_000 {
+        append(&mut opened.writer, GROUPS[0], epoch, Some(&batch(GROUPS[0], epoch)));
+        let busy = StoreLsn { txn: TxnIx(0), store: StoreId(2), lsn: Lsn(epoch) };
+        let own = quiet.iter().position(|at| *at == epoch);
+        let own = own.map(|before| StoreLsn { store: StoreId(1), lsn: Lsn(before as u64 + 1), ..busy });
+        let outcome = EpochOutcome { lsns: own.into_iter().chain([busy]).collect(), ..outcome(epoch) };
+        opened.writer.append_epoch(&outcome, &[(GROUPS[0], epoch)]).unwrap();
+    }
+    let epochs = |from| passed(&opened, from).iter().map(|(_, _, outcome)| outcome.epoch.0).collect::<Vec<_>>();
+    assert_eq!(epochs(1), [1, 40, 104], "65 epochs of others follow");
+    assert_eq!(opened.reader.locate(StoreId(1), Lsn(3)).unwrap(), Located::Epoch(Epoch(170)));
+    assert_eq!((epochs(170), epochs(936), epochs(937)), (vec![170], vec![], vec![1_000]));
 }
 
 /// A member that lacks entries starts from an image of another one. The power is cut after each operation.

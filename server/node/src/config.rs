@@ -427,7 +427,7 @@ impl Config {
             ));
         }
         let peers = self.cluster.as_ref().map(|cluster| cluster.listen);
-        if let Some(peers) = peers.filter(|peers| take_one_port(*peers, self.listen)) {
+        if let Some(peers) = peers.filter(|peers| ports_collide(*peers, self.listen)) {
             faults.push(format!(
                 "configuration: `listen` is {} and `cluster.listen` {peers}; the API and the other nodes need a port each",
                 self.listen
@@ -437,16 +437,30 @@ impl Config {
     }
 }
 
-/// Returns whether nobody can listen on both addresses.
+/// Returns whether one process cannot listen on both addresses. Whoever listens on all IPv6 addresses has the port on all IPv4
+/// addresses as well, but not the other way around.
 #[must_use]
-pub fn take_one_port(one: SocketAddr, other: SocketAddr) -> bool {
-    let is_one_ip = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
-    one.port() == other.port() && one.port() != 0 && is_one_ip
+pub fn ports_collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let includes = |one: SocketAddr, other: SocketAddr| {
+        one.ip() == other.ip() || one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
+    };
+    one.port() == other.port() && one.port() != 0 && (includes(one, other) || includes(other, one))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_collide_if_one_address_includes_the_other() {
+        let collide = |one: &str, other: &str| ports_collide(one.parse().unwrap(), other.parse().unwrap());
+        for (one, other) in [("127.0.0.1:7", "0.0.0.0:7"), ("[::]:7", "127.0.0.1:7"), ("[::1]:7", "[::1]:7")] {
+            assert!(collide(one, other) && collide(other, one), "{one} {other}");
+        }
+        for (one, other) in [("127.0.0.1:7", "0.0.0.0:8"), ("[::1]:7", "0.0.0.0:7"), ("0.0.0.0:0", "0.0.0.0:0")] {
+            assert!(!collide(one, other) && !collide(other, one), "{one} {other}");
+        }
+    }
 
     #[test]
     fn defaults_are_within_their_own_bounds_and_survive_a_round_trip() {

@@ -59,7 +59,7 @@ impl Configured {
             ));
         }
         if config.data.exists() && !config.data.is_dir() {
-            faults.push(format!("configuration: `data` is {}, which is no directory", config.data.display()));
+            faults.push(format!("configuration: `data` is {}, which is not a directory", config.data.display()));
         }
         let tls = config.tls.as_ref().map(|tls| acceptor(&tls.cert_file, &tls.key_file)).transpose();
         let tls = tls.unwrap_or_else(|fault| {

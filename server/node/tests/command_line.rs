@@ -313,7 +313,7 @@ fn a_configuration_is_checked_without_a_node() {
     assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
 
     for (doubtful, fault) in [
-        (format!("listen = \"127.0.0.1:7\"\ndata = {file:?}\n"), "which is no directory"),
+        (format!("listen = \"127.0.0.1:7\"\ndata = {file:?}\n"), "which is not a directory"),
         (format!("{right}[[push.credentials]]\nendpoint = \"10.1.0.5\"\nuser = \"shop\"\n"), "is not host:port"),
     ] {
         let told = text(&check(&doubtful, &[]).stderr).to_string();

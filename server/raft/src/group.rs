@@ -267,16 +267,17 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// A refusal to vote names what is committed, and raft-rs commits it here as well, but not if the refusal is of an
-    /// earlier term. Without it nobody may be elected: a voter that has lost the news that the members have changed asks a
-    /// node that is no voter any more, which has a longer log and never reaches the present term.
+    /// A refusal to vote names what is committed, and raft-rs commits it here as well, but ignores refusals of an earlier
+    /// term. Without this, it can happen that nobody is ever elected: a voter that has lost the news of a change of members
+    /// asks a node that is no longer a voter, has a longer log, and never reaches the present term.
     fn commit_by_late_rejection(&mut self, message: &Message) {
         let kind = message.get_msg_type();
         let rejected = message.reject
             && matches!(kind, MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse);
         let raft = &mut self.node.raft;
         let late = message.term < raft.term && raft.state != StateRole::Leader && message.commit_term > 0;
-        if rejected && late && raft.raft_log.maybe_commit(message.commit, message.commit_term) {
+        let commits = rejected && late && raft.raft_log.maybe_commit(message.commit, message.commit_term);
+        if commits && matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate) {
             // The voters may be others now.
             raft.become_follower(raft.term, 0);
         }

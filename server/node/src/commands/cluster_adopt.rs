@@ -21,7 +21,7 @@ use crate::commands::cli::{ClusterAdopt, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commit::recovery::{log_dir, recover};
-use crate::config::{Config, take_one_port};
+use crate::config::{Config, ports_collide};
 use crate::configured::Configured;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::Ready;
@@ -126,7 +126,7 @@ fn write_files(
         data: config.data.clone(),
         dir: root.join(format!("node-{node}")),
     };
-    if take_one_port(node.api, node.listen) {
+    if ports_collide(node.api, node.listen) {
         return Err(format!("--peer-port is {}, the port of the API; a node needs two ports", flags.peer_port));
     }
     // Machines of their own have the files where their operator puts them.

@@ -89,12 +89,16 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
 /// Makes the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
     if log_dir(&flags.data).is_dir() {
-        return Err(format!(
-            "{} is the data directory of a node that runs alone: name another one for the cluster with --data. `{} cluster adopt` \
-             makes that node the first one of a cluster",
-            flags.data.display(),
-            program()
-        ));
+        let data = flags.data.display();
+        return Err(if first_start::has_note(&flags.data) {
+            format!("{data} is the data directory of a member of a cluster: name that of the whole cluster with --data")
+        } else {
+            format!(
+                "{data} is the data directory of a node that runs alone: name another one for the cluster with --data. `{} cluster \
+                 adopt` makes that node the first one of a cluster",
+                program()
+            )
+        });
     }
     let (count, port) = (flags.nodes.unwrap_or(3), flags.port.unwrap_or(PORT));
     // All stay taken until all are known, so that no port is given twice.

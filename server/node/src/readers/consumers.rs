@@ -259,8 +259,12 @@ impl NodeService {
     }
 
     pub(crate) fn webhook_of(&self, store: StoreId) -> Option<WebhookStatus> {
-        let held = self.webhooks.readers.webhook(store)?;
+        self.webhooks.readers.webhook(store).map(|held| self.standing_of(held))
+    }
+
+    fn standing_of(&self, held: HeldWebhook) -> WebhookStatus {
         let node = self.deliverer(&held);
+        let store = held.webhook.store;
         let told = match node.filter(|node| *node != self.group.node) {
             Some(node) => self.webhooks.told_by(node, &held),
             None => self.webhooks.status(store),
@@ -269,7 +273,7 @@ impl NodeService {
         // What another node has told is newer than what was agreed on, until it has told nothing yet.
         let (acked, head) = (registered.watermark.max(status.acked), self.head(store));
         let replaced = registered.log != self.records.log_id();
-        Some(WebhookStatus {
+        WebhookStatus {
             node,
             url: registered.url,
             records_max: registered.records_max,
@@ -281,15 +285,15 @@ impl NodeService {
             lag_ms: status.lag_ms.max(u64::from(acked < head)),
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
-        })
+        }
     }
 
     /// Returns a reason for each webhook that has stopped, of those that this node delivers.
     pub(crate) fn webhook_problems(&self) -> Vec<String> {
         let catalog = self.stores.catalog();
         let own = self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held));
-        let stopped = own.map(|held| held.webhook.store).filter(|store| self.is_stopped(*store));
-        let names = stopped.filter_map(|store| catalog.by_id(store).map(|spec| spec.name.clone()));
+        let stopped = own.filter(|held| self.is_stopped(held));
+        let names = stopped.filter_map(|held| catalog.by_id(held.webhook.store).map(|spec| spec.name.clone()));
         names
             .map(|name| {
                 format!(
@@ -305,8 +309,8 @@ impl NodeService {
         self.deliverer(held).is_none_or(|node| node == self.group.node)
     }
 
-    fn is_stopped(&self, store: StoreId) -> bool {
-        self.webhook_of(store).is_some_and(|webhook| webhook.state == PushActivity::Stopped.name())
+    fn is_stopped(&self, held: &HeldWebhook) -> bool {
+        self.standing_of(held.clone()).state == PushActivity::Stopped.name()
     }
 
     pub(crate) async fn remove_webhook_of(&self, store: StoreId) -> Result<bool, ServiceError> {
@@ -353,7 +357,7 @@ impl NodeService {
             let (store, label) = (held.webhook.store, label_of(held.webhook.store));
             let lag = self.head(store).0.saturating_sub(held.webhook.watermark.0);
             metrics.webhook_lag_records.get_or_create(&label).set(lag);
-            metrics.webhook_stopped.get_or_create(&label).set(u64::from(self.is_stopped(store)));
+            metrics.webhook_stopped.get_or_create(&label).set(u64::from(self.is_stopped(&held)));
         }
     }
 }

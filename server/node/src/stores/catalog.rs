@@ -157,7 +157,7 @@ impl Records {
             if let Some(epoch) = first.take().or_else(|| self.cache.following(store, next)) {
                 take(&epoch, store, next, &mut page, records_max, bytes_max);
             } else {
-                self.take_logged(store, next, &mut page, records_max, bytes_max)?;
+                self.take_logged((store, next, head), &mut page, records_max, bytes_max)?;
             }
             match page.records.last() {
                 Some(last) if page.records.len() > before => next = last.lsn,
@@ -226,8 +226,7 @@ impl Records {
 
     fn take_logged(
         &self,
-        store: StoreId,
-        after: Lsn,
+        (store, after, head): (StoreId, Lsn, Lsn),
         page: &mut RecordBatch,
         records_max: usize,
         bytes_max: usize,
@@ -239,15 +238,16 @@ impl Records {
             Located::Epoch(epoch) => {
                 let mut add = |input: &EpochInput, outcome: &EpochOutcome| {
                     records_of(input, outcome, store, after, page, records_max, bytes_max);
-                    let is_whole = last_of(outcome, store) <= page.bounds().map(|(_, last)| last);
-                    is_whole && page.records.len() < records_max && page.bytes.len() < bytes_max
+                    let last = page.bounds().map(|(_, last)| last);
+                    let goes_on = last_of(outcome, store) == last && last.is_some_and(|last| last < head);
+                    goes_on && page.records.len() < records_max && page.bytes.len() < bytes_max
                 };
                 // An epoch that takes several pages is decoded once.
                 let Some(first) = self.log.epoch(epoch).map_err(unreadable)? else {
                     return Err(NoRecords::Unreadable(format!("epoch {epoch} is indexed but not stored")));
                 };
                 if add(&first.0, &first.1) {
-                    let mut pass = self.log.pass_from(epoch.next());
+                    let mut pass = self.log.pass_over(store, epoch.next());
                     while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
                         if !add(&input, &outcome) {
                             break;
@@ -373,9 +373,9 @@ impl EpochSource for Records {
             Located::Epoch(epoch) => epoch,
         };
         let mut next = after.next();
-        let mut pass = self.log.pass_from(first);
+        let mut pass = self.log.pass_over(store, first);
         while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
-            let Some(last) = last_of(&outcome, store) else { continue };
+            let Some(last) = last_of(&outcome, store) else { break };
             // One in between may be truncated by now.
             let follows = outcome.lsns.iter().any(|at| at.store == store && at.lsn == next);
             if !follows || !take(&input, &outcome) {

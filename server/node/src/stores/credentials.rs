@@ -63,17 +63,18 @@ impl Credentials {
         let mut read = configured.to_vec();
         for (number, credential) in read.iter_mut().enumerate() {
             let Credential { endpoint, user, .. } = &*credential;
-            let port = endpoint.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then_some(port));
+            let is_host = |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
+            let port = endpoint.rsplit_once(':').and_then(|(host, port)| is_host(host).then_some(port));
             if port.is_none_or(|port| port.parse::<u16>().is_err()) {
                 faults.push(format!(
-                    "configuration: `{key}.credentials` has the endpoint `{endpoint}`, which is not host:port; no store names it so"
+                    "configuration: `{key}.credentials` has the endpoint `{endpoint}`, which is not host:port, so no store can match it"
                 ));
             }
             if user.is_empty() {
                 faults.push(format!("configuration: `{key}.credentials` of {endpoint}: `user` is empty"));
             }
-            if configured[..number].iter().any(|earlier| earlier.endpoint == *endpoint) {
-                faults.push(format!("configuration: `{key}.credentials` has {endpoint} twice"));
+            if configured[..number].iter().any(|earlier| (&earlier.endpoint, &earlier.user) == (endpoint, user)) {
+                faults.push(format!("configuration: `{key}.credentials` has `{user}` at {endpoint} twice"));
             }
             let Some(file) = &credential.password_file else { continue };
             let of = format!("configuration: `{key}.credentials` of {}", credential.endpoint);

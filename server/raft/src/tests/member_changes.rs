@@ -215,7 +215,7 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
 
 /// A voter decides alone since a change of which it has lost the news, and the learner, which knows, has a longer log.
 #[test]
-fn a_voter_that_has_lost_a_change_learns_of_it_from_who_refuses_to_vote() {
+fn a_voter_that_has_lost_a_change_learns_of_it_from_a_node_that_refuses_its_vote() {
     let mut cluster = Cluster::led(2, voters(&[1, 2]));
     let mut alone = voters(&[1]);
     alone.learners.insert(NodeId(2));

@@ -217,6 +217,8 @@ impl Simulation {
         let surviving = if self.planted.is_some() { 0 } else { surviving };
         self.cluster.node(node).restart(settings(seed), surviving);
         self.wanted.remove(&NodeId(node));
+        // Its vote for itself may be among what survived.
+        self.note_leaders();
         self.tentative.retain(|(_, _, leader)| *leader != NodeId(node));
         self.count("crashes");
     }
