@@ -437,8 +437,8 @@ impl Config {
     }
 }
 
-/// Returns whether one process cannot listen on both addresses. Whoever listens on all IPv6 addresses has the port on all IPv4
-/// addresses as well, but not the other way around.
+/// Returns whether one process cannot listen on both addresses. A listener on all IPv6 addresses has the port on all IPv4 addresses as
+/// well, but not the other way around.
 #[must_use]
 pub fn ports_collide(one: SocketAddr, other: SocketAddr) -> bool {
     let includes = |one: SocketAddr, other: SocketAddr| {

@@ -101,7 +101,7 @@ mod tests {
             ("[push]\ncredentials = [{ endpont = \"db:5432\" }]", &["`endpont` is no setting", "`endpoint`"]),
             ("plugins = \"lua\"", &["`lua` is none of `wasm`, `native`"]),
             ("epoch = 500", &["not `500`"]),
-            ("[log", &["tribunal.toml TOML file\n", "\nconfiguration: unclosed table"]),
+            ("[log", &["tribunal.toml TOML file\n", "\nconfiguration: invalid table header"]),
             ("[tls]\ncert_file = \"a\"", &["missing field `key_file`"]),
         ] {
             std::fs::write(&file, text).unwrap();

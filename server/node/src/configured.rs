@@ -124,7 +124,7 @@ fn contradiction_of(cluster: &Cluster) -> Option<String> {
     let (host, port) = own.address.rsplit_once(':')?;
     let listens = cluster.listen;
     let listens_there = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        // Whoever listens on all IPv6 addresses takes IPv4 connections as well, but not the other way around.
+        // A listener on all IPv6 addresses takes IPv4 connections as well, but not the other way around.
         Ok(ip) if listens.ip().is_unspecified() => ip.is_ipv4() || listens.is_ipv6(),
         Ok(ip) => listens.ip() == ip,
         // A name, which others may resolve to something else.
