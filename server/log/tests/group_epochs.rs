@@ -300,7 +300,7 @@ fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
     let fences = |n: u64| if n.is_multiple_of(1_000) { 10_000 } else { 1 };
     let add = |log: &mut DiskLog, n: u64| {
         let one = batch(GROUPS[0], 3 * n);
-        let fences = vec![one.fences[0].clone(); fences(n)];
+        let fences = vec![one.fences[0]; fences(n)];
         append(log, GROUPS[0], n, Some(&Batch { fences, ..one }));
         log.append_epoch(&with_record(3 * n, n), &[(GROUPS[0], n)]).unwrap();
     };
