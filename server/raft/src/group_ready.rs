@@ -128,23 +128,22 @@ impl<L: GroupLog> Group<L> {
             let commit = raft.raft_log.committed.min(before).min(self.node.store().last());
             self.write_state(commit.max(self.written.commit), outbox);
         }
-        let mut any_changes_members = false;
         for entry in entries {
+            let changes_members = entry.get_entry_type() != EntryType::EntryNormal;
+            if changes_members {
+                // A node that restarts with a change in its log must know that the change before it is committed. Otherwise it
+                // would stand for election with the members of two changes ago. So that comes first: a power cut may leave any
+                // beginning of what was written.
+                let commit = self.node.raft.raft_log.committed.min(entry.index - 1);
+                self.write_state(commit.max(self.written.commit), outbox);
+            }
             let id = EntryId { term: entry.term, index: entry.index };
             outbox.push(Output::Append { group: self.id, id, content: entry_content::content(&entry) });
             if !leads && entry.get_entry_type() == EntryType::EntryNormal && !entry.data.is_empty() {
                 outbox.push(Output::Appended { group: self.id, id, payload: entry_content::proposed(&entry) });
             }
-            let changes_members = entry.get_entry_type() != EntryType::EntryNormal;
             self.durability.written(entry.index, changes_members);
-            any_changes_members |= changes_members;
             self.node.mut_store().push(entry);
-        }
-        if any_changes_members {
-            // A node that restarts with a change in its log must know that the change before it is committed. Otherwise it
-            // would stand for election with the members of two changes ago.
-            let commit = self.node.raft.raft_log.committed.min(self.node.store().last());
-            self.write_state(commit.max(self.written.commit), outbox);
         }
     }
 

@@ -8,6 +8,7 @@ use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::GroupId;
 
 use crate::GroupLog;
+use crate::entry_content::MEMBERS;
 
 /// What the records of one group add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,13 @@ impl Stored {
                 let before = self.term(id.index - 1).unwrap_or_else(|| panic!("{id:?} leaves a gap"));
                 assert!(id.term >= before, "{id:?} after term {before}");
                 self.entries.truncate((id.index - self.before.index - 1) as usize);
+                let changes_members = |content: &[u8]| content.last() == Some(&MEMBERS);
+                if changes_members(content) {
+                    let earlier = self.entries.iter().rposition(|(_, content)| changes_members(content));
+                    let earlier = earlier.map_or(0, |at| self.before.index + 1 + at as u64);
+                    let commit = self.state.commit;
+                    assert!(earlier <= commit, "change {id:?} is written, and {earlier} is not known to be committed");
+                }
                 self.entries.push((id.term, content.clone()));
             }
             Record::State(state) => {
