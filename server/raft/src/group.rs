@@ -245,6 +245,7 @@ impl<L: GroupLog> Group<L> {
             Admitted::Step => {
                 let mut message = message;
                 if message.get_msg_type() == MessageType::MsgSnapshot {
+                    self.commit_announced(&message);
                     let members = self.members.conf_state();
                     message.mut_snapshot().mut_metadata().set_conf_state(members);
                 }
@@ -265,6 +266,16 @@ impl<L: GroupLog> Group<L> {
         }
         self.after_call(outbox);
         Ok(())
+    }
+
+    /// A snapshot has only committed entries. If they are here, raft-rs commits them as well, but not on a node that is no
+    /// member as far as it knows: one that is about to learn that it is.
+    fn commit_announced(&mut self, message: &Message) {
+        let metadata = message.get_snapshot().get_metadata();
+        let raft = &mut self.node.raft;
+        if raft.state != StateRole::Leader && raft.raft_log.match_term(metadata.index, metadata.term) {
+            raft.raft_log.commit_to(metadata.index);
+        }
     }
 
     /// A refusal to vote names what is committed, and raft-rs commits it here as well, but ignores refusals of an earlier
