@@ -61,7 +61,7 @@ build_collector() {
 build() {
   local begun=$SECONDS
   echo "== building: $*"
-  cargo "$@" || { broken=1; echo "BUILD FAILED: cargo $*"; }
+  cargo "$@" || { broken=1; echo "FAILED: cargo $*" | tee -a "$output"; }
   echo "== built in $((SECONDS - begun)) s"
 }
 
@@ -78,7 +78,7 @@ run_tests() {
     # Nothing failed by name, so it was the build, a crash or the time-out.
     if [ "$status" -ge 124 ] || ! grep -qE '^test result: FAILED' "$output.part"; then
       broken=1
-      echo "TEST COMMAND FAILED with status $status: cargo $*"
+      echo "FAILED: cargo $* (status $status)" | tee -a "$output"
     fi
   fi
   rm -f "$output.part"
@@ -103,12 +103,26 @@ run_tests test --release --locked --workspace --features tribunal/planted --test
 # The binary that others start is the usual one again.
 build test --release --workspace --locked --no-run
 
+# What failed, and the first lines of why, once more at the end: the output in between is long.
+report_failures() {
+  awk '
+    /^     Running |^   Doc-tests / { binary = $0; sub(/^ *(Running|Doc-tests) /, "", binary); sub(/ \(.*/, "", binary) }
+    /^failures:$/ { failures = 1; lines = 0; next }
+    /^successes:$|^test result:/ { failures = 0; lines = 0 }
+    failures && /^---- .* stdout ----$/ { print "FAILED: " binary ": " $2; lines = 8; next }
+    failures && lines > 0 && NF { print "    " substr($0, 1, 300); lines-- }
+    /^(FAILED|SKIPPED): / { print }
+  ' "$output"
+}
+
 count() { awk -v name="$1" '/^test result:/ { for (i = 2; i <= NF; i++) if ($i ~ "^" name) sum += $(i - 1) } END { print sum + 0 }' "$output"; }
 skipped="$(grep -c '^SKIPPED:' "$output" || true)"
 passed=$(($(count passed) - skipped))
 failed=$(($(count failed) + broken))
 [ "$passed" -gt 0 ] || { [ "$failed" -gt 0 ] || failed=1; }
 
+echo "== failed or skipped"
+report_failures
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ] || exit 1
 [ "${CI:-}" != true ] || [ "$skipped" -eq 0 ] || exit 1
