@@ -596,7 +596,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::Durable { to, upto } => return Some(Output::Send { to, frame: Frame::Durable(upto) }),
             RaftOutput::Append { group, id, content } => return Some(Output::Append { group, id, content }),
             RaftOutput::SetState { group, state } => return Some(Output::SetState { group, state }),
-            RaftOutput::Sync { number, urgent } => return Some(Output::Sync { number, urgent }),
+            RaftOutput::Sync { number } => return Some(Output::Sync { number }),
             RaftOutput::NeedsImage { group, leader, at_least } => {
                 return Some(Output::NeedsImage { group, leader, at_least });
             }

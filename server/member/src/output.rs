@@ -59,8 +59,6 @@ pub enum Output<W: Waiters> {
     Sync {
         /// Ascending.
         number: u64,
-        /// Something waits for it. Otherwise it may be done with the next one.
-        urgent: bool,
     },
     /// Send a frame. It may be lost.
     Send {

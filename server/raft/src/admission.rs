@@ -10,7 +10,7 @@ use tribunal_types::NodeId;
 
 use crate::group::Group;
 use crate::refused::Refused;
-use crate::settings::READS_PENDING_MAX;
+use crate::settings::{READS_PENDING_MAX, TERMS_AHEAD_MAX};
 use crate::storage::GroupLog;
 
 /// What to do with a message.
@@ -27,6 +27,9 @@ impl<L: GroupLog> Group<L> {
         let raft = &self.node.raft;
         let from = NodeId(message.from as u16);
         let last = raft.raft_log.last_index();
+        if message.term > raft.term.saturating_add(TERMS_AHEAD_MAX) {
+            return Err(Refused::TermTooFar { term: message.term, own: raft.term });
+        }
         match message.get_msg_type() {
             MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last => {
                 return Err(Refused::PastLog { index: message.commit, last });

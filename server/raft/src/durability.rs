@@ -86,7 +86,9 @@ impl<L: GroupLog> Group<L> {
     pub(crate) fn commit_durable(&mut self) {
         let log = &self.node.raft.raft_log;
         let is_news = log.persisted.min(self.durability.highest_told) > log.committed;
-        if !is_news || self.node.raft.state != StateRole::Follower || self.durability.last_change > log.applied {
+        // A state image may come with members of entries that are not here yet: earlier entries were agreed on by others.
+        let voters_are_known = self.durability.last_change <= log.applied && self.members.as_of <= log.committed;
+        if !is_news || self.node.raft.state != StateRole::Follower || !voters_are_known {
             return;
         }
         let Some(own) = self.durable_of_term() else { return };

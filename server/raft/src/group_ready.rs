@@ -18,7 +18,7 @@ use crate::entry_content;
 use crate::group::{Group, Unpersisted, Written};
 use crate::members::Members;
 use crate::message::RaftMessage;
-use crate::outbox::{Outbox, Urgency};
+use crate::outbox::Outbox;
 use crate::output::Output;
 use crate::recent_entries::size;
 use crate::settings::COMMITTED_BYTES_PER_ROUND_MAX;
@@ -87,7 +87,7 @@ impl<L: GroupLog> Group<L> {
         let log = !ready.entries().is_empty() || !ready.snapshot().is_empty();
         if log || promise {
             self.unpersisted.push_back(Unpersisted { sync: outbox.number(), ready: ready.number(), log, promise });
-            outbox.sync(Urgency::Urgent);
+            outbox.sync();
         }
     }
 
@@ -211,7 +211,9 @@ impl<L: GroupLog> Group<L> {
         let members = self.members.conf_state();
         self.node.mut_store().set_members(members);
         self.write_state(self.node.raft.raft_log.committed, outbox);
-        outbox.sync(Urgency::Lazy);
+        // Nothing waits for it. But while it is not durable, a power cut at all members can leave a majority of the new voters
+        // that does not know that it is one.
+        outbox.sync();
     }
 
     /// raft-rs goes on leading a group that it is no member of, and panics when its next entry is durable.

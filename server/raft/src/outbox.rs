@@ -14,19 +14,13 @@ pub(crate) struct Outbox {
     rest: VecDeque<Output>,
     /// Number of the next sync.
     number: u64,
-    sync: Option<Urgency>,
-}
-
-/// Whether something waits for a sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Urgency {
-    Lazy,
-    Urgent,
+    /// Whether what was pushed has to become durable.
+    sync: bool,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { sends: VecDeque::new(), rest: VecDeque::new(), number: 1, sync: None }
+        Self { sends: VecDeque::new(), rest: VecDeque::new(), number: 1, sync: false }
     }
 
     /// Returns the number that what is pushed now becomes durable by.
@@ -35,14 +29,14 @@ impl Outbox {
     }
 
     /// Requests a sync after what was pushed.
-    pub(crate) fn sync(&mut self, urgency: Urgency) {
-        self.sync = self.sync.max(Some(urgency));
+    pub(crate) fn sync(&mut self) {
+        self.sync = true;
     }
 
     /// Ends a round: one sync for whatever all groups wrote.
     pub(crate) fn end_round(&mut self) {
-        if let Some(urgency) = self.sync.take() {
-            self.rest.push_back(Output::Sync { number: self.number, urgent: urgency == Urgency::Urgent });
+        if std::mem::take(&mut self.sync) {
+            self.rest.push_back(Output::Sync { number: self.number });
             self.number += 1;
         }
     }

@@ -45,8 +45,6 @@ pub enum Output {
     Sync {
         /// Rises by one from 1 on.
         number: u64,
-        /// Whether something waits for it. If not, it may wait for the next one.
-        urgent: bool,
     },
     /// An entry of a peer was received and is not committed yet.
     Appended {

@@ -57,6 +57,14 @@ pub enum Refused {
         /// The last one.
         last: u64,
     },
+    /// The message is of a term that no elections since this node's own can have reached.
+    #[error("term {term} is impossible: this node is in term {own}")]
+    TermTooFar {
+        /// Of the message.
+        term: u64,
+        /// Of this node.
+        own: u64,
+    },
     /// Too many reads wait.
     #[error("too many reads wait for their index")]
     TooManyReads,
@@ -98,6 +106,7 @@ impl Refused {
             | Refused::TooLong(_)
             | Refused::BadMembers(_)
             | Refused::PastLog { .. }
+            | Refused::TermTooFar { .. }
             | Refused::NotApplied(_)
             | Refused::Compacted(_)
             | Refused::UnknownNumber(_) => false,

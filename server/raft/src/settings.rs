@@ -29,6 +29,9 @@ pub const NODE_MAX: u16 = 1023;
 /// Highest term, index and commit index that a peer may send. Nothing real comes near it, and nothing overflows below
 /// it.
 pub const NUMBER_MAX: u64 = 1 << 62;
+/// How far the term of a message may be ahead of this node's: further than any elections get, even beside the jumps of
+/// `tribunal cluster recover`. A peer could otherwise raise the term to the last one there is, and no election would follow.
+pub const TERMS_AHEAD_MAX: u64 = 1 << 40;
 
 const _: () = {
     assert!(MESSAGE_ENTRY_BYTES_MAX <= PAYLOAD_BYTES_MAX);

@@ -76,7 +76,7 @@ impl Node {
         while let Some(output) = self.groups.poll() {
             match output {
                 Output::Append { group, id, content } => self.log.append(group, id, &content),
-                Output::Sync { number, .. } => self.groups.step(Input::Persisted(number)).expect("its own sync"),
+                Output::Sync { number } => self.groups.step(Input::Persisted(number)).expect("its own sync"),
                 Output::Send { message, .. } => sent.push(Frame::Raft(message)),
                 Output::Durable { upto, .. } => sent.push(Frame::Durable(upto)),
                 _ => {}

@@ -71,8 +71,8 @@ pub struct Process {
     pub reader: LogReader,
     /// How far its newest image has read the groups.
     pub image: GroupCursors,
-    /// Number of the last sync that the member asked for, if it was not begun; and whether something waits for it.
-    pub wanted: Option<(u64, bool)>,
+    /// Number of the last sync that the member asked for, if it was not begun.
+    pub wanted: Option<u64>,
     /// Number of the sync that is under way.
     pub syncing: Option<u64>,
     /// What its clients have read: rows by the version that they saw.

@@ -75,13 +75,12 @@ impl World {
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.set_group_state(group, &state).map_err(|error| error.to_string()));
             }
-            Output::Sync { number, urgent } => {
+            Output::Sync { number } => {
                 let early = self.planted_early_ack();
                 let machine = self.machine(node);
                 let start = machine.starts;
                 let Some(process) = &mut machine.process else { return Ok(Ok(())) };
-                let urgent = urgent || process.wanted.is_some_and(|(_, urgent)| urgent);
-                process.wanted = Some((number, urgent));
+                process.wanted = Some(number);
                 if early {
                     self.later(0, Happening::AckedEarly { node, start, number });
                 }
@@ -182,7 +181,7 @@ impl World {
         let machine = self.machine(node);
         let start = machine.starts;
         let Some(process) = &mut machine.process else { return };
-        let (None, Some((number, true))) = (process.syncing, process.wanted) else { return };
+        let (None, Some(number)) = (process.syncing, process.wanted) else { return };
         (process.syncing, process.wanted) = (Some(number), None);
         if at_once && let Err(error) = process.sync() {
             self.trace.note(self.time_us, format_args!("node {node} stops: {error}"));

@@ -460,9 +460,6 @@ impl World {
             return Ok(());
         }
         let wait_us = TICK_US * 1000 / machine.pace;
-        if let Some((_, urgent)) = machine.process.as_mut().and_then(|process| process.wanted.as_mut()) {
-            *urgent = true;
-        }
         self.later(wait_us, Happening::Tick { node, start });
         for _ in 0..SLICES_PER_TICK {
             if self.member(node).is_some_and(|member| member.replica().takes_image()) {

@@ -232,7 +232,7 @@ impl Replay {
             }
             Output::Copy { group, id, content } => self.log.append_group_copy(group, id, &content).map_err(failed)?,
             Output::SetState { group, state } => self.log.set_group_state(group, &state).map_err(failed)?,
-            Output::Sync { number, .. } => return Ok(Some(number)),
+            Output::Sync { number } => return Ok(Some(number)),
             Output::Decided { decided, entries } => {
                 self.epochs += 1;
                 append_or_compare(&mut self.log, &self.reader, &decided.input, &decided.outcome, &entries)

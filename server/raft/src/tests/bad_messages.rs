@@ -225,3 +225,17 @@ proptest! {
         }
     }
 }
+
+/// Of the last term there is, nobody could ever be elected again.
+#[test]
+fn terms_that_no_elections_reach_are_refused() {
+    let mut cluster = three();
+    for kind in [MessageType::MsgAppend, MessageType::MsgHeartbeat, MessageType::MsgRequestVote] {
+        let far = message(kind, 1, 2, |message| message.term = NUMBER_MAX);
+        let refused = cluster.node(2).step(Input::Message { from: NodeId(1), message: sent(&far).unwrap() });
+        assert_eq!(refused, Err(Refused::TermTooFar { term: NUMBER_MAX, own: 1 }));
+    }
+    let own = cluster.node(2).roles[&GROUP].1;
+    let ahead = message(MessageType::MsgHeartbeat, 1, 2, |message| message.term = own + (1 << 20));
+    cluster.node(2).step(Input::Message { from: NodeId(1), message: sent(&ahead).unwrap() }).unwrap();
+}

@@ -213,6 +213,25 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
     assert_eq!(six.proposals(GROUP), ["a"]);
 }
 
+/// A state image of another node may come with the members of later entries, and those are no majority for what is before
+/// them. What the leader says is committed is.
+#[test]
+fn nothing_is_counted_by_members_of_entries_that_are_not_here() {
+    let mut cluster = Cluster::led(3, Members { as_of: 9, ..voters(&[1, 2, 3]) });
+    cluster.node(1).propose(GROUP, "a").unwrap();
+    cluster.collect_sent();
+    let sent = std::mem::take(&mut cluster.in_flight);
+    sent.iter().filter(|sent| sent.to == NodeId(2)).for_each(|sent| cluster.deliver(sent));
+    let a = cluster.node(2).log.stored(GROUP).last();
+    assert!(a.index < 9);
+    let upto = vec![DurableUpTo { group: GROUP, term: a.term, index: a.index }];
+    cluster.node(2).step(Input::Durable { from: NodeId(1), upto }).unwrap();
+    assert!(cluster.node(2).proposals(GROUP).is_empty());
+    cluster.settle();
+    cluster.ticks(3);
+    assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
+}
+
 /// A voter decides alone since a change of which it has lost the news, and the learner, which knows, has a longer log.
 #[test]
 fn a_voter_that_has_lost_a_change_learns_of_it_from_a_node_that_refuses_its_vote() {

@@ -135,7 +135,7 @@ impl Replica {
                 self.states_seen += 1;
                 self.log.write(group, Record::State(state));
             }
-            Output::Sync { number, .. } => {
+            Output::Sync { number } => {
                 self.syncs_seen += 1;
                 self.syncs.push_back((number, self.log.pending()));
             }

@@ -90,7 +90,7 @@ fn a_leader_sends_before_it_syncs_and_a_follower_acknowledges_after() {
     let seen = cluster.node(1).take_seen();
     let is_send = |output: &Output| matches!(output, Output::Send { .. });
     assert!(is_send(&seen[0]) && is_send(&seen[1]), "{seen:?}");
-    assert!(matches!(seen[2..], [Output::Append { .. }, Output::Sync { urgent: true, .. }]), "{seen:?}");
+    assert!(matches!(seen[2..], [Output::Append { .. }, Output::Sync { .. }]), "{seen:?}");
 
     cluster.node(2).take_seen();
     cluster.settle();

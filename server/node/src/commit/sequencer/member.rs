@@ -293,9 +293,7 @@ impl Sequencer {
             }
             Output::Copy { group, id, content } => self.side.round.records.push(GroupWrite::Copy(group, id, content)),
             Output::SetState { group, state } => self.side.round.records.push(GroupWrite::State(group, state)),
-            Output::Sync { number, urgent: true } => self.side.round.sync = Some(number),
-            // The next one carries it.
-            Output::Sync { urgent: false, .. } => {}
+            Output::Sync { number } => self.side.round.sync = Some(number),
             Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
             Output::Fresh { read, epoch } => {
                 let reply = self.side.reads.waiting.remove(&read);
