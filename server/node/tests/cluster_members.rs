@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -352,6 +355,67 @@ fn recover(cluster: &Cluster, id: u16, flags: &[&str]) -> (bool, String) {
         .output()
         .expect("it runs");
     (run.status.success(), String::from_utf8_lossy(if run.status.success() { &run.stdout } else { &run.stderr }).into())
+}
+
+/// Returns the files in a directory and below it.
+fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// Returns where two files begin and cease to differ. A missing part reads as zeros.
+fn difference(before: &[u8], after: &[u8]) -> Option<Range<usize>> {
+    let differs = |at: &usize| after[*at] != before.get(*at).copied().unwrap_or_default();
+    let first = (0..after.len()).find(differs)?;
+    Some(first..(0..after.len()).rfind(differs)? + 1)
+}
+
+#[test]
+fn a_recovery_that_a_power_cut_has_interrupted_is_repeated_before_the_node_starts() {
+    const CUTS: usize = 8;
+    let mut cluster = Cluster::start(3);
+    put(cluster.node(2), "before", 1);
+    cluster.settled();
+    (1..=3).for_each(|id| cluster.take(id).kill());
+    let data = cluster.node_dir(1).join("data");
+    let before = files(&data);
+    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    assert!(success, "{accepted}");
+    let after = files(&data);
+    let old = |path: &Path| before.get(path).cloned().unwrap_or_default();
+    let is_segment = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("log-"));
+    let changed = after.iter().filter(|(path, _)| is_segment(path));
+    let changed = changed.filter_map(|(path, bytes)| Some((path, bytes, difference(&old(path), bytes)?)));
+    let [(segment, bytes, written)] = &changed.collect::<Vec<_>>()[..] else { panic!("it writes one segment") };
+    for cut in 0..=CUTS {
+        // What was written up to somewhere has survived.
+        after.keys().filter(|path| !before.contains_key(*path)).for_each(|path| _ = std::fs::remove_file(path));
+        before.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        let upto = written.start + written.len() * cut / CUTS;
+        let mut survived = old(segment);
+        survived.resize(bytes.len(), 0);
+        survived[..upto].copy_from_slice(&bytes[..upto]);
+        std::fs::write(segment, survived).unwrap();
+        std::fs::write(data.join("recover-unfinished"), "").unwrap();
+        let refused = until_ended(cluster.command(1));
+        assert!(refused.contains("was interrupted") && refused.contains("--accept-loss"), "{refused}");
+        let (success, again) = recover(&cluster, 1, &["--accept-loss"]);
+        assert!(success && again.contains("the only member now"), "cut {cut}: {again}");
+        cluster.start_node(1);
+        cluster.ready();
+        until_members(&cluster, &[1]);
+        put(cluster.node(1), &format!("after cut {cut}"), 1);
+        assert_eq!(row(cluster.node(1), "before"), json!(1));
+        cluster.take(1).kill();
+    }
 }
 
 #[test]

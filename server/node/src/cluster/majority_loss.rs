@@ -2,6 +2,7 @@
 //!
 //! Each log gets entries that make this node its only member, and the control log the removals of all others. They count as
 //! agreed on, and so does everything that this node had before them and did not know to be: it may have been acknowledged.
+//! The control log comes last: while it does not have them, a repeat knows what is missing.
 //! What the others have acknowledged without this node is lost. From the next start on, all goes its usual way: the
 //! node is elected in all logs, closes those of the others, and tells nodes that come back that they were removed.
 
@@ -49,6 +50,8 @@ pub struct StoppedNode<'a> {
     pub member: &'a NodeMember,
     /// Names the changes that are made.
     pub run: u64,
+    /// Whether this was begun before, and has not ended.
+    pub again: bool,
 }
 
 impl StoppedNode<'_> {
@@ -59,22 +62,22 @@ impl StoppedNode<'_> {
     pub fn go_on_alone(mut self, note: impl FnOnce(&Accepted) -> Result<(), String>) -> Result<Accepted, String> {
         self.must_be_member()?;
         let others = self.others();
-        if others.is_empty() {
-            return Err("this node is the only one of its cluster already".into());
+        let mut accepted = Accepted { removed: others, in_doubt: Vec::new() };
+        if accepted.removed.is_empty() {
+            if !self.again {
+                return Err("this node is the only one of its cluster already".into());
+            }
+            // The control log came last.
+            self.log.sync().map_err(|error| error.to_string())?;
+            return Ok(accepted);
         }
         let founders = self.membership.founders.iter().map(|node| Membership::group_of(*node));
-        let groups: BTreeSet<GroupId> = [GroupId::CONTROL]
-            .into_iter()
-            .chain(founders)
-            .chain(self.reader.groups())
-            .chain(self.image.keys().copied())
-            .collect();
-        let mut accepted = Accepted { removed: others, in_doubt: Vec::new() };
+        let groups: BTreeSet<GroupId> =
+            founders.chain(self.reader.groups()).chain(self.image.keys().copied()).collect();
+        let control_last = groups.into_iter().filter(|group| *group != GroupId::CONTROL).chain([GroupId::CONTROL]);
         // All of it is read and checked before the first change.
-        let plans: Vec<Plan> = groups
-            .into_iter()
-            .filter_map(|group| self.plan(group, &mut accepted).transpose())
-            .collect::<Result<_, _>>()?;
+        let plans: Vec<Plan> =
+            control_last.filter_map(|group| self.plan(group, &mut accepted).transpose()).collect::<Result<_, _>>()?;
         note(&accepted)?;
         plans.into_iter().try_for_each(|plan| self.carry_out(plan))?;
         self.log.sync().map_err(|error| error.to_string())?;

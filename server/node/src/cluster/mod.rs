@@ -19,4 +19,5 @@ pub mod releases;
 pub mod roster;
 pub mod state_copy;
 pub mod transfers;
+pub mod unfinished_recovery;
 pub mod view;

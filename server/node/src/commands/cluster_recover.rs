@@ -1,7 +1,8 @@
 //! `tribunal cluster recover`: one node continues as the only member, after a majority was lost for good.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -12,6 +13,7 @@ use tribunal_member::Stage;
 
 use crate::cluster::majority_loss::{Accepted, StoppedNode};
 use crate::cluster::membership::Membership;
+use crate::cluster::unfinished_recovery;
 use crate::commands::cli::program;
 use crate::commands::output::out;
 use crate::commit::recovery::log_dir;
@@ -72,9 +74,14 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
         keyer: &ready.keyer,
         member,
         run: draw()?,
+        again: unfinished_recovery::is_marked(&config.data),
     };
     let list = config.data.join(IN_DOUBT_FILE);
-    let accepted = stopped.go_on_alone(|accepted| keep(&list, accepted))?;
+    let accepted = stopped.go_on_alone(|accepted| {
+        keep(&list, accepted)?;
+        unfinished_recovery::mark(&config.data)
+    })?;
+    unfinished_recovery::remove_mark(&config.data)?;
     tell(&list, file, &accepted);
     Ok(())
 }
@@ -95,17 +102,25 @@ fn must_be_the_last(membership: &Membership) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the list of what was in doubt. An earlier one stays if there is nothing new: the command may be repeated.
+/// Adds what was in doubt to the list. What an earlier call has listed stays: the command may be repeated.
 fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
-    if accepted.in_doubt.is_empty() {
-        return Ok(());
-    }
-    let mut text = String::new();
-    for (namespace, id) in &accepted.in_doubt {
-        let _ = writeln!(text, "{id} namespace {}", namespace.0);
-    }
     let write = || {
-        let mut file = File::create(list)?;
+        let earlier = if list.exists() { std::fs::read_to_string(list)? } else { String::new() };
+        let listed: HashSet<&str> = earlier.lines().collect();
+        let mut text = String::new();
+        for (namespace, id) in &accepted.in_doubt {
+            let line = format!("{id} namespace {}", namespace.0);
+            if !listed.contains(line.as_str()) {
+                let _ = writeln!(text, "{line}");
+            }
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        if !earlier.is_empty() && !earlier.ends_with('\n') {
+            text.insert(0, '\n');
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(list)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
@@ -114,7 +129,10 @@ fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
 
 fn tell(list: &Path, file: &Path, accepted: &Accepted) {
     let removed: Vec<String> = accepted.removed.iter().map(ToString::to_string).collect();
-    out!("This node is the only member now. Removed: node {}.", removed.join(", "));
+    match removed.is_empty() {
+        false => out!("This node is the only member now. Removed: node {}.", removed.join(", ")),
+        true => out!("This node is the only member now; the others were removed when this was done before."),
+    }
     match accepted.in_doubt.len() {
         0 if list.exists() => out!("{} lists what was in doubt when this was done before.", list.display()),
         0 => out!("No transaction of its log was in doubt."),

@@ -1,0 +1,62 @@
+//! Marks a node whose `tribunal cluster recover` has begun to change its logs and has not ended.
+//!
+//! Such a node must not start: some of its groups have it as their only member and others do not, and the other nodes may
+//! run. The command can be repeated, and removes the mark once all of its changes are durable.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+/// The mark, in the data directory.
+const MARK: &str = "recover-unfinished";
+
+const CONTENT: &[u8] =
+    b"tribunal cluster recover was interrupted: repeat it with --accept-loss before the node starts.\n";
+
+/// Makes the mark durable.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn mark(data: &Path) -> Result<(), String> {
+    let write = || {
+        let mut file = File::create(data.join(MARK))?;
+        file.write_all(CONTENT)?;
+        file.sync_all()?;
+        File::open(data)?.sync_all()
+    };
+    write().map_err(|error| format!("cannot write {}, so nothing was changed: {error}", data.join(MARK).display()))
+}
+
+/// Returns whether the mark is there.
+pub fn is_marked(data: &Path) -> bool {
+    data.join(MARK).exists()
+}
+
+/// Removes the mark.
+///
+/// # Errors
+/// If it stays.
+pub fn remove_mark(data: &Path) -> Result<(), String> {
+    let removed = std::fs::remove_file(data.join(MARK)).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    });
+    removed
+        .and_then(|()| File::open(data)?.sync_all())
+        .map_err(|error| format!("cannot remove {}; repeat the command: {error}", data.join(MARK).display()))
+}
+
+/// Refuses to start a node that has the mark.
+///
+/// # Errors
+/// If it has.
+pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
+    if !is_marked(data) {
+        return Ok(());
+    }
+    Err(format!(
+        "`tribunal cluster recover` was interrupted while it changed the logs in {}: repeat it with --accept-loss, then start the node. \
+         If the other nodes run after all, remove this node with `tribunal cluster remove`, and add a new one",
+        data.display()
+    ))
+}
