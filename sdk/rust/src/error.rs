@@ -46,8 +46,10 @@ pub enum Error {
 impl Error {
     pub(crate) fn of_problem(problem: Problem) -> Self {
         if problem.retryable || problem.status >= 500 {
+            // The text before it says so already.
+            let says_the_same = problem.code == "unavailable";
             Error::Unavailable {
-                text: format!("{}: {}", problem.code, problem.detail),
+                text: if says_the_same { problem.detail } else { format!("{}: {}", problem.code, problem.detail) },
                 retry_after: problem.retry_after_ms.map(|ms| Duration::from_millis(ms.into())),
             }
         } else {

@@ -29,7 +29,11 @@ pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String
     let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| match error {
         _ if is_encrypted(key_file) => {
             let name = key_file.display();
-            unreadable(key_file, &format_args!("the private key is encrypted; `openssl pkey -in {name}` decrypts it"))
+            let decrypt = format_args!(
+                "the private key is encrypted, and nobody can type its passphrase here; decrypt it: `openssl pkey -in {name} \
+                 -out DECRYPTED`"
+            );
+            unreadable(key_file, &decrypt)
         }
         PemError::NoItemsFound => unreadable(key_file, &"there is no private key in it"),
         error => unreadable(key_file, &error),

@@ -38,6 +38,8 @@ use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
 
 use crate::plugins::signatures::Signed;
 
+/// Where to look for what there is.
+const LISTED_BY: &str = "`tribunal plugin ls` (`GET /v1/admin/plugins`) lists them";
 /// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
 const INPUT_BYTES_MAX: usize = 4096;
 
@@ -151,8 +153,7 @@ impl PluginAdmin {
                 Readiness::Waiting(detail) if waited >= READY_TIMEOUT => return Err(unavailable(detail)),
                 // Another node may have announced it a moment ago.
                 Readiness::Unknown if waited >= ANNOUNCED_TIMEOUT => {
-                    let what =
-                        format!("plugin \"{}\", or no such version; `GET /v1/admin/plugins` lists them", request.name);
+                    let what = format!("plugin \"{}\", or no such version; {LISTED_BY}", request.name);
                     return Err(ServiceError::NotFound { what });
                 }
                 Readiness::Waiting(_) | Readiness::Unknown => tokio::time::sleep(READY_POLL).await,
@@ -434,7 +435,7 @@ impl Parts {
                 let digest = builtin_digest(builtin.world, builtin.name).unwrap_or_default();
                 return Ok(Candidate { digest, world: builtin.world, artefact: None });
             }
-            let what = format!("plugin \"{}\"; `GET /v1/admin/plugins` lists them", request.name);
+            let what = format!("plugin \"{}\"; {LISTED_BY}", request.name);
             return Err(ServiceError::NotFound { what });
         }
         let found = match request.digest {
@@ -537,9 +538,7 @@ impl Parts {
             }
             return Err(match digest {
                 Some(_) => no_version(name),
-                None => {
-                    ServiceError::NotFound { what: format!("plugin \"{name}\"; `GET /v1/admin/plugins` lists them") }
-                }
+                None => ServiceError::NotFound { what: format!("plugin \"{name}\"; {LISTED_BY}") },
             });
         }
         // In a cluster, another node may have changed a slot a moment ago: the control log tells who holds what.

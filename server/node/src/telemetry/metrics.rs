@@ -399,7 +399,7 @@ impl Metrics {
         let stopped = metrics.webhook_stopped.clone();
         registry.register(
             "webhook_stopped",
-            "1 if a store's webhook has stopped until it is registered again",
+            "1 if a store's webhook has stopped; registering it again resumes it",
             stopped,
         );
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
