@@ -95,8 +95,9 @@ fn planted_bugs_are_noticed() {
     }
 }
 
+// Faults of one schedule in 30,000 have been found: PROPTEST_CASES=20000 plays as many (25 a second and core).
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
     #[test]
     fn any_schedule_is_safe(seed in any::<u64>(), nodes in 1..=5_u16, steps in 0..5000_usize) {
