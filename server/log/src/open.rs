@@ -108,6 +108,14 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     open_on(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, options)
 }
 
+/// Tells whether there is a log in a directory.
+///
+/// # Errors
+/// If that cannot be found out, or it is not one of this release.
+pub fn exists(dir: &Path) -> Result<bool, LogError> {
+    Identity::load(&RealFiles, dir).map(|found| found.is_some())
+}
+
 /// Opens the log in `dir` on another disk than the operating system's, creating it on first use.
 ///
 /// # Errors

@@ -106,8 +106,8 @@ impl Cursors {
     }
 
     /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets what
-    /// only images before it needed. Of a group that is not known, nothing is included; one that has ended there or never
-    /// joins, all of it.
+    /// only images before it needed. Of a group that is not known, nothing is included; of one that has ended there or never
+    /// joins, all of it; of one that has not joined yet, what precedes its first batch.
     pub(crate) fn take(
         &mut self,
         fold: &FoldPosition,
@@ -123,10 +123,19 @@ impl Cursors {
             fold.ended.iter().any(|ended| ended.node == group.node && ended.incarnation >= group.incarnation)
         };
         for (group, counted) in &mut self.groups {
-            if !taken.contains_key(group) && (has_ended(*group) || never_joins(*group)) {
+            if taken.contains_key(group) {
+                continue;
+            }
+            if has_ended(*group) || never_joins(*group) {
                 counted.before.clear();
                 counted.early.clear();
                 taken.insert(*group, counted.last);
+            } else {
+                // A node that was admitted and does not come must not keep everybody's log from being truncated. One that joins
+                // after this position of the fold has its batches in `before` already.
+                let first = counted.early.first().map(|(_, before)| *before);
+                let first = first.or_else(|| counted.before.front().map(|(_, before)| *before)).unwrap_or(counted.last);
+                taken.extend((first.id.index > 0).then_some((*group, first)));
             }
         }
         while self.control.get(1).is_some_and(|(index, _)| *index <= control) {
@@ -217,6 +226,27 @@ mod tests {
         let taken = cursors.take(&fold, ControlIndex(0), |of| of == group(4));
         let of = |node| taken.get(&group(node)).map(|included| included.id.index);
         assert_eq!((of(1), of(2), of(3), of(4)), (Some(1), Some(0), None, Some(1)), "3 may join");
+    }
+
+    #[test]
+    fn a_group_that_has_not_joined_is_included_up_to_its_first_batch() {
+        let mut cursors = Cursors::default();
+        cursors.begin(group(1), Included::default());
+        let taken = |cursors: &mut Cursors| {
+            let taken = cursors.take(&fold(&[]), ControlIndex(0), |_| false);
+            taken.get(&group(1)).map(|included| included.id.index)
+        };
+        assert_eq!(taken(&mut cursors), None);
+        // A term begins, the members change, and nobody comes.
+        (1..=2).for_each(|index| cursors.entry(group(1), id(index), None));
+        assert_eq!(taken(&mut cursors), Some(2));
+        cursors.entry(group(1), id(3), Some(&batch(6, 8, 1)));
+        cursors.entry(group(1), id(4), None);
+        assert_eq!(taken(&mut cursors), Some(2));
+        cursors.join(group(1), Epoch(6));
+        assert_eq!(taken(&mut cursors), Some(2), "it joins later than this position of the fold");
+        let joined = cursors.take(&fold(&[(1, 9)]), ControlIndex(0), |_| false);
+        assert_eq!(joined[&group(1)].id.index, 4);
     }
 
     #[test]

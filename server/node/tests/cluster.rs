@@ -352,6 +352,15 @@ fn a_node_that_lost_its_disk_is_refused_and_comes_back_with_it() {
     put(cluster.node(3), "without it", 1);
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&lost, &data).unwrap();
+    // The same if only the log is missing, as if its disk were not mounted. Nothing must be changed by the attempt.
+    let (log, elsewhere) = (data.join("log"), cluster.node_dir(2).join("elsewhere"));
+    std::fs::rename(&log, &elsewhere).unwrap();
+    for _ in 0..2 {
+        let refused = Node::spawn(cluster.command(2)).err().expect("it must not take part");
+        assert!(refused.contains("log is empty") && refused.contains("mount that"), "{refused}");
+    }
+    let _ = std::fs::remove_dir_all(&log);
+    std::fs::rename(&elsewhere, &log).unwrap();
     cluster.start_node(2);
     cluster.ready();
     cluster.settled();

@@ -47,6 +47,17 @@ pub fn has_note(data: &Path) -> bool {
     data.join(FILE).exists()
 }
 
+/// Says that a node whose directory has the note of an earlier start has no log. With an empty one it would vote and acknowledge
+/// again.
+#[must_use]
+pub fn log_is_missing(log: &Path, node: NodeId) -> String {
+    format!(
+        "{} is empty, but node {node} has run before with the directory that it is in: what it has promised to the others was in \
+         that log. If it is on a disk of its own, mount that. {LOST}",
+        log.display()
+    )
+}
+
 /// Notes in the data directory of a node that ran alone that it is the first member of a cluster. From then on it is.
 ///
 /// # Errors
@@ -226,7 +237,8 @@ impl FirstStart {
         let all_are = |stage: Stage| self.others.values().all(|said| said.is_some_and(|said| said >= stage));
         if self.stage == Stage::New && all_are(Stage::New) {
             self.note(Stage::Prepared)?;
-        } else if self.stage == Stage::Prepared && all_are(Stage::Prepared) {
+        } else if self.stage == Stage::Prepared && (said == Stage::Member || all_are(Stage::Prepared)) {
+            // All others were prepared when that one became a member. Some of them may be lost by now.
             self.note(Stage::Member)?;
         }
         Ok(())
@@ -319,9 +331,10 @@ mod tests {
         one.received(NodeId(3), Stage::Prepared).unwrap();
         assert_eq!(one.stage(), Stage::Member);
         let mut again = read(2);
-        again.received(NodeId(1), Stage::Member).unwrap();
         again.received(NodeId(3), Stage::Prepared).unwrap();
-        assert_eq!(again.stage(), Stage::Member);
+        assert_eq!(again.stage(), Stage::Prepared);
+        again.received(NodeId(3), Stage::Member).unwrap();
+        assert_eq!(again.stage(), Stage::Member, "node 1 may be gone");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tribunal_member::{Input, Member, MemberStart, Members, Output, RaftSettings,
 use tribunal_replica::{Now, PolicyRunner, Replica, ReplicaStart, Settings};
 use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 
-use crate::cluster::first_start::{FirstStart, check_adopted, has_note};
+use crate::cluster::first_start::{FirstStart, check_adopted, has_note, log_is_missing};
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::check_generation;
@@ -97,6 +97,10 @@ pub fn recover_member(
     check_adopted(&config.data, membership)?;
     // Without a note it is the state of a node that runs alone, whose adoption was interrupted.
     if has_note(&config.data) {
+        // A log is always older than the note.
+        if !tribunal_log::exists(&log_dir(&config.data)).map_err(in_words)? {
+            return Err(log_is_missing(&log_dir(&config.data), membership.node));
+        }
         incoming::put_in_place(&config.data)?;
     }
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(in_words)?;

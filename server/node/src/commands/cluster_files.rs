@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ring::rand::{SecureRandom, SystemRandom};
+use tribunal_disk::sync_directory;
 use tribunal_peer::{Authority, NodeCertificate, check_host};
 use tribunal_types::NodeId;
 
@@ -247,5 +248,7 @@ fn draw_secret() -> Result<String, String> {
 fn write(path: &Path, content: &str, mode: u32) -> Result<(), String> {
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
     let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
-    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    // The name of the file, and that of its directory.
+    let named = || path.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(sync_directory);
+    written.and_then(|()| named()).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tribunal_member::Stage;
+use tribunal_types::NodeId;
 
 use crate::cluster::majority_loss::{Accepted, StoppedNode};
-use crate::cluster::membership::Membership;
+use crate::cluster::roster;
 use crate::cluster::unfinished_recovery;
 use crate::commands::cli::program;
 use crate::commands::output::out;
@@ -57,7 +58,8 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
             program()
         ));
     }
-    must_be_the_last(membership)?;
+    let configured_nodes = membership.nodes.iter().map(|(node, address)| (*node, address.as_str()));
+    must_be_the_last(membership.node, configured_nodes)?;
     let loader = Arc::new(PluginLoader::open(&config, configured.signers)?);
     let mut ready = Ready::member(&config, membership, loader)?;
     let Deciding::Member(member, first_start) = &ready.deciding else {
@@ -66,6 +68,9 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     if first_start.stage() != Stage::Member {
         return Err(format!("{} is of a node that has never been a member", config.data.display()));
     }
+    // Nodes that were added are in no configuration.
+    let known = roster::addresses(membership, ready.replicated.members());
+    must_be_the_last(membership.node, known.iter().map(|(node, address)| (*node, address.as_str())))?;
     let stopped = StoppedNode {
         membership,
         log: &mut ready.log,
@@ -87,9 +92,8 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
 }
 
 /// Refuses while another node listens: its acknowledged commits would be given up although it is there.
-fn must_be_the_last(membership: &Membership) -> Result<(), String> {
-    let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
-    for (node, address) in others {
+fn must_be_the_last<'a>(me: NodeId, nodes: impl Iterator<Item = (NodeId, &'a str)>) -> Result<(), String> {
+    for (node, address) in nodes.filter(|(node, _)| *node != me) {
         let places = address.to_socket_addrs().into_iter().flatten();
         if places.into_iter().any(|place| TcpStream::connect_timeout(&place, ANSWERS_WITHIN).is_ok()) {
             return Err(format!(

@@ -56,8 +56,9 @@ impl PeerEvents for TransfersOnly {
     }
 }
 
-/// Copies the state of another member into the data directory `data`, of which nothing may be open. Tries until it is done;
-/// dropping the future ends it.
+/// Copies the state of another member into the data directory `data`, of which nothing may be open. Each member is asked once:
+/// if none can give it, the node starts again without, and finds out once more what it lacks. The node that had compacted what is
+/// missing may be gone, and another one lead that has it. Dropping the future ends it.
 ///
 /// # Errors
 /// In words, if this node cannot listen for the others, or was removed from the cluster.
@@ -82,14 +83,14 @@ pub async fn copy_state(
         entry = lag.at_least.index,
         "this node was away for longer than the others keep their logs: it copies the state of one of them"
     );
-    for from in order.iter().cycle() {
+    for from in &order {
         match copy_from(&transfers, *from, data, lag).await {
             Ok(()) => break,
             Err(_) if events.removed.load(Ordering::Relaxed) => {
                 first_start::note_removed(data, membership)?;
                 return Err(REMOVED.into());
             }
-            Err(reason) => tracing::warn!(reason, "the state was not copied; it is tried again"),
+            Err(reason) => tracing::warn!(reason, "the state of this node was not copied"),
         }
         tokio::time::sleep(RETRY_AFTER).await;
     }
