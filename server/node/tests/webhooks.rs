@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -210,8 +211,21 @@ fn the_receiver_can_report_its_position() {
     let posts: Vec<_> = receiver.posts().iter().map(Post::lsns).collect();
     assert_eq!(posts, [vec![1, 2, 3, 4, 5, 6], vec![3, 4, 5, 6]]);
 
-    receiver.becomes(|_, _| Does::Answer(200, "tribunal-watermark: 1000\r\n", String::new()));
+    // Set back again, after what it had acknowledged was stored; from then on it says nothing of its position.
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = receiver.posts().len();
+    let is_first = AtomicBool::new(true);
+    receiver.becomes(move |_, _| match is_first.swap(false, Ordering::Relaxed) {
+        true => Does::Answer(200, "tribunal-watermark: 2\r\n", String::new()),
+        false => ok(),
+    });
     node.put_row("k7", 7);
+    until_acked(&node, "kv", 7);
+    let posts: Vec<_> = receiver.posts()[before..].iter().map(Post::lsns).collect();
+    assert_eq!(posts, [vec![7], vec![3, 4, 5, 6, 7]]);
+
+    receiver.becomes(|_, _| Does::Answer(200, "tribunal-watermark: 1000\r\n", String::new()));
+    node.put_row("k8", 8);
     let stopped = eventually("a stop", || Some(standing(&node, "kv")).filter(|s| s["state"] == "stopped"));
     assert!(stopped["last_error"].as_str().expect("a reason").contains("another log"), "{stopped}");
 }

@@ -206,9 +206,9 @@ impl ConsumerState {
     pub fn webhook(&self, store: StoreId) -> Option<Webhook> {
         let state = self.state.lock();
         let mut found = state.durable.webhooks.iter().find(|known| known.store == store).cloned()?;
-        // It moves with every acknowledgement; the file follows.
+        // It moves with every acknowledgement, and back with a receiver that was set back; the file follows.
         let moved = state.remembered.webhooks.iter().find(|known| known.store == store);
-        found.watermark = moved.map_or(found.watermark, |moved| moved.watermark.max(found.watermark));
+        found.watermark = moved.map_or(found.watermark, |moved| moved.watermark);
         Some(found)
     }
 

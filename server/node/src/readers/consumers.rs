@@ -178,7 +178,10 @@ impl NodeService {
                 if resumes {
                     held.webhook.watermark = file.webhook(store).map_or(Lsn(0), |known| known.watermark);
                 }
-                file.register(held.webhook.clone()).await.map_err(unsaved)?;
+                if let Err(error) = file.register(held.webhook.clone()).await {
+                    self.deliver_again(store);
+                    return Err(unsaved(error));
+                }
                 self.webhooks.start(&held, &spec, receiver);
             }
             ReaderState::Member(_) => {
@@ -309,6 +312,11 @@ impl NodeService {
         self.deliverer(held).is_none_or(|node| node == self.group.node)
     }
 
+    /// Goes on delivering what is registered, after a change of it that was not stored.
+    fn deliver_again(&self, store: StoreId) {
+        self.webhooks.readers.webhook(store).iter().for_each(|held| self.start_webhook(held));
+    }
+
     fn is_stopped(&self, held: &HeldWebhook) -> bool {
         self.standing_of(held.clone()).state == PushActivity::Stopped.name()
     }
@@ -318,7 +326,10 @@ impl NodeService {
         match &self.webhooks.readers {
             ReaderState::Alone(file) => {
                 self.webhooks.end(store).await;
-                file.unregister(store).await.map_err(unsaved)
+                file.unregister(store).await.map_err(|error| {
+                    self.deliver_again(store);
+                    unsaved(error)
+                })
             }
             ReaderState::Member(_) => {
                 let removed = self.control(ControlChange::RemoveWebhook { store }).await?.map_err(refused)?;

@@ -1,6 +1,7 @@
 //! Stores as the rest of the node sees them: their catalog, their embedded storages and their pushes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -439,6 +440,8 @@ pub struct Acks {
     pub name: String,
     /// What makes spans, if traces are on.
     pub tracing: Option<Arc<Tracing>>,
+    /// The newest record that the storage is known to have acknowledged.
+    pub known: AtomicU64,
 }
 
 impl Acks {
@@ -451,16 +454,19 @@ impl Acks {
 
 impl AckSink for Acks {
     fn acked(&self, store: StoreId, lsn: Lsn) {
+        self.known.store(lsn.0, Ordering::Relaxed);
         self.report(store, |newest| newest.acked = Some(lsn));
     }
 
     fn rewound(&self, store: StoreId, lsn: Lsn) {
-        tracing::warn!(
-            store = self.name,
-            store_id = store.0,
-            lsn = lsn.0,
-            "the storage has lost acknowledged records; pushing those after this LSN again"
-        );
+        if lsn.0 < self.known.swap(lsn.0, Ordering::Relaxed) {
+            tracing::warn!(
+                store = self.name,
+                store_id = store.0,
+                lsn = lsn.0,
+                "the storage has lost acknowledged records; pushing those after this LSN again"
+            );
+        }
         self.report(store, |newest| *newest = PushReport { rewound: Some(lsn), acked: None, stopped: false });
     }
 
@@ -495,7 +501,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let forks = Forks::Here(ForkFile::new(dir.path(), StoreId(1)), ControlIndex(3));
         let (name, reports) = ("orders".into(), Arc::default());
-        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, tracing: None };
+        let known = AtomicU64::new(0);
+        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, tracing: None, known };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

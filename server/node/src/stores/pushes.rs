@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -161,7 +162,7 @@ impl Pushes {
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
             Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
-            language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(no_transport(language))),
+            language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(language.no_transport())),
         }
         Ok(adaptor.takes())
     }
@@ -343,6 +344,7 @@ impl Pushes {
             forks,
             name: store.spec.name.clone(),
             tracing: self.tracing.clone(),
+            known: AtomicU64::new(self.records.progress.store(store.spec.id).map_or(0, |progress| progress.acked.0)),
         });
         let (stop, mut stopped) = watch::channel(false);
         let stopped = async move {
@@ -401,7 +403,7 @@ impl Pushes {
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
             Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
-            language @ (Language::Http | Language::Raw) => return Err(no_transport(language)),
+            language @ (Language::Http | Language::Raw) => return Err(language.no_transport()),
         };
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
     }
@@ -524,6 +526,13 @@ impl Pushes {
     /// # Errors
     /// If it cannot be tried now.
     pub async fn resume(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
+        // To its end, although the client that asked may be gone: half-way, the store has no push.
+        let this = Arc::clone(self);
+        let resumed = self.runtime.spawn(async move { this.resume_to_the_end(store).await });
+        resumed.await.unwrap_or_else(|error| Err(error.to_string()))
+    }
+
+    async fn resume_to_the_end(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
         let dir = self.embedded.dir(store);
         let damaged =
             self.runtime.spawn_blocking(move || EmbeddedStore::damage_in(&dir).is_some()).await.unwrap_or(false);
@@ -652,8 +661,4 @@ fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
     serde_json::from_str::<RespEndpoint>(config)
         .map(|config| config.endpoint)
         .map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))
-}
-
-fn no_transport(language: Language) -> String {
-    format!("the adaptor speaks {language:?}, for which this version has no transport; it has Resp and Sql")
 }
