@@ -291,9 +291,12 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
         done(folder, &["test", "redis-hash", "--storage", &redis.endpoint(), "--config", r#"{"prefix": "kit:"}"#]);
     assert!(tested.contains("a replay is answered as moved and moves nothing"), "{tested}");
     assert!(tested.contains("traces of records"), "it takes them along: {tested}");
+    let args = ["test", "redis-hash", "--storage", &redis.endpoint(), "--config", r#"{"prefix": "kit:"}"#];
+    let (ok, refused) = plugin(folder, &args);
+    assert!(!ok && refused.contains("has applied LSN 8") && refused.contains("with nothing in it"), "{refused}");
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
-    done(folder, &["push", "--url", &node.url, "redis-hash"]);
+    done(folder, &["push", "--url", &node.url, "--config", r#"{"prefix": "any:"}"#, "redis-hash"]);
     let store = json!({"adaptor": "redis-hash", "adaptor_config": {"endpoint": redis.endpoint(), "prefix": "p:"}});
     let early = node.put("/v1/stores/people", &store);
     assert_eq!(early.status, 422, "{}", early.body);
@@ -421,7 +424,7 @@ fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
     cut.truncate(cut.len() / 2);
     assert_eq!(node.put_wasm("/v1/admin/plugins/most-writes-wins", &cut).status, 422);
     let other_world = std::fs::read(folder.join("redis-hash/redis-hash.wasm")).expect("was built");
-    let taken = node.put_wasm("/v1/admin/plugins/most-writes-wins", &other_world);
+    let taken = node.put_wasm("/v1/admin/plugins/most-writes-wins?config=%7B%22prefix%22%3A%22p%22%7D", &other_world);
     assert_eq!((taken.status, &taken.body["code"]), (422, &json!("plugin_name_taken")), "{}", taken.body);
     let lying = node.put_wasm("/v1/admin/plugins/most-writes-wins?world=isolation-validator", &other_world);
     assert_eq!((lying.status, &lying.body["code"]), (422, &json!("plugin_refused")), "{}", lying.body);

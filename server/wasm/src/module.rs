@@ -64,10 +64,11 @@ impl Module {
     /// # Errors
     /// See [`LoadError`].
     pub fn load(engine: &Arc<PluginEngine>, world: World, bytes: &[u8], config: &str) -> Result<Module, LoadError> {
-        Module::load_with(engine, world, bytes, config, None)
+        Module::load_with(engine, world, bytes, Some(config), None)
     }
 
-    /// Loads a component with the code from a store; if it is not there, compiles the component and stores the code.
+    /// Loads a component with the code from a store; if it is not there, compiles the component and stores the code. Without
+    /// a configuration, one has to be given [later](Module::with_config).
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -75,7 +76,7 @@ impl Module {
         engine: &Arc<PluginEngine>,
         world: World,
         bytes: &[u8],
-        config: &str,
+        config: Option<&str>,
         store: &dyn CodeStore,
     ) -> Result<Module, LoadError> {
         Module::load_with(engine, world, bytes, config, Some(store))
@@ -85,7 +86,7 @@ impl Module {
         engine: &Arc<PluginEngine>,
         world: World,
         bytes: &[u8],
-        config: &str,
+        config: Option<&str>,
         store: Option<&dyn CodeStore>,
     ) -> Result<Module, LoadError> {
         gate::check(bytes, world, &engine.limits)?;
@@ -101,13 +102,15 @@ impl Module {
             world,
             digest,
             description,
-            config: config.into(),
+            config: config.unwrap_or_default().into(),
             plugin,
             init,
             component,
             origin,
         };
-        module.check_config()?;
+        if config.is_some() {
+            module.check_config()?;
+        }
         Ok(module)
     }
 

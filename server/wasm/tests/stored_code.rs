@@ -33,7 +33,7 @@ fn engine(fuel_per_txn: u64) -> Arc<PluginEngine> {
 
 /// Loads the rule. Returns the origin of its code, its ranks, and the fuel used.
 fn decide(engine: &Arc<PluginEngine>, shelf: &Shelf) -> (CodeOrigin, Ranks, u64) {
-    let module = Module::load_kept(engine, World::ConflictRule, &Hostile::default().component(), "", shelf);
+    let module = Module::load_kept(engine, World::ConflictRule, &Hostile::default().component(), Some(""), shelf);
     let module = module.expect("loads");
     let origin = module.origin();
     let rule = WasmRule::new(module).expect("says what it needs");

@@ -133,7 +133,7 @@ pub struct Test {
     /// Configuration, a JSON object.
     #[arg(long, default_value = "")]
     pub config: String,
-    /// Redis to test an adaptor with: records are pushed to it twice.
+    /// Redis to test an adaptor with, which must be empty: records are pushed to it twice, and stay.
     #[arg(long, value_name = "HOST:PORT")]
     pub storage: Option<String>,
     /// Print the result as one JSON object.

@@ -42,6 +42,14 @@ pub enum Language {
     Raw,
 }
 
+impl Language {
+    /// Says that no transport carries it to a storage.
+    #[must_use]
+    pub fn no_transport(self) -> String {
+        format!("the adaptor speaks {self:?}, for which this version has no transport; it has Resp and Sql")
+    }
+}
+
 impl LogAdaptor {
     /// Wraps an adaptor.
     #[must_use]

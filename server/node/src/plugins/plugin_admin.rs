@@ -31,7 +31,7 @@ use crate::config::PolicyHost;
 use crate::plugins::activations::{shown, shown_past};
 use crate::plugins::cluster_plugins::{ClusterPlugins, Readiness, component_of};
 use crate::plugins::compiled_files::Loads;
-use crate::plugins::engine::engine;
+use crate::plugins::engine::{Language, engine};
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
@@ -117,19 +117,22 @@ impl PluginAdmin {
     /// Takes a slot back to what filled it before entry `failed`, whose plugin failed too often in a row.
     pub async fn roll_back_after_faults(&self, slot: PluginSlot, failed: ControlIndex) {
         let name = slot.to_string();
-        let active = self.parts.slots.read().slot(&slot).and_then(|state| Some(state.active()?.index));
-        if active != Some(failed) {
+        let active = self.parts.slots.read().slot(&slot).and_then(|state| state.active().cloned());
+        let Some(faulty) = active.filter(|active| active.index == failed) else {
             // Another node, or an operator, was faster.
             return;
-        }
+        };
+        let faulty = faulty.activation.choice.name;
         match self.change(move |parts| parts.roll_back_after_faults(&slot, failed)).await {
             Ok(done) => tracing::error!(
                 slot = name,
-                plugin = done.name,
+                plugin = faulty,
+                now = done.name,
                 "a slot was rolled back after too many consecutive faults of its plugin"
             ),
             Err(error) => tracing::error!(
                 slot = name,
+                plugin = faulty,
                 ?error,
                 "a slot's plugin fails in every epoch, and the slot cannot be rolled back; its fallback decides"
             ),
@@ -385,6 +388,7 @@ impl Parts {
             announced: self.cluster.is_some() && candidate.artefact.is_some(),
         };
         if let Some(artefact) = &candidate.artefact {
+            self.check_transport(&choice, artefact)?;
             let checked = self.checked_under(&candidate, artefact, &request.config)?;
             check_levels(&choice.slot, &checked.levels, &checked.misses)?;
         }
@@ -396,6 +400,18 @@ impl Parts {
             at_ms: unix_ms(),
             ..PluginActivation::default()
         })
+    }
+
+    /// Checks that the requests of an adaptor can be sent: a store that uses it would stop.
+    fn check_transport(&self, choice: &PluginChoice, artefact: &Artefact) -> Result<(), ServiceError> {
+        if !matches!(choice.slot, PluginSlot::Adaptor(_)) {
+            return Ok(());
+        }
+        let refused = |why: String| mistake("plugin_refused", "", why);
+        match self.loader.language(choice, &artefact.checked.config).map_err(refused)? {
+            Language::Resp | Language::Sql => Ok(()),
+            language @ (Language::Http | Language::Raw) => Err(refused(language.no_transport())),
+        }
     }
 
     /// Returns what the kit finds about a component under the very configuration that is to be activated. What it found

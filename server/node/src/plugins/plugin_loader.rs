@@ -17,7 +17,7 @@ use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValida
 use crate::config::{Config, PolicyHost};
 use crate::planted;
 use crate::plugins::compiled_files::CompiledFiles;
-use crate::plugins::engine::{LogAdaptor, engine};
+use crate::plugins::engine::{Language, LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
 use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
 use crate::plugins::signatures::Signers;
@@ -224,6 +224,8 @@ impl PluginLoader {
             Some(builtin) => builtin.load(engine, init),
             None => {
                 let bytes = self.store.read(&choice.digest)?;
+                // An adaptor is configured by each store that declares it.
+                let init = Some(init).filter(|_| world != World::LogAdaptor);
                 let module = Module::load_kept(engine, world, &bytes, init, &self.compiled);
                 module.inspect(|module| self.compiled.count(module.origin()))
             }
@@ -238,6 +240,17 @@ impl PluginLoader {
     pub fn compile(&self, world: World, digest: &ArtefactDigest, config: &str) -> Result<(), String> {
         let choice = PluginChoice { digest: *digest, config: config.to_owned(), ..PluginChoice::default() };
         self.module(world, &choice).map(drop)
+    }
+
+    /// Returns the language that an adaptor speaks with a configuration.
+    ///
+    /// # Errors
+    /// As for [`PluginLoader::load`].
+    pub fn language(&self, choice: &PluginChoice, config: &str) -> Result<Language, String> {
+        let configured = self.module(World::LogAdaptor, choice)?.with_config(config);
+        let adaptor =
+            configured.and_then(|module| WasmAdaptor::new(module, "kit")).map_err(|error| error.to_string())?;
+        LogAdaptor::new(adaptor, Arc::default()).language()
     }
 
     /// Returns whether an adaptor is active whose code could not be loaded.

@@ -28,8 +28,7 @@ return redis.status_reply('OK')";
 /// The adaptor.
 #[derive(Debug, Deserialize)]
 pub struct RedisHash {
-    /// What every row's key starts with.
-    #[serde(default)]
+    /// What every row's key starts with. Each store has to name one.
     prefix: String,
 }
 
