@@ -27,8 +27,10 @@ const GENERATIONS: usize = 2;
 pub struct ImageWriter {
     files: Arc<dyn Files>,
     dir: PathBuf,
-    /// Epochs of the images on disk, ascending.
+    /// Epochs of the images on disk, ascending. Never locked while a disk works: the thread that writes the log asks.
     kept: Arc<Mutex<Vec<Epoch>>>,
+    /// Held while an image is written.
+    writing: Arc<Mutex<()>>,
 }
 
 fn dir_in(log_dir: &Path) -> PathBuf {
@@ -57,7 +59,7 @@ impl ImageWriter {
             }
         }
         kept.sort_unstable();
-        Ok(Self { files: Arc::clone(files), dir, kept: Arc::new(Mutex::new(kept)) })
+        Ok(Self { files: Arc::clone(files), dir, kept: Arc::new(Mutex::new(kept)), writing: Arc::default() })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -73,7 +75,7 @@ impl ImageWriter {
     /// # Errors
     /// If it cannot be written; the images before it stay.
     pub fn write(&self, image: &StateImage) -> Result<(), LogError> {
-        let mut kept = self.kept.lock();
+        let _one_at_a_time = self.writing.lock();
         let (path, fresh) = (self.path(image.epoch), self.dir.join(format!("image-{:016x}.new", image.epoch.0)));
         let written = store(&*self.files, &fresh, image).and_then(|()| self.files.rename(&fresh, &path));
         if let Err(error) = written {
@@ -81,15 +83,18 @@ impl ImageWriter {
             return Err(LogError::io("write", &path, &error));
         }
         files::sync_directory(&*self.files, &self.dir)?;
-        kept.retain(|epoch| *epoch != image.epoch);
-        kept.push(image.epoch);
-        kept.sort_unstable();
-        while kept.len() > GENERATIONS {
-            let oldest = kept.remove(0);
-            let path = self.path(oldest);
-            self.files.remove(&path).map_err(|e| LogError::io("remove", &path, &e))?;
-        }
-        Ok(())
+        let dropped: Vec<Epoch> = {
+            let mut kept = self.kept.lock();
+            kept.retain(|epoch| *epoch != image.epoch);
+            kept.push(image.epoch);
+            kept.sort_unstable();
+            let more = kept.len().saturating_sub(GENERATIONS);
+            kept.drain(..more).collect()
+        };
+        dropped.into_iter().try_for_each(|epoch| {
+            let path = self.path(epoch);
+            self.files.remove(&path).map_err(|e| LogError::io("remove", &path, &e))
+        })
     }
 
     /// Returns the newest image on disk: its epoch and its file, which a newer one may replace at any time; what has it open

@@ -9,6 +9,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rule::last_one_wins;
 use serde_json::{Value, json};
@@ -82,6 +83,15 @@ fn nothing_is_activated_before_every_node_has_it_and_a_node_fetches_what_it_lack
     });
     assert!(!decides(cluster.node(1), "refused"), "nothing has changed");
     cluster.start_node(3);
+    // A node that hangs keeps nobody from an answer.
+    cluster.node(2).signal("STOP");
+    let urls = format!("{},{}", cluster.node(2).url, cluster.node(1).url);
+    let mut absent = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    let absent = absent.args(["plugin", "activate", "absent", "--url", &urls]).output().expect("it runs");
+    let told = String::from_utf8_lossy(&absent.stderr);
+    assert!(!absent.status.success() && told.contains("tribunal plugin ls"), "{told}");
+    cluster.node(2).signal("CONT");
+    cluster.ready();
     let activated = eventually("node 3 to have it", || Some(activate(cluster.node(2))).filter(|it| it.status == 200));
     assert_eq!(activated.body["name"], "last", "{}", activated.body);
     assert!(decides(cluster.node(3), "activated"));

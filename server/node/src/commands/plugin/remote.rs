@@ -9,7 +9,7 @@ use tribunal_api::{
     PluginActivate, PluginActivation, PluginDeleted, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem,
     VersionInfo,
 };
-use tribunal_client::Call;
+use tribunal_client::{Call, Client, Error};
 use tribunal_wasm::World;
 
 use super::history::change;
@@ -24,6 +24,8 @@ use crate::plugins::signatures;
 
 /// A check may compile for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long a node may take to answer at all, before another one is asked.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Makes a request and reads its answer, or why there is none.
 fn call<T: DeserializeOwned>(
@@ -35,7 +37,13 @@ fn call<T: DeserializeOwned>(
 ) -> Result<T, String> {
     let call = Call { method, path, query, body, timeout: CALL_TIMEOUT };
     let url = &target.url;
-    let (status, text) = block_on(async { target.client()?.call(call).await })?;
+    let (status, text) = block_on(async {
+        let client = match answering(target).await? {
+            Some(client) => client,
+            None => target.client()?,
+        };
+        client.call(call).await
+    })?;
     if (200..300).contains(&status) {
         return serde_json::from_slice(&text)
             .map_err(|error| format!("the response of {url} is not that of Tribunal: {error}"));
@@ -44,6 +52,22 @@ fn call<T: DeserializeOwned>(
         Ok(problem) => Err(refusal(&problem)),
         Err(_) => Err(format!("{url} responded with status {status}")),
     }
+}
+
+/// Returns a client of only the first of several nodes that answers. What it refuses is refused: another node, which may hang,
+/// would be waited for as long as a check may take.
+async fn answering(target: &Target) -> Result<Option<Client>, Error> {
+    let clients = target.clients(CALL_TIMEOUT)?;
+    if clients.len() < 2 {
+        return Ok(None);
+    }
+    for (_, client) in clients {
+        let version = Call { method: "GET", path: "/version", query: &[], body: None, timeout: ANSWERS_WITHIN };
+        if client.call(version).await.is_ok() {
+            return Ok(Some(client));
+        }
+    }
+    Ok(None)
 }
 
 pub(super) fn get<T: DeserializeOwned>(target: &Target, path: &str) -> Result<T, String> {
