@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use tribunal_replica::KnownNow;
 use tribunal_service::{Catalog, ServiceError};
-use tribunal_types::{Existence, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
+use tribunal_types::{Existence, Isolation, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
 
 use crate::service::NodeService;
 
@@ -63,9 +63,11 @@ impl NodeService {
 }
 
 /// Counts the writes that may create a row of a tracked store: inserts, and puts and adds with `or` of rows that the
-/// transaction has not read.
+/// transaction has not read. What it says that it has read counts at levels at which it aborts if that is not so.
 fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
-    let known: HashSet<RowKey> = txn.reads.iter().filter(|read| read.seen.is_some()).map(|read| read.row).collect();
+    let is_validated = matches!(txn.isolation, Isolation::RepeatableRead | Isolation::Serializable);
+    let existing = txn.reads.iter().filter(|read| is_validated && read.seen.is_some());
+    let known: HashSet<RowKey> = existing.map(|read| read.row).collect();
     let mut last: Option<(StoreId, bool)> = None;
     let mut tracked = |store: StoreId| match last {
         Some((same, tracked)) if same == store => tracked,
@@ -97,6 +99,10 @@ mod tests {
 
     /// Returns how many rows these writes may create, each of a row of its own; row 0 has been read and exists.
     fn added(writes: &[(StoreId, WriteKind, u8)]) -> u64 {
+        added_at(Isolation::Serializable, writes)
+    }
+
+    fn added_at(isolation: Isolation, writes: &[(StoreId, WriteKind, u8)]) -> u64 {
         let spec = |id, existence| StoreSpec { id, name: format!("s{id}"), existence, ..StoreSpec::default() };
         let specs = [spec(TRACKED, Existence::Tracked), spec(DECLARED, Existence::Declared)];
         let catalog = Catalog::new(specs, Arc::new(|_, _, _| RowKey::default()));
@@ -105,8 +111,8 @@ mod tests {
             Write { row: row(n), store, key, value, kind, integer: true, start_len }
         };
         let read = Read { row: row(0), seen: Version::from_bits(1), store: TRACKED, key: Span::default() };
-        let txn =
-            TxnRequest { reads: vec![read], writes: (0..).zip(writes).map(write).collect(), ..TxnRequest::default() };
+        let writes = (0..).zip(writes).map(write).collect();
+        let txn = TxnRequest { isolation, reads: vec![read], writes, ..TxnRequest::default() };
         rows_added_at_most(&txn, &catalog)
     }
 
@@ -124,6 +130,13 @@ mod tests {
                 "the service does not know the rows of this store"
             );
             assert_eq!(added(&[(TRACKED, kind, start_len)]), 0, "the row exists");
+        }
+    }
+
+    #[test]
+    fn a_row_that_was_only_said_to_be_read_counts_as_new() {
+        for (level, rows) in Isolation::ALL.into_iter().zip([1, 0, 1, 0]) {
+            assert_eq!(added_at(level, &[(TRACKED, WriteKind::Put, 0)]), rows, "{level:?}");
         }
     }
 }
