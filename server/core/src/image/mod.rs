@@ -248,14 +248,13 @@ impl Resolver {
         Ok(())
     }
 
-    /// A count is not of one shard's rows, so any shard may hold it.
+    /// A count is not of one shard's rows, so any shard may hold it. It decides nothing, and is taken as it is: of a store
+    /// that was declared in another way after versions were imported, it includes rows that have been forgotten.
     fn restore_row_counts(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
-        let mut left: usize = self.shards.iter().map(|shard| shard.state.map.rows()).sum();
         for &[store, count] in rows_of(image, words::ROW_COUNTS)? {
             let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
-            let fits = usize::try_from(count).ok().and_then(|count| left.checked_sub(count));
-            left = fits.ok_or(mismatch("more rows are counted than there are"))?;
-            self.shards[0].state.row_counts.add(StoreId(store), count.cast_signed());
+            let count = i64::try_from(count).map_err(|_| mismatch("a count of rows is too large"))?;
+            self.shards[0].state.row_counts.add(StoreId(store), count);
         }
         Ok(())
     }
@@ -350,5 +349,14 @@ mod tests {
         later.columns[words::META as usize].words[0] = LAYOUT + 1;
         let refused = Resolver::restore(ResolverConfig::default(), later).err();
         assert_eq!(refused, Some(mismatch("the layout is of another release")));
+    }
+
+    #[test]
+    fn a_count_that_includes_forgotten_rows_is_kept() {
+        let mut image = Resolver::new(ResolverConfig::default()).image();
+        image.columns[words::ROW_COUNTS as usize].words.extend([7, 1]);
+        let restored = Resolver::restore(ResolverConfig::default(), image.clone()).unwrap();
+        assert_eq!(restored.rows_of(StoreId(7)), 1);
+        assert_eq!(restored.image(), image);
     }
 }
