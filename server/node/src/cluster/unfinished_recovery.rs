@@ -3,8 +3,7 @@
 //! Such a node must not start: some of its groups have it as their only member and others do not, and the other nodes may
 //! run. The command can be repeated, and removes the mark once all of its changes are durable.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// The mark, in the data directory.
@@ -18,13 +17,9 @@ const CONTENT: &[u8] =
 /// # Errors
 /// If it cannot be written.
 pub fn mark(data: &Path) -> Result<(), String> {
-    let write = || {
-        let mut file = File::create(data.join(MARK))?;
-        file.write_all(CONTENT)?;
-        file.sync_all()?;
-        File::open(data)?.sync_all()
-    };
-    write().map_err(|error| format!("cannot write {}, so nothing was changed: {error}", data.join(MARK).display()))
+    let file = data.join(MARK);
+    tribunal_disk::replace(&file, CONTENT)
+        .map_err(|error| format!("cannot write {}, so nothing was changed: {error}", file.display()))
 }
 
 /// Returns whether the mark is there.
@@ -42,7 +37,7 @@ pub fn remove_mark(data: &Path) -> Result<(), String> {
         _ => Err(error),
     });
     removed
-        .and_then(|()| File::open(data)?.sync_all())
+        .and_then(|()| tribunal_disk::sync_directory(data))
         .map_err(|error| format!("cannot remove {}; repeat the command: {error}", data.join(MARK).display()))
 }
 

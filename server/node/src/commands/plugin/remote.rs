@@ -25,7 +25,7 @@ use crate::plugins::signatures;
 /// A check may compile for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a node may take to answer at all, before another one is asked.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Makes a request and reads its answer, or why there is none.
 fn call<T: DeserializeOwned>(
