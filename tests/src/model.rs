@@ -40,9 +40,9 @@ struct Story<'a> {
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(world: &World) -> Result<Tally, String> {
-    let story = tell(world)?;
+    let mut story = tell(world)?;
     logs_give_the_state(&story)?;
-    map_knows_the_state(&story)?;
+    map_knows_the_state(&mut story)?;
     shards_do_not_matter(&story)?;
     grouping_does_not_matter(&story)?;
     duplicates_do_not_matter(&story)?;
@@ -219,8 +219,8 @@ impl Story<'_> {
     }
 
     /// Asks about every transaction before it is submitted: what a dry run says, and whether it is an early abort.
-    fn opinions(&self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
-        let resolver = &self.cluster.resolver;
+    fn opinions(&mut self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
+        let resolver = &mut self.cluster.resolver;
         // As if the empty epochs of the plan had been sealed by themselves.
         let complete = Epoch(resolver.last().0 + plan.idle_before);
         let mut doomed = Vec::new();
@@ -237,8 +237,8 @@ impl Story<'_> {
     }
 
     /// Checks that transactions that only read get the same verdicts together as alone.
-    fn readers_do_not_meet(&self, complete: Epoch, plan: &EpochPlan, rule: &NativeRule) -> Checked {
-        let resolver = &self.cluster.resolver;
+    fn readers_do_not_meet(&mut self, complete: Epoch, plan: &EpochPlan, rule: &NativeRule) -> Checked {
+        let resolver = &mut self.cluster.resolver;
         let mut readers: Vec<_> = plan.txns.iter().map(|txn| txn.request(&Keying::Hashed)).collect();
         readers.iter_mut().for_each(|reader| reader.writes.clear());
         let together = resolver.dry_runs(complete, &readers, &policies(rule));
@@ -379,10 +379,10 @@ fn logs_give_the_state(story: &Story) -> Checked {
 }
 
 /// The map's newest versions are the oracle's, row by row: the right one is current, any other is not.
-fn map_knows_the_state(story: &Story) -> Checked {
+fn map_knows_the_state(story: &mut Story) -> Checked {
     for row in story.world.rows() {
         let newest = story.oracle.version_at(&row, story.oracle.last);
-        let is_current = |seen| {
+        let mut is_current = |seen| {
             let mut probe = TxnSpec::new(1 << 30, START_MS, Isolation::RepeatableRead);
             probe.snapshots = vec![(row.store, story.oracle.last)];
             probe.reads = vec![(row.clone(), seen)];

@@ -298,8 +298,9 @@ impl Player {
     fn opinion(&mut self, words: &[&str]) -> String {
         let (_, txn) = self.txn(&words[1..]);
         let request = txn.request(&self.settings.keying);
-        let cluster = self.cluster.as_ref().expect("started");
-        let resolver = &cluster.resolver;
+        let cluster = self.cluster.as_mut().expect("started");
+        let complete = cluster.complete();
+        let resolver = &mut cluster.resolver;
         if words[0] == "early" {
             return match resolver.find_early_abort(&request) {
                 None => "open".to_owned(),
@@ -308,7 +309,7 @@ impl Player {
         }
         let rule_fallback = NativeRule::FirstWriterWins;
         let policies = Policies { rule: &self.rule, validator: &self.validator, rule_fallback };
-        self.names.verdict(&resolver.dry_run(cluster.complete(), &request, &policies))
+        self.names.verdict(&resolver.dry_run(complete, &request, &policies))
     }
 
     /// The whole log of a store: `1:x=5 2:y=6,z`.

@@ -357,7 +357,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     ///
     /// # Errors
     /// That answer.
-    pub fn dry_run(&self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
+    pub fn dry_run(&mut self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
         if let Some(undecided) = self.undecided(txn) {
             return Err(undecided);
         }
@@ -374,7 +374,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Judges transactions that only read, on the state of this moment.
     #[must_use]
-    pub fn judge(&self, txns: &[TxnRequest]) -> Vec<Verdict> {
+    pub fn judge(&mut self, txns: &[TxnRequest]) -> Vec<Verdict> {
         self.resolver.dry_runs(self.epochs.last_complete(), txns, &self.policies.policies())
     }
 

@@ -1,5 +1,5 @@
 //! Judging one transaction on the state after the last complete epoch, without resolving anything: read-only commits, dry runs, and
-//! transactions that are certain to lose. Changes no state.
+//! transactions that are certain to lose. Changes no state, only the order that written keys lie in.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -46,14 +46,14 @@ impl Resolver {
     /// whether one that writes would commit alone. Nothing is stored, and the id plays no part. Epochs from the last
     /// resolved one up to `complete` were sealed empty.
     #[must_use]
-    pub fn dry_run(&self, complete: Epoch, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
+    pub fn dry_run(&mut self, complete: Epoch, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
         self.dry_runs(complete, core::slice::from_ref(txn), policies).pop().expect("one verdict for one transaction")
     }
 
     /// Judges several transactions, each as if it were alone, in one pretended epoch, which costs far less than one for
     /// each. More than one must only read: writers would meet each other.
     #[must_use]
-    pub fn dry_runs(&self, complete: Epoch, requests: &[TxnRequest], policies: &Policies<'_>) -> Vec<Verdict> {
+    pub fn dry_runs(&mut self, complete: Epoch, requests: &[TxnRequest], policies: &Policies<'_>) -> Vec<Verdict> {
         debug_assert!(requests.len() == 1 || requests.iter().all(TxnRequest::is_read_only), "writers in one dry run");
         let complete = if planted(Bug::IdleEpochsForgotten) { self.last } else { complete.max(self.last) };
         let input = pretend(self, complete, requests);
@@ -92,8 +92,11 @@ impl Resolver {
         Verdict::Aborted { epoch: complete, reason, conflicts }
     }
 
-    fn judge_rows(&self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
+    fn judge_rows(&mut self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
         let (floor, needs) = (self.floor.at(), policies.needs());
+        if let Some(oldest) = txns.oldest_range {
+            self.shards.iter_mut().for_each(|shard| shard.state.window.prepare(oldest));
+        }
         let mut scratches: Vec<ShardScratch> = self.shards.iter().map(|_| ShardScratch::default()).collect();
         for (shard, scratch) in self.shards.iter().zip(&mut scratches) {
             let view = EpochView { input, txns, stores: &self.stores, floor, needs };

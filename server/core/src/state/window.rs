@@ -2,7 +2,8 @@
 //!
 //! Writing appends 16 bytes to the run of its epoch and shares the batch's key arena; nothing is sorted until a
 //! range asks. Then the runs above its snapshot are sorted, and eight neighbours of one size merge into one, so that
-//! a range looks at few runs however long ago its snapshot is. Runs at or below the floor are dropped.
+//! a range looks at few runs however long ago its snapshot is. A merged run may hold writes from both sides of a snapshot:
+//! the newest epoch of each block of its keys tells which blocks a range may skip. Runs at or below the floor are dropped.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -75,6 +76,39 @@ struct Run {
     sorted: bool,
     /// Shared with images that are being made, once the run is closed.
     items: Arc<Vec<Item>>,
+    /// Of a merged run: the newest epoch of every [`BLOCK_ITEMS`] items.
+    blocks: Vec<u64>,
+}
+
+/// Keys of a merged run whose newest epoch is noted: a range that many old writes lie in skips so many at once.
+const BLOCK_ITEMS: usize = 256;
+
+impl Run {
+    fn note_blocks(&mut self, arenas: &Arenas) {
+        let newest = |block: &[Item]| block.iter().map(|item| arenas.of(item).epoch).max().unwrap_or(0);
+        self.blocks = self.items.chunks(BLOCK_ITEMS).map(newest).collect();
+    }
+
+    /// Returns where the first item lies that is within the range and was written after the snapshot. The
+    /// run is sorted.
+    fn first_above(&self, arenas: &Arenas, range: &KeyRange<'_>, snapshot: Epoch) -> Option<usize> {
+        let place = |item: &Item| {
+            let (store, key) = arenas.key(item);
+            range.place(StoreId(store), key)
+        };
+        let from = self.items.partition_point(|item| place(item).is_lt());
+        let above = |item: &Item| arenas.of(item).epoch > snapshot.0;
+        let mut at = from;
+        while let Some(item) = self.items.get(at) {
+            match self.blocks.get(at / BLOCK_ITEMS) {
+                Some(&newest) if newest <= snapshot.0 => at = (at / BLOCK_ITEMS + 1) * BLOCK_ITEMS,
+                _ if !place(item).is_eq() => return None,
+                _ if above(item) => return Some(at),
+                _ => at += 1,
+            }
+        }
+        None
+    }
 }
 
 const MERGE_FANIN: usize = 8;
@@ -177,6 +211,7 @@ impl RangeWindow {
                 let arenas = &self.arenas;
                 // The stable sort finds the eight sorted runs and merges them.
                 items.sort_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
+                merged.note_blocks(arenas);
                 self.runs[at] = merged;
                 at += 1;
             }
@@ -190,12 +225,9 @@ impl RangeWindow {
             range.place(StoreId(store), key)
         };
         let above = |item: &Item| self.arenas.of(item).epoch > snapshot.0;
-        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| {
-            if !run.sorted {
-                return run.items.iter().any(|item| above(item) && within(item).is_eq());
-            }
-            let from = run.items.partition_point(|item| within(item).is_lt());
-            run.items[from..].iter().take_while(|item| within(item).is_eq()).any(above)
+        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| match run.sorted {
+            true => run.first_above(&self.arenas, range, snapshot).is_some(),
+            false => run.items.iter().any(|item| above(item) && within(item).is_eq()),
         })
     }
 
@@ -213,13 +245,10 @@ impl RangeWindow {
             if !run.sorted {
                 return run.items.iter().filter(above).filter(within).map(written).max_by(better);
             }
-            let from = run.items.partition_point(|item| {
-                let (store, key) = self.arenas.key(item);
-                range.place(StoreId(store), key).is_lt()
-            });
-            let mut own = run.items[from..].iter().take_while(within).filter(above);
-            let first = own.next().map(written)?;
-            own.map(written).take_while(|(key, _)| *key == first.0).chain([first]).max_by(better)
+            let at = run.first_above(&self.arenas, range, snapshot)?;
+            let first = written(&run.items[at]);
+            let same = run.items[at..].iter().take_while(within).map(written).take_while(|(key, _)| *key == first.0);
+            same.max_by(better)
         };
         self.runs.iter().rev().take_while(|run| run.last > snapshot.0).filter_map(first_of).max_by(better)
     }
@@ -311,6 +340,35 @@ mod tests {
                 let first = plain.first_change(&range, Epoch(snapshot));
                 assert_eq!(first.is_some(), expected, "{start} at {snapshot}");
                 assert_eq!(prepared.first_change(&range, Epoch(snapshot)), first, "{start} at {snapshot}");
+            }
+        }
+    }
+
+    /// One merged run of several blocks, with the newest write of all in each place once.
+    #[test]
+    fn blocks_without_a_newer_write_are_skipped_and_no_others() {
+        const KEYS: usize = BLOCK_ITEMS * 3;
+        for newest in [0, 1, BLOCK_ITEMS - 1, BLOCK_ITEMS, BLOCK_ITEMS + 1, 2 * BLOCK_ITEMS, KEYS - 1] {
+            let mut window = RangeWindow::default();
+            for epoch in 1..=MERGE_FANIN {
+                let own = (0..KEYS).filter(|n| match *n == newest {
+                    true => epoch == MERGE_FANIN,
+                    false => n % (MERGE_FANIN - 1) + 1 == epoch,
+                });
+                let keys: Vec<_> = own.map(|n| alloc::format!("k{n:05}")).collect();
+                write(&mut window, epoch as u64, &keys.iter().map(|key| &key[..]).collect::<Vec<_>>());
+            }
+            window.prepare(Epoch(0));
+            assert_eq!((window.runs.len(), window.runs[0].blocks.len()), (1, KEYS.div_ceil(BLOCK_ITEMS)));
+            let snapshot = MERGE_FANIN as u64 - 1;
+            for (start, end) in [(0, KEYS), (newest, newest + 1), (newest.saturating_sub(300), newest + 300)] {
+                let (start, end) = (alloc::format!("k{start:05}"), alloc::format!("k{end:05}"));
+                assert!(changed(&window, &start, &end, snapshot), "{newest} in {start}..{end}");
+                assert!(!changed(&window, &start, &end, snapshot + 1), "{newest} in {start}..{end}");
+            }
+            for (start, end) in [(0, newest), (newest + 1, KEYS)] {
+                let (start, end) = (alloc::format!("k{start:05}"), alloc::format!("k{end:05}"));
+                assert!(!changed(&window, &start, &end, snapshot), "{newest} not in {start}..{end}");
             }
         }
     }

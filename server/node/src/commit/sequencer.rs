@@ -50,6 +50,8 @@ pub struct Sequencer {
 const GATHER: usize = 48;
 /// Messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
+/// How long messages are taken before that: some take far longer than others.
+const MESSAGES_WITHIN: Duration = Duration::from_millis(2);
 /// How long the sequencer copies before it looks after its messages again.
 const IMAGE_SLICE: Duration = Duration::from_millis(1);
 
@@ -105,7 +107,7 @@ impl Sequencer {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return self.stop(messages),
             };
-            let mut taken = 0;
+            let (begun, mut taken) = (Instant::now(), 0);
             while let Some(message) = next.take() {
                 match message {
                     Message::Stop => return self.stop(messages),
@@ -113,7 +115,7 @@ impl Sequencer {
                     message => self.handle(message),
                 }
                 taken += 1;
-                if taken < MESSAGES_AT_ONCE {
+                if taken < MESSAGES_AT_ONCE && begun.elapsed() < MESSAGES_WITHIN {
                     next = messages.try_recv().ok();
                 }
             }
@@ -185,7 +187,7 @@ impl Sequencer {
                 self.dismiss(&txns);
                 // Nobody judges in the place of a plugin that is not here. Without a reply, who asked says why.
                 if !self.replica().waits_for_code() {
-                    let _ = reply.send(self.replica().judge(&txns));
+                    let _ = reply.send(self.decider.replica_mut().judge(&txns));
                 }
             }
             Message::DryRun(txn, reply) => {
@@ -196,7 +198,8 @@ impl Sequencer {
                 if self.replica().waits_for_code() {
                     return;
                 }
-                let verdict = self.replica().dry_run(&txn, self.now());
+                let now = self.now();
+                let verdict = self.decider.replica_mut().dry_run(&txn, now);
                 let _ = reply.send(verdict.map_err(without_epoch));
             }
             Message::Abort(namespace, id, handle) => {

@@ -29,6 +29,10 @@ use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Operations that the sequencer judges at once, about a millisecond of them: commits wait meanwhile.
+const JUDGING_WORK_MAX: usize = 2048;
+/// Operations that a range counts for: every shard searches it in all of its runs above the snapshot.
+const RANGE_WORK: usize = 32;
 
 impl NodeService {
     /// Turns the sequencer's answer into words.
@@ -183,13 +187,25 @@ impl NodeService {
         self.judge_all(txns).await
     }
 
-    /// Judges one transaction, or several that only read, on the state of one moment. Does not wait for an epoch.
+    /// Judges one transaction, or several that only read. Does not wait for an epoch. The sequencer does other work in
+    /// between, so two of them may be judged on different states.
     async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
-        self.admit(txns.iter().map(TxnRequest::memory_bytes).sum())?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Message::Judge(txns, reply))?;
-        let verdicts = answer.await.map_err(|_| self.not_judged())?;
-        Ok(verdicts.into_iter().map(|verdict| self.with_winners(verdict)).collect())
+        let mut verdicts = Vec::with_capacity(txns.len());
+        let mut txns = txns.into_iter().peekable();
+        while let Some(first) = txns.next() {
+            let mut work = judging_work(&first);
+            let mut slice = vec![first];
+            while let Some(next) = txns.next_if(|next| work + judging_work(next) <= JUDGING_WORK_MAX) {
+                work += judging_work(&next);
+                slice.push(next);
+            }
+            self.admit(slice.iter().map(TxnRequest::memory_bytes).sum())?;
+            let (reply, answer) = oneshot::channel();
+            self.send(Message::Judge(slice, reply))?;
+            let judged = answer.await.map_err(|_| self.not_judged())?;
+            verdicts.extend(judged.into_iter().map(|verdict| self.with_winners(verdict)));
+        }
+        Ok(verdicts)
     }
 
     async fn dry_run(&self, txn: TxnRequest) -> Result<DryRun, ServiceError> {
@@ -440,6 +456,11 @@ impl TxnApi for NodeService {
 fn began(mut txn: TxnRequest) -> TxnRequest {
     txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
     txn
+}
+
+/// Returns what judging a transaction costs, in operations.
+fn judging_work(txn: &TxnRequest) -> usize {
+    1 + txn.reads.len() + txn.writes.len() + RANGE_WORK * txn.ranges.len()
 }
 
 /// Describes a verdict that belongs to no epoch of its own: nothing of it is stored.
