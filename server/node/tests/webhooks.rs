@@ -231,6 +231,41 @@ fn the_receiver_can_report_its_position() {
 }
 
 #[test]
+fn a_receiver_that_was_ahead_of_the_log_is_not_taken_for_one_that_is_up_to_date_once_the_log_is_past_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let receiver = Receiver::new(|_, _| Does::Answer(200, "tribunal-watermark: 5\r\n", String::new()));
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
+    node.put_row("k1", 1);
+    let is_stopped = |node: &Node| {
+        let stopped = eventually("a stop", || Some(standing(node, "kv")).filter(|s| s["state"] == "stopped"));
+        let reason = stopped["last_error"].as_str().expect("a reason");
+        assert!(reason.contains("another log") && reason.contains("`after`"), "{stopped}");
+    };
+    is_stopped(&node);
+    let posts = receiver.posts().len();
+    receiver.becomes(|_, _| ok());
+    for n in 2..=7 {
+        node.put_row(&format!("k{n}"), n);
+    }
+    // The same webhook again, and starts after a stop and after a kill: nothing skips LSN 1 to 5 of this log.
+    let resumed = register(&node, "kv", &json!({"url": receiver.url()}));
+    assert_eq!((resumed.status, &resumed.body["code"]), (410, &json!("log_replaced")), "{}", resumed.body);
+    is_stopped(&node);
+    assert!(node.stop().success());
+    let node = Node::start(dir.path());
+    is_stopped(&node);
+    node.kill();
+    let node = Node::start(dir.path());
+    is_stopped(&node);
+    assert_eq!(receiver.posts().len(), posts);
+    let again = register(&node, "kv", &json!({"url": receiver.url(), "after": "0"}));
+    assert_eq!(again.status, 200, "{}", again.body);
+    until_acked(&node, "kv", 7);
+    assert_eq!(receiver.posts()[posts..].iter().flat_map(Post::lsns).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
 fn invalid_registrations_are_rejected_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));

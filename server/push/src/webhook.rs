@@ -3,8 +3,8 @@
 //! Requests are signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). A request
 //! goes to an address that the egress policy has checked, follows no redirects, and ends within its timeout whatever the
 //! receiver does. A 2xx response acknowledges the records; with the header `tribunal-watermark` it may state that the
-//! receiver is at another LSN, where the push then resumes. The watermark is stored by the node, so a receiver may get
-//! records again; it recognizes them by their LSN.
+//! receiver is at another LSN, where the push then resumes if the log has it. The watermark is stored by the node, so a
+//! receiver may get records again; it recognizes them by their LSN.
 //!
 //! Statuses: 2xx means applied; 408, 425, 429 and 5xx are retried; 410 stops the push at once; any other status rejects the
 //! records, which are then posted one by one, and the push stops at a record that is rejected again.
@@ -34,13 +34,10 @@ pub const WATERMARK_HEADER: &str = "tribunal-watermark";
 const FIRST_HEADER: &str = "tribunal-first-lsn";
 const LAST_HEADER: &str = "tribunal-last-lsn";
 
-/// Stores a receiver's watermark.
+/// Stores a receiver's watermark, as the push has acknowledged it to its [`AckSink`](crate::AckSink).
 pub trait WatermarkStore: Send + Sync + 'static {
     /// Returns the last record that the receiver acknowledged.
     fn watermark(&self) -> Lsn;
-
-    /// Stores the watermark; it becomes durable soon, not on return.
-    fn acknowledged(&self, lsn: Lsn);
 }
 
 /// Encodes records as the body of a request.
@@ -69,6 +66,9 @@ pub struct Webhook {
     target: Target,
     key: hmac::Key,
     connection: tokio::sync::Mutex<Option<HttpConnection>>,
+    /// Where the receiver says that it is, until it has acknowledged records after that. Whether the log has this
+    /// position is for the push to judge: nothing is stored before.
+    told: Mutex<Option<Lsn>>,
     /// Text of the receiver's 410 response. Reported once, so that a resumed push tries again.
     gone: Mutex<Option<String>>,
 }
@@ -92,7 +92,8 @@ impl Webhook {
     pub fn new(parts: WebhookParts) -> Result<Webhook, String> {
         let target = Target::of(&parts.url)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, parts.secret.as_bytes());
-        Ok(Webhook { parts, target, key, connection: tokio::sync::Mutex::default(), gone: Mutex::default() })
+        let (connection, told, gone) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Webhook { parts, target, key, connection, told, gone })
     }
 
     /// Resolves the receiver's name and checks its addresses.
@@ -138,19 +139,20 @@ impl Webhook {
         request.body(body).map_err(|error| TransportError::Broken(format!("the request cannot be made: {error}")))
     }
 
-    /// Interprets a response, and stores the watermark.
+    /// Interprets a response, and notes where the receiver says that it is.
     fn meaning(&self, status: u16, watermark: Option<&str>, text: &str, last: Lsn) -> (Said, String) {
         let answered = || if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
         match (status, watermark) {
             (200..=299, None) => {
-                self.parts.watermark.acknowledged(last);
+                *self.told.lock() = None;
                 (Said::Applied, String::new())
             }
             (200..=299, Some(told)) => match told.parse::<u64>().map(Lsn) {
                 Ok(told) => {
-                    self.parts.watermark.acknowledged(told);
+                    let elsewhere = (told != last).then_some(told);
+                    *self.told.lock() = elsewhere;
                     let moved = format!("the receiver is at LSN {told}, not {last}");
-                    if told == last { (Said::Applied, String::new()) } else { (Said::Moved, moved) }
+                    if elsewhere.is_none() { (Said::Applied, String::new()) } else { (Said::Moved, moved) }
                 }
                 Err(_) => (Said::Later, format!("the receiver's header {WATERMARK_HEADER} is not an LSN")),
             },
@@ -228,7 +230,11 @@ impl Transport for Webhook {
         Box::pin(async move {
             let call = match command {
                 Command::Http(call) => call,
-                Command::Raw(_) => return Ok(said(Said::Watermark, &self.parts.watermark.watermark().0.to_be_bytes())),
+                Command::Raw(_) => {
+                    let told = *self.told.lock();
+                    let at = told.unwrap_or_else(|| self.parts.watermark.watermark());
+                    return Ok(said(Said::Watermark, &at.0.to_be_bytes()));
+                }
                 _ => return Err(TransportError::WrongCommand("a webhook takes HTTP requests only")),
             };
             let last = call.headers.iter().find(|(name, _)| name == LAST_HEADER);

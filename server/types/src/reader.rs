@@ -41,8 +41,14 @@ pub struct Webhook {
     pub timeout_ms: u32,
     /// The log that `watermark` belongs to.
     pub log: LogId,
-    /// Last record that the receiver has acknowledged.
+    /// Last record that the receiver has acknowledged, or [`Webhook::AHEAD`].
     pub watermark: Lsn,
+}
+
+impl Webhook {
+    /// Watermark of a receiver that was found ahead of the log: what it has is of another history, wherever the log has
+    /// got to since. No log reaches this position.
+    pub const AHEAD: Lsn = Lsn(u64::MAX - 1);
 }
 
 impl fmt::Debug for Webhook {
@@ -90,7 +96,8 @@ pub enum ReaderMove {
         /// The store; all if absent.
         store: Option<StoreId>,
     },
-    /// A receiver has acknowledged a record, unless another delivery has begun since.
+    /// A receiver has acknowledged a record, or was found ahead of the log ([`Webhook::AHEAD`]), unless another
+    /// delivery has begun since.
     Delivered {
         /// The store.
         store: StoreId,

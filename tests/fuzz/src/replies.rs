@@ -29,8 +29,6 @@ impl WatermarkStore for NoMark {
     fn watermark(&self) -> Lsn {
         Lsn(0)
     }
-
-    fn acknowledged(&self, _: Lsn) {}
 }
 
 /// Asks a peer of the kind that the first byte names: RESP, SQL or HTTP; tells whether there was a whole answer.

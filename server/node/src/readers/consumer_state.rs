@@ -214,7 +214,9 @@ impl ConsumerState {
 
     /// Moves a webhook's watermark. It becomes durable before long.
     pub fn acknowledged(&self, store: StoreId, lsn: Lsn) {
-        self.change(WATERMARK_WAIT, |remembered| {
+        // That a receiver is ahead of the log is noticed only while it is.
+        let wait = if lsn == Webhook::AHEAD { Duration::ZERO } else { WATERMARK_WAIT };
+        self.change(wait, |remembered| {
             if let Some(known) = remembered.webhooks.iter_mut().find(|known| known.store == store) {
                 known.watermark = lsn;
             }

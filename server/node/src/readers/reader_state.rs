@@ -31,6 +31,14 @@ fn held(webhook: Webhook) -> HeldWebhook {
     HeldWebhook { webhook, ..HeldWebhook::default() }
 }
 
+/// Shows a receiver that was found ahead of the log for what it is: one with a position of another log.
+fn placed(mut held: HeldWebhook) -> HeldWebhook {
+    if held.webhook.watermark == Webhook::AHEAD {
+        (held.webhook.log, held.webhook.watermark) = (LogId::default(), Lsn(0));
+    }
+    held
+}
+
 impl ReaderState {
     /// Opens what is remembered in `dir`; of a member of a cluster, what its control log adds up to, whose changes go to the
     /// sequencer by `member`.
@@ -92,21 +100,23 @@ impl ReaderState {
 
     /// Returns the registered webhooks.
     pub fn webhooks(&self) -> Vec<HeldWebhook> {
-        match self {
+        let all: Vec<HeldWebhook> = match self {
             ReaderState::Alone(file) => file.webhooks().into_iter().map(held).collect(),
             ReaderState::Member(cluster) => cluster.webhooks(),
-        }
+        };
+        all.into_iter().map(placed).collect()
     }
 
     /// Returns a store's webhook.
     pub fn webhook(&self, store: StoreId) -> Option<HeldWebhook> {
-        match self {
+        let found = match self {
             ReaderState::Alone(file) => file.webhook(store).map(held),
             ReaderState::Member(cluster) => cluster.webhook(store),
-        }
+        };
+        found.map(placed)
     }
 
-    /// Moves the watermark of a webhook. It becomes durable before long.
+    /// Moves the watermark of a webhook, perhaps to [`Webhook::AHEAD`]. It becomes durable before long.
     pub fn acknowledged(&self, store: StoreId, delivery: ControlIndex, lsn: Lsn) {
         match self {
             ReaderState::Alone(file) => file.acknowledged(store, lsn),

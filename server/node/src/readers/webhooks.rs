@@ -16,7 +16,9 @@ use tribunal_push::{
     AckSink, LogPoint, LogSource, Pending, PushHandle, PushOptions, PushParts, PushWatch, Pusher, ReadLimit,
     SourceError, WatermarkStore, Webhook, WebhookParts,
 };
-use tribunal_types::{ControlIndex, HeldWebhook, LogId, Lsn, NodeId, RecordBatch, StoreId, StoreSpec};
+use tribunal_types::{
+    ControlIndex, HeldWebhook, LogId, Lsn, NodeId, RecordBatch, StoreId, StoreSpec, Webhook as Registered,
+};
 
 use crate::cluster::view::View;
 use crate::readers::reader_state::ReaderState;
@@ -56,19 +58,24 @@ pub struct Webhooks {
     pub registering: tokio::sync::Mutex<()>,
 }
 
+#[derive(Clone)]
 struct Mark {
     readers: ReaderState,
     store: StoreId,
     delivery: ControlIndex,
 }
 
+impl Mark {
+    fn acknowledged(&self, lsn: Lsn) {
+        if lsn != self.watermark() {
+            self.readers.acknowledged(self.store, self.delivery, lsn);
+        }
+    }
+}
+
 impl WatermarkStore for Mark {
     fn watermark(&self) -> Lsn {
         self.readers.webhook(self.store).map_or(Lsn(0), |held| held.webhook.watermark)
-    }
-
-    fn acknowledged(&self, lsn: Lsn) {
-        self.readers.acknowledged(self.store, self.delivery, lsn);
     }
 }
 
@@ -117,19 +124,30 @@ impl LogSource for WhileServing {
     }
 }
 
-/// Nobody's visibility hangs on a webhook; its watermark is kept by [`Mark`]. What is left is its traces, if they are on.
+/// Nobody's visibility hangs on a webhook. What is left is its watermark, and its traces if they are on.
 struct NoVisibility {
+    mark: Mark,
     /// The store's name in spans and log lines.
     name: String,
     tracing: Option<Arc<Tracing>>,
 }
 
 impl AckSink for NoVisibility {
-    fn forked(&self, _store: StoreId, _fork: Option<Lsn>) {}
+    /// The stop must outlast the log's growth, whichever node delivers next: a receiver gets records of this log again
+    /// only once it is registered with a position.
+    fn forked(&self, _: StoreId, fork: Option<Lsn>) {
+        if fork.is_some() {
+            self.mark.acknowledged(Registered::AHEAD);
+        }
+    }
 
-    fn acked(&self, _: StoreId, _: Lsn) {}
+    fn acked(&self, _: StoreId, lsn: Lsn) {
+        self.mark.acknowledged(lsn);
+    }
 
-    fn rewound(&self, _: StoreId, _: Lsn) {}
+    fn rewound(&self, _: StoreId, lsn: Lsn) {
+        self.mark.acknowledged(lsn);
+    }
 
     fn failed(&self, store: StoreId, text: &str) {
         tracing::error!(store = self.name, store_id = store.0, text, "pushing to a webhook stopped");
@@ -162,19 +180,26 @@ impl Webhooks {
     /// If its URL cannot be one.
     pub fn receiver(&self, held: &HeldWebhook, of: &StoreSpec) -> Result<Webhook, String> {
         let (name, registered) = (of.name.clone(), &held.webhook);
-        let (readers, store, delivery) = (self.readers.clone(), registered.store, held.delivery());
         Webhook::new(WebhookParts {
             url: registered.url.clone(),
             secret: registered.secret.clone(),
             timeout: Duration::from_millis(u64::from(registered.timeout_ms)),
             egress: self.egress_by_tenant.of(of.namespace).egress.clone(),
             body: Arc::new(move |records| push_body(records, &name)),
-            watermark: Arc::new(Mark { readers, store, delivery }),
+            watermark: Arc::new(self.mark(held)),
         })
     }
 
-    /// Starts the push to a receiver.
+    fn mark(&self, held: &HeldWebhook) -> Mark {
+        Mark { readers: self.readers.clone(), store: held.webhook.store, delivery: held.delivery() }
+    }
+
+    /// Starts the push to a receiver, unless that was found ahead of the log.
     pub fn start(&self, held: &HeldWebhook, of: &StoreSpec, receiver: Webhook) {
+        if held.webhook.watermark == Registered::AHEAD {
+            tracing::error!(store = of.name, "this webhook is not started: its receiver was found ahead of the log");
+            return;
+        }
         let (receiver, registered) = (Arc::new(receiver), &held.webhook);
         let limit =
             ReadLimit { records_max: registered.records_max as usize, bytes_max: registered.bytes_max as usize };
@@ -184,7 +209,11 @@ impl Webhooks {
             source: Arc::new(WhileServing { records: self.records.clone(), view: self.view.clone() }),
             transport: receiver,
             fork: None,
-            sink: Arc::new(NoVisibility { name: of.name.clone(), tracing: self.tracing.clone() }),
+            sink: Arc::new(NoVisibility {
+                mark: self.mark(held),
+                name: of.name.clone(),
+                tracing: self.tracing.clone(),
+            }),
             options: PushOptions {
                 limit,
                 backoff_min: BACKOFF_MIN,
