@@ -188,7 +188,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let image_bytes = replayed * start.settings.epoch_bytes;
         let mut watches = StoreWatches::default();
         let stores = replicated.stores().stores();
-        stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), now.monotonic));
+        let from = epochs.last_complete();
+        stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), from, now.monotonic));
         Replica {
             group,
             controls: ControlQueue::new(control, run),

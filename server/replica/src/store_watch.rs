@@ -7,9 +7,8 @@ use core::time::Duration;
 use tribunal_core::visibility::Delivery;
 use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 
-/// How long a storage may take to report its watermark before what it has applied counts as nothing, and an embedded store
-/// to flush after it exceeded its quota before it counts as broken.
-const WATERMARK_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an embedded store may take to open, and to flush after it exceeded its quota, before it counts as broken.
+const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long what another node has told of a storage counts. Within that time it tells more, or the storage may have lost what
 /// it had, and this node would not know.
 const TOLD_LEASE: Duration = Duration::from_millis(1_500);
@@ -18,6 +17,8 @@ const TOLD_LEASE: Duration = Duration::from_millis(1_500);
 #[derive(Debug)]
 struct StoreWatch {
     since: Duration,
+    /// The last epoch that was complete when the push was started.
+    from: Epoch,
     /// The log was empty when the push was started, so nothing of it can be in doubt.
     empty: bool,
     /// The storage has reported its watermark.
@@ -62,10 +63,11 @@ impl AfterFlush {
 }
 
 impl StoreWatches {
-    /// Starts to watch a store whose push starts now, with its log at `head`.
-    pub(crate) fn start(&mut self, store: StoreId, head: Lsn, now: Duration) {
+    /// Starts to watch a store whose push starts now, after epoch `from` and with the store's log at `head`.
+    pub(crate) fn start(&mut self, store: StoreId, head: Lsn, from: Epoch, now: Duration) {
         let watch = StoreWatch {
             since: now,
+            from,
             empty: head == Lsn(0),
             watermark: false,
             told: None,
@@ -120,13 +122,21 @@ impl StoreWatches {
         self.stores.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
-    /// Returns whether a store that exceeds its quota may be detached. A storage that was only just queried for its
-    /// watermark may well have applied everything.
+    /// Returns whether a storage that has applied nothing as far as is known exceeds a quota that leaves the epochs
+    /// from `bound` on, and may be detached. One that has not reported its watermark yet may have had everything when
+    /// its push was started.
     #[must_use]
-    pub(crate) fn may_detach(&self, store: StoreId, now: Duration) -> bool {
+    pub(crate) fn exceeds(&self, store: StoreId, bound: Epoch) -> bool {
+        self.stores.get(&store).is_some_and(|watch| !watch.detaching && (watch.watermark || watch.from < bound))
+    }
+
+    /// Returns whether an embedded store that exceeds its quota may be detached: it has opened, has stopped, or had
+    /// time enough to open.
+    #[must_use]
+    pub(crate) fn has_opened_or_failed(&self, store: StoreId, now: Duration) -> bool {
         self.stores.get(&store).is_some_and(|watch| {
             !watch.detaching
-                && (watch.watermark || watch.stopped || now.saturating_sub(watch.since) >= WATERMARK_TIMEOUT)
+                && (watch.watermark || watch.stopped || now.saturating_sub(watch.since) >= EMBEDDED_TIMEOUT)
         })
     }
 
@@ -135,7 +145,7 @@ impl StoreWatches {
     pub(crate) fn fails_to_flush(&mut self, store: StoreId, applied: Epoch, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         match watch.over_quota {
-            Some((before, since)) if before == applied => now.saturating_sub(since) >= WATERMARK_TIMEOUT,
+            Some((before, since)) if before == applied => now.saturating_sub(since) >= EMBEDDED_TIMEOUT,
             _ => {
                 watch.over_quota = Some((applied, now));
                 false
@@ -165,7 +175,7 @@ mod tests {
 
     fn watches(head: Lsn) -> StoreWatches {
         let mut watches = StoreWatches::default();
-        watches.start(S, head, Duration::ZERO);
+        watches.start(S, head, Epoch(5), Duration::ZERO);
         watches
     }
 
@@ -176,24 +186,35 @@ mod tests {
         assert!(!fails(3, 100) && !fails(3, 159), "it has a minute");
         assert!(!fails(4, 160), "it has flushed since");
         assert!(!fails(4, 219) && fails(4, 220));
-        watches.start(S, Lsn(9), Duration::from_secs(220));
+        watches.start(S, Lsn(9), Epoch(5), Duration::from_secs(220));
         let now = Duration::from_secs(300);
         assert!(!watches.fails_to_flush(S, Epoch(4), now), "it was attached again");
         assert!(!watches.fails_to_flush(StoreId(2), Epoch(4), now), "it is not declared");
     }
 
     #[test]
-    fn a_stopped_store_may_be_detached_at_once_and_one_without_a_watermark_after_the_timeout() {
+    fn a_stopped_embedded_store_may_be_detached_at_once_and_one_that_does_not_open_after_the_timeout() {
         let mut watches = watches(Lsn(7));
-        let (soon, late) = (Duration::from_secs(59), WATERMARK_TIMEOUT);
-        assert!(!watches.is_known(S) && !watches.may_detach(S, soon), "it was only just queried");
-        assert!(watches.may_detach(S, late));
+        let (soon, late) = (Duration::from_secs(59), EMBEDDED_TIMEOUT);
+        assert!(!watches.is_known(S) && !watches.has_opened_or_failed(S, soon), "it was only just opened");
+        assert!(watches.has_opened_or_failed(S, late));
         watches.stopped(S);
-        assert!(!watches.is_known(S) && watches.may_detach(S, soon), "it needs an operator");
+        assert!(!watches.is_known(S) && watches.has_opened_or_failed(S, soon), "it needs an operator");
         watches.reported(S);
-        assert!(watches.is_known(S) && watches.may_detach(S, soon));
+        assert!(watches.is_known(S) && watches.has_opened_or_failed(S, soon));
         watches.detaching(S);
-        assert!(!watches.may_detach(S, late));
+        assert!(!watches.has_opened_or_failed(S, late));
+    }
+
+    #[test]
+    fn a_storage_that_has_not_reported_exceeds_its_quota_by_what_was_decided_since_its_push_was_started() {
+        let mut watches = watches(Lsn(7));
+        assert!(!watches.exceeds(S, Epoch(4)) && !watches.exceeds(S, Epoch(5)), "it may have had all of it");
+        assert!(watches.exceeds(S, Epoch(6)));
+        watches.reported(S);
+        assert!(watches.exceeds(S, Epoch(4)), "it has told what it had");
+        watches.detaching(S);
+        assert!(!watches.exceeds(S, Epoch(9)) && !watches.exceeds(StoreId(2), Epoch(9)));
     }
 
     #[test]
@@ -205,7 +226,7 @@ mod tests {
         assert_eq!(watches.known_until(S), Some(Duration::from_secs(5) + TOLD_LEASE));
         watches.reported(S);
         assert_eq!((watches.has_reported(S), watches.known_until(S)), (true, None));
-        watches.start(S, Lsn(9), Duration::from_secs(6));
+        watches.start(S, Lsn(9), Epoch(5), Duration::from_secs(6));
         assert!(!watches.is_known(S) && !watches.has_reported(S), "another node pushes");
     }
 

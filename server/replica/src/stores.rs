@@ -101,18 +101,23 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(effect);
     }
 
-    /// Proposes to truncate the log without a store that holds back too much of it.
+    /// Proposes to truncate the log without a store that holds back too much of it. Of a storage, only the node
+    /// proposes it that pushes to it: the others know less.
     pub(crate) fn over_quota(&mut self, store: StoreId, bound: Epoch, complaint: Option<String>) {
         let now = self.now.monotonic;
         let Some(declared) = self.replicated.stores().store(store) else { return };
         let applied = self.visibility.applied(store);
-        if declared.detached.is_some() || applied >= bound || !self.watches.may_detach(store, now) {
+        let is_elsewhere = declared.pusher.is_some_and(|pusher| pusher.node != self.group.node);
+        if declared.detached.is_some() || is_elsewhere || applied >= bound {
             return;
         }
-        // An embedded store flushes when it is told to, which the same truncation does; unless it is broken.
         let embedded = declared.spec.is_embedded();
         let declared = declared.generation;
-        if embedded && self.watches.is_known(store) && !self.watches.fails_to_flush(store, applied, now) {
+        let may_detach =
+            if embedded { self.watches.has_opened_or_failed(store, now) } else { self.watches.exceeds(store, bound) };
+        // An embedded store flushes when it is told to, which the same truncation does; unless it is broken.
+        let may_flush = || embedded && self.watches.is_known(store);
+        if !may_detach || may_flush() && !self.watches.fails_to_flush(store, applied, now) {
             return;
         }
         self.watches.detaching(store);
@@ -130,7 +135,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let head = self.resolver.head_lsn(store);
         self.visibility.track(store, delivery(&declared.spec), head);
         self.visibility.rewound(store, Lsn(0));
-        self.watches.start(store, head, self.now.monotonic);
+        self.watches.start(store, head, self.epochs.last_complete(), self.now.monotonic);
     }
 
     /// Returns what the stores that the log waits for have applied.
