@@ -314,6 +314,21 @@ fn an_intact_log_loses_nothing_and_the_old_files_are_kept() {
 }
 
 #[test]
+fn a_damaged_log_that_an_interrupted_salvage_has_left_is_kept_by_the_next_one() {
+    let original = Original::write("interrupted", true);
+    let damaged = Damaged(original.dir.copy("interrupted-copy"));
+    let dir = &damaged.0.0;
+    let left = dir.with_extension("salvaged");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("mark"), b"all that is left").unwrap();
+    let report = salvage(dir).unwrap();
+    assert!(!left.exists());
+    assert_eq!(fs::read(dir.with_extension("damaged-1").join("mark")).unwrap(), b"all that is left");
+    assert_eq!(report.set_aside, dir.with_extension("damaged-2"));
+    assert_eq!(report.entries, Some((1, EPOCHS)));
+}
+
+#[test]
 fn entries_before_a_loss_that_an_image_covers_are_reported() {
     let original = Original::write("covered", true);
     let segment = Path::new("segments/log-0000000000000000");

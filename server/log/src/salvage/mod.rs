@@ -75,7 +75,7 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 
     let fresh = beside(dir, "salvaged");
-    remove(&fresh)?;
+    keep(dir, &fresh)?;
     let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, heads, kept, mark: mark.as_ref() };
     known.drop_undecided_below_image()?;
     let built = known.rebuild(&fresh).and_then(|mut report| {
@@ -199,8 +199,7 @@ fn entry_chain(
 
 /// Puts the new log in the place of the damaged one; returns where that is now. Nobody else may open either meanwhile.
 fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf, LogError> {
-    let free = (1_u32..).map(|n| beside(dir, &format!("damaged-{n}"))).find(|path| !path.exists());
-    let aside = free.unwrap_or_else(|| beside(dir, "damaged"));
+    let aside = free_place(dir);
     let failed = |e: std::io::Error| LogError::io("exchange", dir, &e);
     match renameat_with(CWD, fresh, CWD, dir, RenameFlags::EXCHANGE) {
         Ok(()) => fs::rename(fresh, &aside).map_err(failed)?,
@@ -215,6 +214,22 @@ fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf,
     Ok(aside)
 }
 
+/// Sets aside what an earlier attempt has left in the place of the new log: if it was interrupted when the two had
+/// changed places, that is the damaged log.
+fn keep(dir: &Path, left: &Path) -> Result<(), LogError> {
+    if !left.exists() {
+        return Ok(());
+    }
+    fs::rename(left, free_place(dir)).map_err(|error| LogError::io("set aside", left, &error))?;
+    files::sync_path(&RealFiles, dir)
+}
+
+/// Returns where a damaged log may be set aside.
+fn free_place(dir: &Path) -> PathBuf {
+    let free = (1_u32..).map(|n| beside(dir, &format!("damaged-{n}"))).find(|path| !path.exists());
+    free.unwrap_or_else(|| beside(dir, "damaged"))
+}
+
 /// Returns the path of a sibling: the log's name, a dot, `suffix`.
 pub(crate) fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();
@@ -223,7 +238,7 @@ pub(crate) fn beside(dir: &Path, suffix: &str) -> PathBuf {
     dir.with_file_name(name)
 }
 
-/// Removes what an earlier attempt left.
+/// Removes what this attempt has written.
 fn remove(dir: &Path) -> Result<(), LogError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LogError::io("remove", dir, &error)),

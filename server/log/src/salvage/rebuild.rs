@@ -328,9 +328,15 @@ impl Known<'_> {
         for entry in fs::read_dir(&from).map_err(|e| LogError::io("read", &from, &e))? {
             let entry = entry.map_err(|e| LogError::io("read", &from, &e))?;
             let target = to.join(entry.file_name());
-            let linked = fs::hard_link(entry.path(), &target).or_else(|_| fs::copy(entry.path(), &target).map(drop));
+            let linked = fs::hard_link(entry.path(), &target).or_else(|_| copy(&entry.path(), &target));
             linked.map_err(|e| LogError::io("copy", &entry.path(), &e))?;
         }
         files::sync_directory(&RealFiles, &to)
     }
+}
+
+/// Copies an image durably: the new log relies on it from its first start on.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    fs::File::open(to)?.sync_all()
 }
