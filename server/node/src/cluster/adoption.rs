@@ -124,7 +124,7 @@ impl Entries<'_> {
     fn forks(&mut self, data: &Path) -> Result<(), String> {
         let stores: Vec<_> = self.recovered.replicated.stores().stores().map(|s| (s.spec.id, s.generation)).collect();
         for (store, generation) in stores {
-            if let Some(fork) = ForkFile::new(data, store).read(generation) {
+            if let Some(fork) = ForkFile::new(data, store).read(generation)? {
                 let change = ControlChange::ForkPush { store, generation, fork: Some(fork) };
                 self.add("the state of a storage", change)?;
             }

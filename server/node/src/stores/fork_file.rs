@@ -23,14 +23,27 @@ impl ForkFile {
     }
 
     /// Returns where the log ended when the storage of this declaration was found ahead of it.
-    #[must_use]
-    pub fn read(&self, generation: ControlIndex) -> Option<Lsn> {
-        let text = fs::read_to_string(&self.0).ok()?;
-        let (of, lsn) = text.trim_end().split_once(' ')?;
-        if of != generation.0.to_string() {
-            return None;
-        }
-        lsn.parse().ok().map(Lsn)
+    ///
+    /// # Errors
+    /// In words, if the file is there and cannot be read: the storage may be one that was ahead.
+    pub fn read(&self, generation: ControlIndex) -> Result<Option<Lsn>, String> {
+        let text = match fs::read_to_string(&self.0) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.unreadable(&error.to_string())),
+        };
+        let line = text.trim_end().split_once(' ');
+        let numbers = line.and_then(|(of, lsn)| Some((of.parse().ok()?, lsn.parse().ok()?)));
+        let (of, lsn) = numbers.ok_or_else(|| self.unreadable("it is not a declaration and an LSN"))?;
+        Ok((ControlIndex(of) == generation).then_some(Lsn(lsn)))
+    }
+
+    fn unreadable(&self, why: &str) -> String {
+        format!(
+            "{} cannot be read ({why}); it says where the log ended when the storage was found ahead of it. Repair it; or \
+             remove it if the storage has nothing that the log does not have",
+            self.0.display()
+        )
     }
 
     /// Replaces or removes the line; durable unless the disk fails, and then the push has stopped all the same.
@@ -62,10 +75,25 @@ mod tests {
     fn a_fork_is_of_one_declaration() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = ForkFile::new(dir.path(), StoreId(3));
-        assert_eq!(file.read(ControlIndex(4)), None);
+        assert_eq!(file.read(ControlIndex(4)), Ok(None));
         file.write(ControlIndex(4), Some(Lsn(20)));
-        assert_eq!((file.read(ControlIndex(4)), file.read(ControlIndex(5))), (Some(Lsn(20)), None));
+        assert_eq!((file.read(ControlIndex(4)), file.read(ControlIndex(5))), (Ok(Some(Lsn(20))), Ok(None)));
         file.write(ControlIndex(4), None);
-        assert_eq!(file.read(ControlIndex(4)), None);
+        assert_eq!(file.read(ControlIndex(4)), Ok(None));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_does_not_count_as_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = ForkFile::new(dir.path(), StoreId(3));
+        file.write(ControlIndex(4), Some(Lsn(20)));
+        for damaged in ["", "4", "4 x", "\u{fffd} 20"] {
+            fs::write(&file.0, damaged).expect("written");
+            let refused = file.read(ControlIndex(4)).expect_err("it is no line");
+            assert!(refused.contains("3.fork") && refused.contains("remove"), "{refused}");
+        }
+        fs::remove_file(&file.0).expect("removed");
+        fs::create_dir(&file.0).expect("created");
+        assert!(file.read(ControlIndex(4)).is_err(), "it is there, and cannot be read");
     }
 }

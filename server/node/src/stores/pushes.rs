@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -95,6 +95,9 @@ enum State {
 struct Entry {
     store: DeclaredStore,
     state: State,
+    /// Number of the start that may fill it. An earlier one that is still under way counts for nothing: the adaptor may have
+    /// changed since it began.
+    start: u64,
 }
 
 /// All pushes of a node.
@@ -108,6 +111,8 @@ pub struct Pushes {
     messages: Sender<Message>,
     runtime: Handle,
     entries: Mutex<HashMap<StoreId, Entry>>,
+    /// Number of the last start.
+    starts: AtomicU64,
     /// Wakes the tasks that wait for a push to be made.
     settled: watch::Sender<()>,
     embedded: EmbeddedStores,
@@ -136,6 +141,7 @@ impl Pushes {
             messages,
             runtime,
             entries: Mutex::default(),
+            starts: AtomicU64::new(0),
             settled: watch::Sender::new(()),
             embedded,
             loader,
@@ -189,10 +195,11 @@ impl Pushes {
             // What an earlier declaration kept here is not this store's data any more.
             self.embedded.forget(id);
         }
-        entries.insert(id, Entry { store: store.clone(), state });
+        let start = self.next_start();
+        entries.insert(id, Entry { store: store.clone(), state, start });
         drop(entries);
         if begin || embedded {
-            self.start_aside(store);
+            self.start_aside(store, start);
         }
     }
 
@@ -245,15 +252,19 @@ impl Pushes {
 
     /// Starts a push on a thread of its own. Without one the store's state says so: neither the node nor its start waits for a
     /// thread that cannot be had.
-    fn start_aside(self: &Arc<Self>, store: DeclaredStore) {
+    fn start_aside(self: &Arc<Self>, store: DeclaredStore, start: u64) {
         let (this, declared) = (Arc::clone(self), store.clone());
-        let start = move || {
+        let run = move || {
             let _entered = this.runtime.enter();
-            this.start(declared);
+            this.start(declared, start);
         };
-        if let Err(error) = std::thread::Builder::new().name("store-start".into()).spawn(start) {
-            self.started(&store, Err(format!("there is no thread to start the push: {error}")));
+        if let Err(error) = std::thread::Builder::new().name("store-start".into()).spawn(run) {
+            self.started(&store, start, Err(format!("there is no thread to start the push: {error}")));
         }
+    }
+
+    fn next_start(&self) -> u64 {
+        self.starts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Restarts the pushes whose adaptor has changed, but for those of detached stores.
@@ -270,14 +281,14 @@ impl Pushes {
     }
 
     /// Makes what the push needs, and starts it unless it was replaced meanwhile.
-    fn start(&self, store: DeclaredStore) {
+    fn start(&self, store: DeclaredStore, start: u64) {
         if let Some(rows) = self.rows_ahead(&store.spec)
-            && !self.wait_for_log(&store, rows)
+            && !self.wait_for_log(&store, start, rows)
         {
             return;
         }
         let made = self.make(&store.spec);
-        self.started(&store, made);
+        self.started(&store, start, made);
     }
 
     /// Returns the last record that the rows of an embedded store reflect, if the log does not have it yet: rows that were
@@ -292,10 +303,10 @@ impl Pushes {
     }
 
     /// Waits until the log has record `rows`; returns false if the store's push was replaced or ended meanwhile.
-    fn wait_for_log(&self, store: &DeclaredStore, rows: Lsn) -> bool {
+    fn wait_for_log(&self, store: &DeclaredStore, start: u64, rows: Lsn) -> bool {
         let set = |state: State| {
             let mut entries = self.entries.lock();
-            let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.push() == store.push());
+            let current = entries.get_mut(&store.spec.id).filter(|entry| entry.start == start);
             let Some(current) = current.filter(|entry| matches!(entry.state, State::Starting | State::Ahead(_))) else {
                 return false;
             };
@@ -316,15 +327,18 @@ impl Pushes {
         set(State::Starting)
     }
 
-    fn started(&self, store: &DeclaredStore, made: Result<Option<Outlet>, String>) {
+    fn started(&self, store: &DeclaredStore, start: u64, made: Result<Option<Outlet>, String>) {
+        // Reads a file.
+        let forks = self.forks(store);
+        let made = made.and_then(|outlet| outlet.map(|outlet| Ok((outlet, forks?))).transpose());
         let mut entries = self.entries.lock();
-        let current = entries.get_mut(&store.spec.id).filter(|entry| entry.store.push() == store.push());
+        let current = entries.get_mut(&store.spec.id).filter(|entry| entry.start == start);
         if let Some(entry) = current
             && matches!(entry.state, State::Starting)
         {
             entry.state = match made {
                 Ok(None) => State::LogOnly,
-                Ok(Some(outlet)) => State::Running(self.run(store, outlet)),
+                Ok(Some((outlet, forks))) => State::Running(self.run(store, outlet, forks)),
                 Err(reason) => {
                     tracing::error!(store = store.spec.name, reason, "the store cannot be pushed to");
                     State::Broken(reason)
@@ -335,8 +349,7 @@ impl Pushes {
         self.settled.send_replace(());
     }
 
-    fn run(&self, store: &DeclaredStore, outlet: Outlet) -> Running {
-        let (fork, forks) = self.forks(store);
+    fn run(&self, store: &DeclaredStore, outlet: Outlet, (fork, forks): (Option<Lsn>, Forks)) -> Running {
         let sink = Arc::new(Acks {
             messages: self.messages.clone(),
             push: store.push(),
@@ -374,12 +387,15 @@ impl Pushes {
     }
 
     /// Returns where the log ended when a storage was found ahead of it, and where that is remembered.
-    fn forks(&self, store: &DeclaredStore) -> (Option<Lsn>, Forks) {
+    ///
+    /// # Errors
+    /// See [`ForkFile::read`].
+    fn forks(&self, store: &DeclaredStore) -> Result<(Option<Lsn>, Forks), String> {
         if self.me.is_some() {
-            return (store.fork, Forks::InControlLog(store.generation));
+            return Ok((store.fork, Forks::InControlLog(store.generation)));
         }
         let file = ForkFile::new(&self.data, store.spec.id);
-        (file.read(store.generation), Forks::Here(file, store.generation))
+        Ok((file.read(store.generation)?, Forks::Here(file, store.generation)))
     }
 
     /// Waits until the push of a store is made, or has proved impossible.
@@ -542,10 +558,10 @@ impl Pushes {
             let embedded = entry.store.spec.is_embedded();
             let stopped = |running: &Running| running.handle.status().activity == PushActivity::Stopped;
             match std::mem::replace(&mut entry.state, State::Starting) {
-                State::Broken(_) => Some((entry.store.clone(), None)),
+                State::Broken(_) => Some((entry.store.clone(), entry.start, None)),
                 State::Running(running) if embedded && (damaged || stopped(&running)) => {
                     let _ = running.stop.send(true);
-                    Some((entry.store.clone(), Some(running.task)))
+                    Some((entry.store.clone(), entry.start, Some(running.task)))
                 }
                 other => {
                     if let State::Running(running) = &other {
@@ -556,13 +572,13 @@ impl Pushes {
                 }
             }
         };
-        let Some((declared, task)) = remake else { return Ok(()) };
+        let Some((declared, start, task)) = remake else { return Ok(()) };
         if let Some(task) = task {
             let _ = task.await;
         }
         let closed = self.close_embedded(store).await;
         let this = Arc::clone(self);
-        let _ = self.runtime.spawn_blocking(move || this.start(declared)).await;
+        let _ = self.runtime.spawn_blocking(move || this.start(declared, start)).await;
         closed
     }
 
@@ -603,7 +619,7 @@ impl Pushes {
     ) -> Result<Lsn, AttachRefusal> {
         let refused = AttachRefusal::Refused;
         let spec = &declared.spec;
-        let (fork, _) = self.forks(declared);
+        let (fork, _) = self.forks(declared).map_err(refused)?;
         if spec.is_embedded() {
             self.close_embedded(spec.id).await.map_err(refused)?;
         }
