@@ -20,6 +20,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,8 @@ pub struct EmbeddedStore {
     source: Arc<dyn EpochSource>,
     /// Locked while epochs are applied or rows are frozen for a flush.
     applier: Mutex<Applier>,
+    /// Records whose rows the operator has given up.
+    skipped: Mutex<BTreeSet<Lsn>>,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
@@ -204,7 +207,8 @@ impl EmbeddedStore {
             stop: AtomicBool::new(false),
             damage_noted: AtomicBool::new(false),
         });
-        Ok(EmbeddedStore { shared, id, source, applier: Mutex::default(), observer: None })
+        let (applier, skipped) = (Mutex::default(), Mutex::default());
+        Ok(EmbeddedStore { shared, id, source, applier, skipped, observer: None })
     }
 
     /// Sets an observer of the epochs that are applied.
@@ -278,9 +282,9 @@ impl EmbeddedStore {
         self.shared.flushed.subscribe()
     }
 
-    /// Skips the rows of record `lsn` when it is applied.
+    /// Skips the rows of record `lsn` when it is applied. Returns at once, whatever is being applied.
     pub fn skip(&self, lsn: Lsn) {
-        self.applier.lock().skipped.insert(lsn);
+        self.skipped.lock().insert(lsn);
     }
 
     /// Sets the watermark to a record up to which the store was loaded by other means; durable on return. The caller must
@@ -319,8 +323,8 @@ impl EmbeddedStore {
         heads: impl FnOnce() -> Vec<Lsn>,
     ) -> Result<Vec<View<'a>>, EmbeddedError> {
         debug_assert!(stores.is_sorted_by_key(|store| store.id), "all callers must lock stores in the same order");
-        let mut appliers: Vec<_> = stores.iter().map(|store| store.applier.lock()).collect();
-        for ((store, applier), head) in stores.iter().zip(&mut appliers).zip(heads()) {
+        let appliers: Vec<_> = stores.iter().map(|store| store.applier.lock()).collect();
+        for ((store, applier), head) in stores.iter().zip(&appliers).zip(heads()) {
             store.apply_until(applier, head)?;
         }
         Ok(stores.iter().map(|store| store.sorted_view()).collect())

@@ -1,7 +1,6 @@
 //! Applies epochs of the log to the rows in memory: each epoch becomes visible as a whole, and nothing of one that
 //! cannot be applied.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
@@ -12,12 +11,10 @@ use super::fold::{Change, fold};
 use super::{EmbeddedError, EmbeddedStore};
 use crate::SourceError;
 
-/// What only one thread at a time may do with a store: apply epochs, and set rows aside for a flush.
+/// What only one thread at a time may do with a store: apply epochs, and set rows aside for a flush. May take as long
+/// as the disk does, so nothing else is locked with it.
 #[derive(Default)]
-pub(super) struct Applier {
-    /// Records whose rows the operator has given up.
-    pub skipped: BTreeSet<Lsn>,
-}
+pub(super) struct Applier;
 
 impl EmbeddedStore {
     /// Applies every epoch that the log has by now. Reads that follow see all of them. May read the disk; if
@@ -30,17 +27,17 @@ impl EmbeddedStore {
         if self.applied() >= head {
             return Ok(());
         }
-        self.apply_until(&mut self.applier.lock(), head)
+        self.apply_until(&self.applier.lock(), head)
     }
 
     /// Applies epochs until record `head` is among them.
-    pub(super) fn apply_until(&self, applier: &mut MutexGuard<'_, Applier>, head: Lsn) -> Result<(), EmbeddedError> {
+    pub(super) fn apply_until(&self, _applier: &MutexGuard<'_, Applier>, head: Lsn) -> Result<(), EmbeddedError> {
         let log = self.source.id();
         while self.applied() < head {
             let before = self.applied();
             let mut applied = Ok(());
             let mut take = |input: &EpochInput, outcome: &EpochOutcome| {
-                applied = self.apply_next(applier, input, outcome, log);
+                applied = self.apply_next(input, outcome, log);
                 applied.is_ok() && self.applied() < head
             };
             self.source.epochs_after(self.id, before, &mut take)?;
@@ -53,30 +50,18 @@ impl EmbeddedStore {
         Ok(())
     }
 
-    fn apply_next(
-        &self,
-        applier: &Applier,
-        input: &EpochInput,
-        outcome: &EpochOutcome,
-        log: LogId,
-    ) -> Result<(), EmbeddedError> {
+    fn apply_next(&self, input: &EpochInput, outcome: &EpochOutcome, log: LogId) -> Result<(), EmbeddedError> {
         self.shared.usable()?;
         self.shared.make_room()?;
-        self.apply(applier, input, outcome, self.applied(), log)
+        self.apply(input, outcome, self.applied(), log)
     }
 
-    fn apply(
-        &self,
-        applier: &Applier,
-        input: &EpochInput,
-        outcome: &EpochOutcome,
-        after: Lsn,
-        log: LogId,
-    ) -> Result<(), EmbeddedError> {
+    fn apply(&self, input: &EpochInput, outcome: &EpochOutcome, after: Lsn, log: LogId) -> Result<(), EmbeddedError> {
         let began = Instant::now();
         let records = || records_after(input, outcome, self.id, after);
         let Some(last) = records().last() else { return Ok(()) };
-        let kept = || records().filter(|record| !applier.skipped.contains(&record.lsn));
+        let skipped = self.skipped.lock().clone();
+        let kept = || records().filter(|record| !skipped.contains(&record.lsn));
         let changes = || {
             kept().flat_map(|record| {
                 let batch = record.batch;

@@ -124,6 +124,25 @@ fn an_epoch_that_cannot_be_applied_leaves_the_store_unchanged() {
 }
 
 #[test]
+fn a_record_is_skipped_although_epochs_are_being_applied() {
+    let (dir, log) = (TempDir::new("embedded-skip"), MemoryLog::new());
+    let store = Arc::new(open(dir.path(), &log));
+    log.commit(&[(Put, "k", "1")]);
+    let applies = store.applier.lock();
+    let (told, skipped) = std::sync::mpsc::channel();
+    let skips = Arc::clone(&store);
+    std::thread::spawn(move || {
+        skips.skip(Lsn(1));
+        let _ = told.send(());
+    });
+    // The thread that skips is the one that commits wait for.
+    assert_eq!(skipped.recv_timeout(Duration::from_secs(10)), Ok(()));
+    drop(applies);
+    store.catch_up().expect("applies");
+    assert_eq!((store.applied(), value(&store, "k")), (Lsn(1), None));
+}
+
+#[test]
 fn a_row_of_the_maximum_size_survives_flushes_and_can_be_deleted() {
     let (dir, log) = (TempDir::new("embedded-large"), MemoryLog::new());
     let store = open(dir.path(), &log);
