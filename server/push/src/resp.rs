@@ -90,7 +90,7 @@ impl RespTransport {
         }
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.options.reply_timeout));
         let (connection, reader) =
-            MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(broken)?;
+            MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(unexpected)?;
         let reader = Arc::new(AbortOnDrop(tokio::spawn(reader).abort_handle()));
         let mut live = Live { connection, _reader: reader };
         let durability = durability_of(&mut live.connection).await?;
@@ -141,7 +141,7 @@ async fn durability_of(connection: &mut MultiplexedConnection) -> Result<Storage
     for name in ["appendonly", "appendfsync"] {
         pipeline.cmd("CONFIG").arg("GET").arg(name);
     }
-    let answers = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(broken)?;
+    let answers = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(unexpected)?;
     let setting = |at: usize| match answers.get(at) {
         Some(Value::Array(pair)) => match pair.get(1) {
             Some(Value::BulkString(text)) => text.as_slice(),
@@ -195,4 +195,42 @@ fn value_of(value: Value) -> RespValue {
 
 fn broken(error: impl ToString) -> TransportError {
     TransportError::Broken(error.to_string())
+}
+
+/// Words an error of the first replies. Anything else that listens there answers with what is no reply, and hangs up.
+fn unexpected(error: redis::RedisError) -> TransportError {
+    if error.is_io_error() || error.kind() == redis::ErrorKind::Parse {
+        let expected = "a server that speaks RESP (Redis or compatible) was expected at this endpoint, without TLS";
+        return TransportError::Broken(format!("{expected}: {error}"));
+    }
+    broken(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_endpoint_that_is_not_redis_is_told_by_what_was_expected() {
+        for answer in
+            [&b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"[..], b"\x15\x03\x01\0\x02\x02\x46", b""]
+        {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let endpoint = listener.local_addr().expect("its address").to_string();
+            let answers = tokio::spawn(async move {
+                let (mut socket, _) = listener.accept().await.expect("a connection");
+                let _ = socket.read(&mut [0; 512]).await;
+                let _ = socket.write_all(answer).await;
+            });
+            let transport = RespTransport::new(RespOptions::new(endpoint, EgressPolicy::loopback()));
+            match transport.connect().await {
+                Err(TransportError::Broken(text)) => assert!(text.contains("speaks RESP"), "{answer:?}: {text}"),
+                other => panic!("{answer:?}: {other:?}"),
+            }
+            answers.await.expect("it has answered");
+        }
+    }
 }
