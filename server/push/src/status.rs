@@ -120,8 +120,17 @@ impl PushHandle {
         }
     }
 
-    /// Resumes the push at once: a stopped push restarts, and one that is backing off skips the rest of its delay.
+    /// Resumes the push at once: a stopped push restarts, and one that is backing off skips the rest of its delay. The
+    /// status no longer shows what stopped it, unless that happens again.
     pub fn resume(&self) {
+        {
+            let mut progress = self.progress.lock();
+            if matches!(progress.activity, PushActivity::Stopped | PushActivity::BackingOff) {
+                progress.activity = PushActivity::Connecting;
+                progress.last_error = None;
+                progress.poison = None;
+            }
+        }
         self.resume.notify_one();
     }
 
@@ -140,6 +149,40 @@ fn rounded_up_ms(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{MemoryLog, STORE};
+
+    #[test]
+    fn a_push_that_is_resumed_does_not_look_stopped_any_more() {
+        for (activity, shown) in [
+            (PushActivity::Stopped, PushActivity::Connecting),
+            (PushActivity::BackingOff, PushActivity::Connecting),
+            (PushActivity::Pushing, PushActivity::Pushing),
+        ] {
+            let progress = Progress {
+                activity,
+                acked: Some(Lsn(4)),
+                last_error: Some("LSN 5 is refused".into()),
+                poison: Some(Lsn(5)),
+                attempts: 3,
+                rewinds: 0,
+                durable: StorageDurability::Unknown,
+                caught_up: Instant::now(),
+                fork: None,
+            };
+            let handle = PushHandle {
+                store: STORE,
+                source: MemoryLog::new(),
+                progress: Arc::new(Mutex::new(progress)),
+                resume: Arc::default(),
+                skips: Arc::default(),
+            };
+            handle.resume();
+            let status = handle.status();
+            let is_shown = activity == shown;
+            assert_eq!((status.activity, status.acked, status.attempts), (shown, Lsn(4), 3));
+            assert_eq!((status.poison.is_some(), status.last_error.is_some()), (is_shown, is_shown), "{activity:?}");
+        }
+    }
 
     #[test]
     fn a_lag_of_less_than_a_millisecond_is_not_none() {

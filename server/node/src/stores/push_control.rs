@@ -122,7 +122,11 @@ impl NodeService {
                 let _ = links::send(&joined.peers, node, &Frame::ResumePush(store));
                 Ok(())
             }
-            _ => self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail }),
+            _ => {
+                self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })?;
+                self.pushes.tried(store).await;
+                Ok(())
+            }
         }
     }
 
@@ -144,7 +148,9 @@ impl NodeService {
         let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         let reason = push.last_error.unwrap_or_default();
         let skip = ControlChange::SkipRecord(Skip { store, lsn, at_ms, by, reason });
-        self.control(skip).await?.map(drop).map_err(refused)
+        self.control(skip).await?.map_err(refused)?;
+        self.pushes.tried(store).await;
+        Ok(())
     }
 
     /// Returns the records that a store's storages never got, oldest decision first.

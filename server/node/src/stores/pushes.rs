@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
     Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
-    PushOptions, PushParts, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, StoreFile, Transport,
+    PushOptions, PushParts, PushStatus, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, StoreFile,
+    Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -36,6 +37,11 @@ use crate::telemetry::Tracing;
 
 /// How often a store whose rows are ahead of the log looks for it.
 const LOG_POLL: Duration = Duration::from_millis(20);
+
+/// How long to wait for the first attempt of a push that was resumed.
+const TRIED_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often to look whether it was made.
+const TRIED_POLL: Duration = Duration::from_millis(5);
 
 /// How long a node that pushes may tell nothing before that is shown.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
@@ -95,8 +101,8 @@ enum State {
 struct Entry {
     store: DeclaredStore,
     state: State,
-    /// Number of the start that may fill it. An earlier one that is still under way counts for nothing: the adaptor may have
-    /// changed since it began.
+    /// Number of the start that may fill it. An earlier one that is still under way counts for nothing: the adaptor may
+    /// have changed since it began.
     start: u64,
 }
 
@@ -506,11 +512,7 @@ impl Pushes {
             State::Running(running) => {
                 let status = running.handle.status();
                 StorePush {
-                    state: match status.activity {
-                        PushActivity::BackingOff => PushState::BackingOff,
-                        PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
-                        _ => PushState::Running,
-                    },
+                    state: shown(&status),
                     lag_ms: status.lag_ms,
                     last_error: status.last_error,
                     poison: status.poison,
@@ -580,6 +582,23 @@ impl Pushes {
         let this = Arc::clone(self);
         let _ = self.runtime.spawn_blocking(move || this.start(declared, start)).await;
         closed
+    }
+
+    /// Waits for a moment until a push that was resumed has tried again: who asks for its state then sees what came of
+    /// it.
+    pub async fn tried(&self, store: StoreId) {
+        let until = Instant::now() + TRIED_TIMEOUT;
+        while self.is_trying(store) && Instant::now() < until {
+            tokio::time::sleep(TRIED_POLL).await;
+        }
+    }
+
+    fn is_trying(&self, store: StoreId) -> bool {
+        match self.entries.lock().get(&store).map(|entry| &entry.state) {
+            Some(State::Starting) => true,
+            Some(State::Running(running)) => running.handle.status().activity == PushActivity::Connecting,
+            _ => false,
+        }
     }
 
     async fn close_embedded(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
@@ -661,6 +680,17 @@ impl Pushes {
     }
 }
 
+/// Returns what a push is doing in the words of the API. One that tries again after an error has not got anywhere yet:
+/// a storage that does not reply takes longer to fail than the pause before the next attempt.
+fn shown(status: &PushStatus) -> PushState {
+    match status.activity {
+        PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
+        PushActivity::BackingOff => PushState::BackingOff,
+        _ if status.attempts > 0 && status.last_error.is_some() => PushState::BackingOff,
+        PushActivity::Connecting | PushActivity::Pushing | PushActivity::Idle => PushState::Running,
+    }
+}
+
 /// Moves the watermark of an embedded store to where it is to be attached.
 fn attach_embedded(store: &EmbeddedStore, records: &Records, place: AttachPlace) -> Result<Lsn, AttachRefusal> {
     let refused = |text: String| AttachRefusal::Refused(text);
@@ -677,4 +707,29 @@ fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
     serde_json::from_str::<RespEndpoint>(config)
         .map(|config| config.endpoint)
         .map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_that_tries_again_is_not_shown_as_one_that_runs() {
+        let of = |activity, attempts, error: Option<&str>| {
+            let last_error = error.map(str::to_owned);
+            shown(&PushStatus { activity, attempts, last_error, ..PushStatus::default() })
+        };
+        let timed_out = Some("no reply within 10000 ms");
+        assert_eq!(of(PushActivity::Connecting, 0, None), PushState::Running);
+        assert_eq!(of(PushActivity::Connecting, 1, timed_out), PushState::BackingOff);
+        assert_eq!(of(PushActivity::Pushing, 7, timed_out), PushState::BackingOff);
+        assert_eq!(of(PushActivity::Pushing, 0, timed_out), PushState::Running, "it has got on since");
+        assert_eq!(
+            of(PushActivity::Connecting, 1, None),
+            PushState::Running,
+            "it was resumed, or the storage has moved"
+        );
+        assert_eq!(of(PushActivity::Idle, 0, None), PushState::Running);
+        assert_eq!(of(PushActivity::Stopped, 3, timed_out), PushState::Stopped);
+    }
 }
