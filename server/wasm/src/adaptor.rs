@@ -10,7 +10,7 @@ use tribunal_types::{
 };
 
 use crate::abi;
-use crate::call::{Call, shortened};
+use crate::call::{Call, printable};
 use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark, Takes};
 use crate::fault::Fault;
 use crate::instance_cache::InstanceCache;
@@ -148,7 +148,7 @@ impl WasmAdaptor {
     #[must_use]
     pub fn classify(&self, reply: &StorageReply) -> Ack {
         let ack = self.run(self.fuel_for(load_of(reply)), |call| call.call(&self.exports.classify, (reply_of(reply),)));
-        let cut = |text| shortened(text, self.module.engine.limits.fault_bytes_max);
+        let cut = |text: String| printable(&text, self.module.engine.limits.fault_bytes_max);
         match ack {
             Ok((abi::Ack::Ok,)) => Ack::Ok,
             Ok((abi::Ack::Retry(text),)) => Ack::Retry(cut(text)),

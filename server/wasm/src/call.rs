@@ -181,11 +181,46 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
         Some(trap) => (FaultKind::Trap, format!("it trapped: {trap}")),
         None => (FaultKind::Convention, format!("it broke the calling convention: {}", error.root_cause())),
     };
-    Fault::new(kind, shortened(text, limits.fault_bytes_max))
+    Fault::new(kind, printable(&text, limits.fault_bytes_max))
 }
 
-/// Truncates a text to at most `bytes_max` bytes, at a character boundary.
-pub(crate) fn shortened(mut text: String, bytes_max: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes_max));
-    text
+/// Returns a text of a plugin as it can be printed: on one line, without control characters, which would reach terminals and
+/// logs, and without those that change the direction of writing. They are escaped. At most `bytes_max` bytes.
+pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
+    let is_direction = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_line = |c| matches!(c, '\u{2028}' | '\u{2029}');
+    let mut printed = String::new();
+    for c in text.chars() {
+        let before = printed.len();
+        if c.is_control() || is_direction(c) || is_line(c) {
+            printed.extend(c.escape_default());
+        } else {
+            printed.push(c);
+        }
+        if printed.len() > bytes_max {
+            printed.truncate(before);
+            break;
+        }
+    }
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_says_is_one_line_without_control_characters() {
+        for (text, bytes_max, printed) in [
+            ("row ä \"x\" \\ is gone", 99, "row ä \"x\" \\ is gone"),
+            ("a\nb\r\t\0", 99, r"a\nb\r\t\u{0}"),
+            ("\x1b[31mred\u{9b}0m", 99, r"\u{1b}[31mred\u{9b}0m"),
+            ("\u{202e}txt\u{2028}", 99, r"\u{202e}txt\u{2028}"),
+            ("abc\x1b", 8, "abc"),
+            ("aää", 4, "aä"),
+            ("", 0, ""),
+        ] {
+            assert_eq!(printable(text, bytes_max), printed, "{text:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, ComponentExportIndex, InstancePre, Linker};
 
-use crate::call::{Call, HostState, shortened};
+use crate::call::{Call, HostState, printable};
 use crate::compiled::{CodeOrigin, CodeStore};
 use crate::engine::PluginEngine;
 use crate::export::{Describe, Export, Init, Signature};
@@ -202,7 +202,7 @@ impl fmt::Debug for Module {
 
 /// Returns the fault for an error that the plugin returned.
 pub(crate) fn returned(text: String, engine: &PluginEngine) -> Fault {
-    let text = shortened(format!("it returned a fault: {text}"), engine.limits.fault_bytes_max);
+    let text = printable(&format!("it returned a fault: {text}"), engine.limits.fault_bytes_max);
     Fault::new(FaultKind::Returned, text)
 }
 
@@ -223,6 +223,6 @@ fn describe_by(
     let mut call = Call::start(engine, world, plugin, engine.limits.fuel_of_start(world))?;
     let (describe, init) = (call.export::<Describe>(describe)?, call.export(init)?);
     let (said,) = call.call(&describe, ())?;
-    let cut = |text| shortened(text, engine.limits.fault_bytes_max);
+    let cut = |text: String| printable(&text, engine.limits.fault_bytes_max);
     Ok((Description { name: cut(said.name), version: cut(said.version), about: cut(said.about) }, init))
 }
