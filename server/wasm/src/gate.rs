@@ -3,7 +3,7 @@
 use wasmparser::{Parser, Payload, Validator, WasmFeatures};
 
 use crate::limits::PluginLimits;
-use crate::world::World;
+use crate::world::{OtherVersion, World, other_version};
 
 /// Bytes of a page of linear memory.
 const PAGE_BYTES: u64 = 65_536;
@@ -36,6 +36,17 @@ pub enum Refusal {
         /// What differs.
         why: String,
     },
+    /// It was built for another version of the interfaces.
+    #[error(
+        "the component has the interface {found}, and this release of Tribunal has {known}: build the plugin with the interfaces of \
+         this release, which `tribunal plugin new` writes, or use a release that has those of the plugin"
+    )]
+    OtherVersion {
+        /// Interface that the component exports.
+        found: String,
+        /// The same interface in the version that this release has.
+        known: &'static str,
+    },
     /// It starts with more memory than it may have, or has several memories.
     #[error("the component needs {0}")]
     Memory(String),
@@ -60,6 +71,9 @@ pub fn check(bytes: &[u8], world: World, limits: &PluginLimits) -> Result<(), Re
     check_kind(bytes)?;
     Validator::new_with_features(features()).validate_all(bytes).map_err(|e| Refusal::Invalid(e.to_string()))?;
     check_parts(bytes, limits.memory_of(world), limits.core_modules_max)?;
+    if let Some(OtherVersion { found, known }) = other_version(bytes) {
+        return Err(Refusal::OtherVersion { found, known });
+    }
     let (resolve, id) = world.resolve();
     wit_component::targets(resolve, id, bytes)
         .map_err(|e| Refusal::OtherWorld { world: world.name(), why: format!("{e:#}") })

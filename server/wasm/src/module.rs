@@ -12,9 +12,7 @@ use crate::engine::PluginEngine;
 use crate::export::{Describe, Export, Init, Signature};
 use crate::fault::{Fault, FaultKind};
 use crate::gate::{self, Refusal};
-use crate::world::World;
-
-const LIFECYCLE: &str = "tribunal:plugin/lifecycle@1.0.0";
+use crate::world::{LIFECYCLE, World};
 
 /// A plugin's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -45,24 +45,8 @@ impl World {
     /// none. The static checks verify that the component implements the interface.
     #[must_use]
     pub fn claimed_by(component: &[u8]) -> Option<World> {
-        let mut depth = 0_u32;
-        for payload in Parser::new(0).parse_all(component) {
-            match payload.ok()? {
-                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
-                Payload::End(_) => depth = depth.saturating_sub(1),
-                Payload::ComponentExportSection(exports) if depth == 0 => {
-                    let found = exports
-                        .into_iter()
-                        .flatten()
-                        .find_map(|export| World::ALL.into_iter().find(|world| world.interface() == export.name.name));
-                    if found.is_some() {
-                        return found;
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        let exports = exports(component);
+        exports.into_iter().find_map(|export| World::ALL.into_iter().find(|world| world.interface() == export))
     }
 
     /// Returns the world's name in WIT.
@@ -90,6 +74,47 @@ impl World {
         let (resolve, worlds) = PARSED.get_or_init(parse);
         (resolve, worlds[self as usize])
     }
+}
+
+/// The interface that all worlds export.
+pub(crate) const LIFECYCLE: &str = "tribunal:plugin/lifecycle@1.0.0";
+
+/// An interface of plugins that a component exports in another version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherVersion {
+    /// The interface, with the component's version.
+    pub(crate) found: String,
+    /// The same with the version of this release.
+    pub(crate) known: &'static str,
+}
+
+/// Returns the first interface of plugins that a component exports in another version than this release has.
+pub(crate) fn other_version(component: &[u8]) -> Option<OtherVersion> {
+    let known = || World::ALL.map(World::interface).into_iter().chain([LIFECYCLE]);
+    exports(component).into_iter().find_map(|found| {
+        let (name, version) = found.split_once('@')?;
+        let of_name = |known: &&str| known.split_once('@').is_some_and(|(own, at)| own == name && at != version);
+        let known = known().find(of_name)?;
+        Some(OtherVersion { found: found.to_owned(), known })
+    })
+}
+
+/// Returns the names of what a component exports; those after a part that cannot be read are missing.
+fn exports(component: &[u8]) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut depth = 0_u32;
+    for payload in Parser::new(0).parse_all(component) {
+        match payload {
+            Ok(Payload::ModuleSection { .. } | Payload::ComponentSection { .. }) => depth += 1,
+            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Payload::ComponentExportSection(exports)) if depth == 0 => {
+                names.extend(exports.into_iter().flatten().map(|export| export.name.name));
+            }
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    names
 }
 
 fn parse() -> (Resolve, [WorldId; 3]) {

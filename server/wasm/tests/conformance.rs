@@ -147,6 +147,24 @@ fn the_world_of_a_plugin_is_the_one_that_it_exports() {
 }
 
 #[test]
+fn a_component_for_another_version_of_the_interfaces_is_told_both() {
+    let exporting = |name: &str| {
+        let text = format!(
+            r#"(component (component $inner) (instance $i (instantiate $inner)) (export "{name}" (instance $i)))"#
+        );
+        check(&engine(), &wat::parse_str(text).expect("parses"), "", None).expect_err("has no functions").to_string()
+    };
+    for (found, known) in [
+        ("tribunal:plugin/rule@2.0.0", "tribunal:plugin/rule@1.0.0"),
+        ("tribunal:plugin/lifecycle@0.9.0", "tribunal:plugin/lifecycle@1.0.0"),
+    ] {
+        let refused = exporting(found);
+        assert!(refused.contains(&format!("{found}, and this release of Tribunal has {known}")), "{refused}");
+    }
+    assert!(!exporting("tribunal:other/rule@2.0.0").contains("this release"), "it has nothing to do with plugins");
+}
+
+#[test]
 fn core_modules_without_imports_become_components() {
     let importing = wat::parse_str(
         r#"(module (import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32))))"#,
