@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tribunal_types::EMBEDDED_ADAPTOR;
 use tribunal_types::limits::NAME_BYTES_MAX;
-use tribunal_wasm::World;
 use tribunal_wasm::world::{OPTIONAL_WIT_FILES, WIT_FILES};
+use tribunal_wasm::{BUILTINS, World};
 
 use super::{Manifest, world};
 use crate::commands::cli::program;
@@ -100,6 +101,9 @@ pub fn write(flags: &New) -> Result<(), String> {
             "`{name}` must be lower-case letters, digits and `-`, begin with a letter and not end with `-`"
         ));
     }
+    if let Some(why) = taken(name) {
+        return Err(format!("`{name}` is {why}; choose another name"));
+    }
     let folder = flags.folder.clone().unwrap_or_else(|| PathBuf::from(name));
     if folder.exists() {
         return Err(format!("{} already exists; choose another folder with --folder", folder.display()));
@@ -130,6 +134,22 @@ pub fn write(flags: &New) -> Result<(), String> {
     let slot = if world == World::IsolationValidator { " --slot validator:LEVEL" } else { "" };
     out!("  {program} plugin push {at}\n  {program} plugin activate {name}{slot}");
     Ok(())
+}
+
+/// Says what already has this name, so that no plugin can have it.
+fn taken(name: &str) -> Option<String> {
+    if let Some(builtin) = BUILTINS.iter().find(|builtin| builtin.name == name) {
+        return Some(format!("the name of a built-in {}, which an upload cannot have", builtin.world.name()));
+    }
+    if name == EMBEDDED_ADAPTOR {
+        return Some("the name of the adaptor of embedded stores, which an upload cannot have".to_owned());
+    }
+    // Two packages of one name do not build.
+    let sdk: toml::Table = toml::from_str(SDK_MANIFEST).ok()?;
+    let own = sdk.get("package")?.get("name")?.as_str() == Some(name);
+    let packages = sdk.get("dependencies")?.as_table()?;
+    (own || packages.contains_key(name))
+        .then(|| "the name of a package that every plugin in Rust depends on".to_owned())
 }
 
 /// Replaces `{{name}}` and its forms.
@@ -223,6 +243,14 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/plugin/src");
         let sources = fs::read_dir(folder).expect("is there").count();
         assert_eq!(sources, SDK.len(), "every source of the SDK belongs to the template");
+    }
+
+    #[test]
+    fn names_that_cannot_be_built_or_uploaded_are_taken() {
+        for name in ["tribunal-plugin-sdk", "serde", "wit-bindgen", "priority", "snapshot", "redis", "kv"] {
+            assert!(taken(name).is_some(), "{name}");
+        }
+        assert_eq!(taken("most-writes-wins"), None);
     }
 
     #[test]
