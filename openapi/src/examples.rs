@@ -41,6 +41,7 @@ const REQUESTS: &[(&str, &str)] = &[
     ("skipRecord", r#"{"lsn": "120"}"#),
     ("createKey", r#"{"name": "shop-engine", "namespace": "shop", "roles": ["engine"]}"#),
     ("activatePlugin", r#"{"slot": "rule", "at_epoch": "9000"}"#),
+    ("deactivatePlugin", r#"{"slot": "rule"}"#),
     ("rollBackPlugin", r#"{"slot": "rule"}"#),
 ];
 
@@ -340,6 +341,7 @@ mod tests {
                 "skipRecord" => round_trip::<crate::SkipRequest>(text),
                 "createKey" => round_trip::<crate::KeyRequest>(text),
                 "activatePlugin" => round_trip::<crate::PluginActivate>(text),
+                "deactivatePlugin" => round_trip::<crate::PluginDeactivate>(text),
                 "rollBackPlugin" => round_trip::<crate::PluginRollback>(text),
                 other => panic!("{other} has no type here"),
             }

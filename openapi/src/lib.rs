@@ -25,8 +25,9 @@ pub use cluster::{ClusterInfo, ClusterNode, ClusterPush, NodeAdmitted, NodeReque
 pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
-    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeleted, PluginFaults, PluginHealth,
-    PluginInfo, PluginList, PluginMiss, PluginRollback, PluginSlot, PluginUpload, PluginVersion,
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeactivate, PluginDeleted, PluginFaults,
+    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginSlot, PluginUpload,
+    PluginVersion,
 };
 pub use problem::{Problem, ProblemError};
 pub use read::{RangeRead, ReadRange, ReadRequest, ReadResponse, ReadRow, RowRead};

@@ -162,6 +162,20 @@ pub struct PluginRollback {
     pub slot: Option<String>,
 }
 
+/// The slot to take a plugin out of.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct PluginDeactivate {
+    /// The slot; may be absent if the plugin is active in only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "rule")]
+    pub slot: Option<String>,
+    /// First epoch that the rule or validator does not decide any more; the next one if absent or already past. Not for an
+    /// adaptor, which is deactivated at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "9000")]
+    pub at_epoch: Option<String>,
+}
+
 /// An activation of a plugin in a slot: an entry of the control log.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct PluginActivation {
@@ -174,7 +188,7 @@ pub struct PluginActivation {
     /// Name of the plugin.
     #[schema(example = "most-writes-wins")]
     pub name: String,
-    /// SHA-256 of its component; zeros for a native fallback.
+    /// SHA-256 of its component; zeros for a native fallback, and if the slot is empty because its adaptor was deactivated.
     #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
     pub digest: String,
     /// SHA-256 of the text of its configuration.
@@ -184,8 +198,9 @@ pub struct PluginActivation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, value_type = Object, example = json!({"turns": 7}))]
     pub config: Option<Box<RawValue>>,
-    /// What caused the activation: `configuration`, `activate`, `rollback`, or `faults` for an automatic rollback after
-    /// too many consecutive faults of the plugin.
+    /// What caused the activation: `configuration`, `activate`, `rollback`, `faults` for an automatic rollback after too many
+    /// consecutive faults of the plugin, or `deactivate` if it has emptied an adaptor's slot. Deactivating a rule or validator
+    /// is a `rollback` to the built-in plugin.
     #[schema(example = "activate")]
     pub by: String,
     /// Name of the key or client that requested it; absent if it was the node itself.
@@ -207,6 +222,27 @@ pub struct PluginActivation {
     /// Earliest epoch at which the activation may take effect. It takes effect at the first epoch from there on that
     /// includes the entry.
     #[schema(example = "9000")]
+    pub from_epoch: String,
+    /// The pending activation that this one has replaced: it takes no effect. Only in the response to the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub replaces: Option<PluginReplaced>,
+}
+
+/// An activation that was replaced before it took effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PluginReplaced {
+    /// Index of its entry in the control log.
+    #[schema(example = "6")]
+    pub control: String,
+    /// Name of the plugin.
+    #[schema(example = "most-writes-wins")]
+    pub name: String,
+    /// SHA-256 of its component.
+    #[schema(example = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    pub digest: String,
+    /// Earliest epoch at which it would have taken effect.
+    #[schema(example = "9500")]
     pub from_epoch: String,
 }
 

@@ -104,6 +104,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(plugins::delete_plugin_version))
         .routes(routes!(plugins::activate_plugin))
         .routes(routes!(plugins::roll_back_plugin))
+        .routes(routes!(plugins::deactivate_plugin))
         .routes(routes!(keys::create_key, keys::list_keys))
         .routes(routes!(keys::revoke_key))
         .routes(routes!(meta::health))

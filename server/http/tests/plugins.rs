@@ -91,6 +91,14 @@ async fn activations_name_slot_version_epoch_and_configuration() {
     assert_eq!(body["config"], json!({"a": [1]}));
     let back = client.post("/v1/admin/plugins/known/rollback", r#"{"slot": "adaptor:known"}"#).await.json();
     assert_eq!((&back["slot"], &back["by"]), (&json!("adaptor:known"), &json!("rollback")));
+    let removed = client.post("/v1/admin/plugins/known/deactivate", r#"{"slot": "adaptor:known"}"#).await.json();
+    assert_eq!((&removed["slot"], &removed["by"]), (&json!("adaptor:known"), &json!("deactivate")));
+    let later = json!({"control": "4", "name": "later", "digest": "03".repeat(32), "from_epoch": "70"});
+    assert_eq!(removed["replaces"], later);
+    let removed =
+        client.post("/v1/admin/plugins/known/deactivate", r#"{"slot": "rule", "at_epoch": "8"}"#).await.json();
+    assert_eq!((&removed["by"], &removed["from_epoch"]), (&json!("activate"), &json!("8")));
+    assert!(body.get("replaces").is_none(), "absent, not null");
     assert_eq!(client.post("/v1/admin/plugins/unknown/activate", "{}").await.status, 404);
     for (path, body, code, pointer) in [
         ("activate", r#"{"slot": "rules"}"#, "unknown_value", "/slot"),
@@ -100,6 +108,9 @@ async fn activations_name_slot_version_epoch_and_configuration() {
         ("activate", r#"{"at_epoch": "9223372036854775807"}"#, "bad_number", "/at_epoch"),
         ("activate", r#"{"config": "text"}"#, "wrong_type", "/config"),
         ("rollback", r#"{"digest": "abc"}"#, "unknown_field", "/digest"),
+        ("deactivate", r#"{"config": {}}"#, "unknown_field", "/config"),
+        ("deactivate", r#"{"slot": "rules"}"#, "unknown_value", "/slot"),
+        ("deactivate", r#"{"at_epoch": 9000}"#, "wrong_type", "/at_epoch"),
         ("rollback", "[]", "wrong_type", ""),
     ] {
         let reply = client.post(&format!("/v1/admin/plugins/known/{path}"), body).await;

@@ -434,7 +434,8 @@ impl Base<'_> {
         let Outlets { pushes, webhooks, .. } = outlets;
         let Cluster { joined, announced, .. } = cluster;
         let cluster_plugins = joined.is_some().then(|| ClusterPlugins { announced, view: Arc::clone(&shared.view) });
-        let plugins = PluginAdmin::new(loader, slots, messages.clone(), runtime.clone(), cluster_plugins);
+        let plugins =
+            PluginAdmin::new(loader, slots, Arc::clone(&stores), messages.clone(), runtime.clone(), cluster_plugins);
         NodeService {
             rows: RowReader { pushes: Arc::clone(&pushes), records: records.clone(), runtime: runtime.clone() },
             messages,

@@ -421,6 +421,7 @@ fn a_digest_that_is_none_is_refused_with_the_reason() {
     for (digest, expected) in [
         ("zz", "`z` is no hexadecimal digit; a digest has 64 hexadecimal digits"),
         ("abc", "it has 3 digits; a digest has 64 hexadecimal digits"),
+        ("1234567", "of which the first 8 are enough"),
         (&"a".repeat(65), "it has 65 digits"),
     ] {
         for command in [&["plugin", "activate", "fair"][..], &["plugin", "rm", "fair"]] {

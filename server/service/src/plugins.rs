@@ -65,6 +65,12 @@ pub trait PluginApi: Send + Sync {
     /// As for [`PluginApi::activate`]; also if there is no earlier activation.
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation>;
 
+    /// Returns a slot to the built-in plugin that it has without any uploaded one, or empties that of an adaptor.
+    ///
+    /// # Errors
+    /// As for [`PluginApi::activate`]; also if it is not active in the slot, or if a store uses the adaptor.
+    fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation>;
+
     /// Deletes one version of a plugin, or all of them. Returns what was deleted.
     ///
     /// # Errors
@@ -177,6 +183,23 @@ pub struct Activation {
     pub until: Option<Epoch>,
     /// Earliest epoch that the activation may take effect in.
     pub from: Epoch,
+    /// The slot is empty with it: its adaptor was deactivated.
+    pub empties: bool,
+    /// The pending activation that it has replaced; only in the result of a request.
+    pub replaces: Option<Replaced>,
+}
+
+/// An activation that was replaced before it took effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Index of its entry.
+    pub control: ControlIndex,
+    /// The plugin.
+    pub name: String,
+    /// The version.
+    pub digest: PluginDigest,
+    /// Earliest epoch that it would have taken effect in.
+    pub from: Epoch,
 }
 
 /// A request to activate a plugin.
@@ -193,6 +216,19 @@ pub struct Activate {
     /// Configuration; empty for none.
     pub config: String,
     /// Who requests the activation.
+    pub who: String,
+}
+
+/// A request to deactivate a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deactivate {
+    /// Name of the plugin.
+    pub name: String,
+    /// The slot; required if the plugin is active in several.
+    pub slot: Option<PluginSlot>,
+    /// First epoch that the plugin does not decide; the next possible one if absent.
+    pub from: Option<Epoch>,
+    /// Who requests it.
     pub who: String,
 }
 

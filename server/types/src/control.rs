@@ -111,6 +111,22 @@ pub struct PluginChoice {
     pub announced: bool,
 }
 
+impl PluginChoice {
+    /// Makes the choice of no plugin for an adaptor's slot. It keeps the adaptor's name. A release that does not know this
+    /// choice takes it for a component that it lacks, which affects only stores that use the adaptor.
+    #[must_use]
+    pub fn none(adaptor: &str) -> PluginChoice {
+        let (slot, name) = (PluginSlot::Adaptor(adaptor.to_owned()), adaptor.to_owned());
+        PluginChoice { slot, name, ..PluginChoice::default() }
+    }
+
+    /// Tells whether an adaptor's slot is empty with this choice: no component has this digest.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self.slot, PluginSlot::Adaptor(_)) && self.digest == [0; 32]
+    }
+}
+
 /// A component of a plugin that was uploaded to a cluster: what a member needs to fetch it and to check it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Component {

@@ -70,7 +70,12 @@ impl SlotState {
     /// Returns what held before.
     #[must_use]
     pub fn before(&self) -> Option<&SlotEntry> {
-        self.stack.len().checked_sub(2).and_then(|at| self.stack.get(at))
+        self.earlier().next()
+    }
+
+    /// Returns what rollbacks return to, one after the other.
+    pub fn earlier(&self) -> impl Iterator<Item = &SlotEntry> {
+        self.stack.iter().rev().skip(1)
     }
 
     /// Returns the newest entries for this slot, newest first.
@@ -395,6 +400,39 @@ mod tests {
         let [two, three, four] = [2, 3, 4].map(|epoch| Some(Epoch(epoch)));
         assert_eq!(told, [("aa", four, None), ("bbb", None, None), ("aa", three, three), ("f", Some(Epoch(1)), two)]);
         assert_eq!(state.active().unwrap().since, four, "since it is back");
+    }
+
+    #[test]
+    fn an_adaptor_gives_way_to_nothing_and_a_rollback_restores_it() {
+        let slot = PluginSlot::Adaptor("a".to_owned());
+        let choice = PluginChoice { slot: slot.clone(), digest: [7; 32], ..PluginChoice::none("a") };
+        let by = |choice: &PluginChoice, by| PluginActivation { choice: choice.clone(), by, ..Default::default() };
+        let mut slots = Slots::default();
+        slots.apply(ControlIndex(1), &by(&choice, FilledBy::Request), Epoch(1));
+        slots.apply(ControlIndex(2), &by(&PluginChoice::none("a"), FilledBy::Request), Epoch(3));
+        let active = |slots: &Slots| slots.slot(&slot).unwrap().active().unwrap().activation.choice.clone();
+        assert!(active(&slots).is_none() && slots.users_of(&choice.digest).is_empty(), "its version can be deleted");
+        let mut forgotten = slots.clone();
+        slots.apply(ControlIndex(3), &by(&choice, FilledBy::Rollback), Epoch(5));
+        assert_eq!((active(&slots), slots.slot(&slot).unwrap().before()), (choice.clone(), None));
+        forgotten.forget(&choice.digest);
+        assert_eq!(forgotten.slot(&slot).unwrap().before(), None, "nothing returns once it is deleted");
+        assert!(active(&forgotten).is_none());
+        assert_eq!(Slots::restore(forgotten.image()), forgotten);
+    }
+
+    #[test]
+    fn a_rollback_can_wait_and_pass_several() {
+        let (_, mut slots) = played(".f aa bbb");
+        let back = activation("f", FilledBy::Rollback, 9);
+        assert_eq!(slots.apply(ControlIndex(4), &back, Epoch(4)), SlotEffect::Pending);
+        assert_eq!(active(&slots), "bbb");
+        let earlier: Vec<_> = slots.slot(&PluginSlot::Rule).unwrap().earlier().collect();
+        assert_eq!(earlier.iter().map(|entry| entry.index).collect::<Vec<_>>(), [ControlIndex(2), ControlIndex(1)]);
+        slots.advance(Epoch(9));
+        let state = slots.slot(&PluginSlot::Rule).unwrap();
+        assert_eq!((active(&slots), state.before()), ("f", None));
+        assert!(state.active().unwrap().configured, "the configuration is in charge again");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use axum::response::Response;
 use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use tribunal_api::{
-    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeleted, PluginFaults, PluginHealth,
-    PluginInfo, PluginList, PluginMiss, PluginRollback, PluginUpload, PluginVersion, Problem,
+    PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeactivate, PluginDeleted, PluginFaults,
+    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginUpload, PluginVersion,
+    Problem,
 };
 use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
 use tribunal_types::{Epoch, PluginSlot};
@@ -21,7 +22,9 @@ use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
-use tribunal_service::plugins::{self, Activate, Activation, Measured, Overview, Plugin, Slot, Upload, Version};
+use tribunal_service::plugins::{
+    self, Activate, Activation, Deactivate, FilledBy, Measured, Overview, Plugin, Slot, Upload, Version,
+};
 
 /// Uploads a version of a plugin. The component is checked and stored, but not activated.
 ///
@@ -119,7 +122,7 @@ pub async fn get_plugin(State(app): State<App>, request: Request) -> Result<Resp
 /// Activates a version of a plugin in a slot, from an epoch on.
 ///
 /// Earlier epochs are decided by the previous plugin of the slot. The activation is recorded in the control log. It replaces
-/// an activation of the slot that is still pending.
+/// an activation of the slot that is still pending, which the response names in `replaces`.
 ///
 /// In a cluster, the request waits up to 5 s until every member has reported that it has fetched and compiled the version, and
 /// then gets 503 with the nodes that have not. A node that is down cannot report; one that has reported before is not waited for.
@@ -170,6 +173,32 @@ pub async fn roll_back_plugin(State(app): State<App>, request: Request) -> Resul
     let catalog = app.service.stores.catalog();
     let who = client_name(&parts);
     let activation = app.service.plugins.roll_back(name, body.slot, who).await.map_err(refuse(&catalog))?;
+    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+}
+
+/// Deactivates a plugin: its slot has again what it has without any uploaded plugin.
+///
+/// A rule or validator is replaced by the built-in plugin that the slot had last, from an epoch on. An adaptor is removed at
+/// once, unless a store is declared with it. A pending activation of the slot is cancelled. The versions remain stored.
+#[utoipa::path(
+    post, path = "/v1/admin/plugins/{name}/deactivate", operation_id = "deactivatePlugin", tag = "plugins",
+    params(("name" = String, Path, description = "Name of the plugin that is active in the slot")),
+    request_body(content = PluginDeactivate, description = "The slot and the epoch"),
+    responses(
+        (status = 200, description = "The deactivation is durable; the response is the slot's new entry", body = PluginActivation),
+        (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The plugin is active in no slot, is built in, or is an adaptor that a store uses", body = Problem, content_type = "application/problem+json"),
+        (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub async fn deactivate_plugin(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
+    let (parts, body) = request.into_parts();
+    let name = path_name(&parts)?;
+    let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
+    let Activate { slot, from, .. } = SlotBody::read(utf8(&bytes)?, &["slot", "at_epoch"])?;
+    let catalog = app.service.stores.catalog();
+    let request = Deactivate { name, slot, from, who: client_name(&parts) };
+    let activation = app.service.plugins.deactivate(request).await.map_err(refuse(&catalog))?;
     Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
 }
 
@@ -269,7 +298,7 @@ impl<'de> Fields<'de> for SlotBody {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        if index == 3 {
+        if self.names[index] == "config" {
             let config = map.next_value::<&'de RawValue>()?.get();
             if is_object(config) {
                 config.clone_into(&mut self.activate.config);
@@ -281,8 +310,8 @@ impl<'de> Fields<'de> for SlotBody {
         }
         let found = scalar(map)?;
         let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
-        match index {
-            0 => match PluginSlot::from_name(&text) {
+        match self.names[index] {
+            "slot" => match PluginSlot::from_name(&text) {
                 Some(slot) => self.activate.slot = Some(slot),
                 None => {
                     let detail = format!(
@@ -293,7 +322,7 @@ impl<'de> Fields<'de> for SlotBody {
                     self.errors.add(Code::UnknownValue, at, detail);
                 }
             },
-            1 => match plugins::digest(&text) {
+            "digest" => match plugins::digest(&text) {
                 Some(digest) => self.activate.digest = Some(digest),
                 None => self.errors.add(Code::UnknownValue, at, "must be a SHA-256 as 64 hexadecimal digits"),
             },
@@ -354,7 +383,8 @@ fn version(version: Version) -> PluginVersion {
 
 fn info(plugin: Plugin, slots: &[Slot]) -> PluginInfo {
     let fills = |found: &&Slot| {
-        found.active.name == plugin.name || found.pending.as_ref().is_some_and(|pending| pending.name == plugin.name)
+        let is_this = |activation: &Activation| activation.name == plugin.name && !activation.empties;
+        is_this(&found.active) || found.pending.as_ref().is_some_and(is_this)
     };
     let slots = slots.iter().filter(fills).filter(|found| world_of(&found.active.slot) == plugin.world).map(slot);
     PluginInfo {
@@ -409,11 +439,20 @@ fn activation_wire(activation: &Activation) -> PluginActivation {
         digest: hex(&activation.digest),
         config_digest: hex(&activation.config_digest),
         config: RawValue::from_string(activation.config.clone()).ok(),
-        by: activation.by.name().to_owned(),
+        by: match activation.by {
+            FilledBy::Request if activation.empties => "deactivate".to_owned(),
+            by => by.name().to_owned(),
+        },
         who: activation.who.clone(),
         at_ms: activation.at_ms.map(|ms| ms.to_string()),
         since_epoch: activation.since.map(|epoch| epoch.to_string()),
         until_epoch: activation.until.map(|epoch| epoch.to_string()),
         from_epoch: activation.from.to_string(),
+        replaces: activation.replaces.as_ref().map(|replaced| PluginReplaced {
+            control: replaced.control.0.to_string(),
+            name: replaced.name.clone(),
+            digest: hex(&replaced.digest),
+            from_epoch: replaced.from.to_string(),
+        }),
     }
 }

@@ -41,6 +41,8 @@ fn activation(request: Activate) -> Activation {
         since: None,
         until: None,
         from: request.from.unwrap_or(Epoch(0)),
+        empties: false,
+        replaces: None,
     }
 }
 
@@ -88,6 +90,14 @@ impl PluginApi for FakeNode {
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
         let request = Activate { name, slot, who, ..Activate::default() };
         Box::pin(ready(Ok(Activation { by: FilledBy::Rollback, ..activation(request) })))
+    }
+
+    fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation> {
+        let Deactivate { name, slot, from, who } = request;
+        let empties = matches!(slot, Some(PluginSlot::Adaptor(_)));
+        let replaces = Replaced { control: ControlIndex(4), name: "later".into(), digest: [3; 32], from: Epoch(70) };
+        let request = Activate { name, slot, from, who, ..Activate::default() };
+        Box::pin(ready(Ok(Activation { empties, replaces: Some(replaces), ..activation(request) })))
     }
 
     fn delete(&self, _name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>> {

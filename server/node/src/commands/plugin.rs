@@ -88,6 +88,9 @@ pub fn run(command: PluginCommand) -> Result<(), String> {
         PluginCommand::Push(flags) => remote::push(&flags),
         PluginCommand::Activate(flags) => remote::activate(&flags),
         PluginCommand::Rollback { target, name, slot } => remote::roll_back(&target, &name, slot),
+        PluginCommand::Deactivate { target, name, slot, at_epoch } => {
+            remote::deactivate(&target, &name, slot, at_epoch.as_deref())
+        }
         PluginCommand::Rm { target, name, digest } => remote::remove(&target, &name, digest.as_deref()),
         PluginCommand::Ls { target } => remote::ls(&target),
         PluginCommand::History { target, slot } => history::show(&target, slot.as_deref()),

@@ -42,6 +42,22 @@ pub enum PluginCommand {
         #[arg(long)]
         slot: Option<String>,
     },
+    /// Take a plugin out of its slot: a rule or validator gives way to the built-in one, an adaptor is removed.
+    ///
+    /// An adaptor that a store is declared with is not removed. The uploaded versions remain; `rm` deletes them.
+    Deactivate {
+        /// Which service.
+        #[command(flatten)]
+        target: Target,
+        /// Name of the plugin that is active in the slot.
+        name: String,
+        /// The slot, if the plugin is in several.
+        #[arg(long)]
+        slot: Option<String>,
+        /// First epoch that the plugin does not decide any more, or `+N` for N epochs from now; the default is the next one.
+        #[arg(long, value_name = "EPOCH")]
+        at_epoch: Option<String>,
+    },
     /// Delete a plugin, or one version of it, unless it is active or pending in a slot.
     Rm {
         /// Which service.
@@ -49,7 +65,8 @@ pub enum PluginCommand {
         target: Target,
         /// Name of the plugin.
         name: String,
-        /// SHA-256 of the version to delete, as `plugin ls --json` prints it; the default is all versions.
+        /// SHA-256 of the version to delete, or its first digits, at least 8, as `plugin ls` prints them; the default is all
+        /// versions.
         #[arg(long, value_parser = digest_text)]
         digest: Option<String>,
     },
@@ -172,7 +189,7 @@ pub struct Activate {
     /// `rule`, `validator:<level>` or `adaptor:<name>`; required for a validator.
     #[arg(long)]
     pub slot: Option<String>,
-    /// SHA-256 of the version, as `plugin ls --json` prints it; the default is the newest one.
+    /// SHA-256 of the version, or its first digits, at least 8, as `plugin ls` prints them; the default is the newest version.
     #[arg(long, value_parser = digest_text)]
     pub digest: Option<String>,
     /// First epoch that the plugin decides, or `+N` for N epochs from now; the default is the next one. An idle service seals
@@ -185,16 +202,20 @@ pub struct Activate {
 }
 
 /// Digits of a digest.
-const DIGEST_DIGITS: usize = 64;
+pub const DIGEST_DIGITS: usize = 64;
+/// Digits that are enough to name a version, if it is the only one.
+const PREFIX_DIGITS_MIN: usize = 8;
 
-/// Reads a SHA-256 in hex.
+/// Reads a SHA-256 in hex, or the beginning of one.
 fn digest_text(text: &str) -> Result<String, String> {
-    let is = format!("a digest has {DIGEST_DIGITS} hexadecimal digits, as `plugin ls --json` prints it");
+    let is = format!(
+        "a digest has {DIGEST_DIGITS} hexadecimal digits, of which the first {PREFIX_DIGITS_MIN} are enough; `plugin ls` prints more"
+    );
     if let Some(wrong) = text.chars().find(|digit| !digit.is_ascii_hexdigit()) {
         return Err(format!("`{}` is no hexadecimal digit; {is}", wrong.escape_debug()));
     }
     match text.len() {
-        DIGEST_DIGITS => Ok(text.to_ascii_lowercase()),
+        PREFIX_DIGITS_MIN..=DIGEST_DIGITS => Ok(text.to_ascii_lowercase()),
         digits => Err(format!("it has {digits} digits; {is}")),
     }
 }

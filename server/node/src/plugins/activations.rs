@@ -21,6 +21,8 @@ pub fn shown(entry: &SlotEntry) -> Activation {
         until: None,
         by: *by,
         from: *from,
+        empties: choice.is_none(),
+        replaces: None,
     }
 }
 

@@ -3,6 +3,8 @@
 //! Invariants: a component is durable before the entry that names it is written; it is compiled and configured before
 //! that, too, so that an entry never names what cannot run here. One change at a time.
 
+mod deactivation;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +18,8 @@ use tribunal_core::control::slots::{SlotState, SlotUse, Slots};
 use tribunal_replica::ControlReply;
 use tribunal_service::plugins::digest as read_digest;
 use tribunal_service::plugins::{
-    Activate, Activation, Health, Measured, Overview, Plugin, PluginApi, Slot, Upload, Uploaded, Version,
+    Activate, Activation, Deactivate, Health, Measured, Overview, Plugin, PluginApi, Replaced, Slot, Upload, Uploaded,
+    Version,
 };
 use tribunal_service::{ServiceError, ServiceFuture};
 use tribunal_types::{
@@ -35,8 +38,8 @@ use crate::plugins::engine::{Language, engine};
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
-
 use crate::plugins::signatures::Signed;
+use crate::stores::catalog::Stores;
 
 /// Where to look for what there is.
 const LISTED_BY: &str = "`tribunal plugin ls` (`GET /v1/admin/plugins`) lists them";
@@ -61,6 +64,7 @@ pub struct PluginAdmin {
 struct Parts {
     loader: Arc<PluginLoader>,
     slots: Arc<RwLock<Slots>>,
+    stores: Arc<Stores>,
     messages: Sender<Message>,
     /// Of a member of a cluster.
     cluster: Option<ClusterPlugins>,
@@ -88,11 +92,12 @@ impl PluginAdmin {
     pub fn new(
         loader: Arc<PluginLoader>,
         slots: Arc<RwLock<Slots>>,
+        stores: Arc<Stores>,
         messages: Sender<Message>,
         runtime: Handle,
         cluster: Option<ClusterPlugins>,
     ) -> PluginAdmin {
-        let parts = Arc::new(Parts { loader, slots, messages, cluster });
+        let parts = Arc::new(Parts { loader, slots, stores, messages, cluster });
         PluginAdmin { parts, runtime, changing: Arc::default() }
     }
 
@@ -202,6 +207,13 @@ impl PluginApi for PluginAdmin {
 
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
         Box::pin(self.change(move |parts| parts.roll_back(&name, slot, who)))
+    }
+
+    fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation> {
+        Box::pin(self.change(move |parts| {
+            parts.check_started()?;
+            parts.deactivate(request)
+        }))
     }
 
     fn delete(&self, name: String, digest: Option<ArtefactDigest>) -> ServiceFuture<'_, Vec<ArtefactDigest>> {
@@ -352,12 +364,13 @@ impl Parts {
         }
         let slots = self.slots.read();
         let slots = slots.iter().filter_map(|(slot, state)| {
+            let is_empty = state.active()?.activation.choice.is_none();
             Some(Slot {
                 active: shown(state.active()?),
                 since: state.active()?.since,
                 pending: state.waiting().map(shown),
                 history: state.history().map(shown_past).collect(),
-                health: self.loader.board.of(slot).read(),
+                health: if is_empty { Health::default() } else { self.loader.board.of(slot).read() },
             })
         });
         Overview { plugins, slots: slots.collect() }
@@ -500,10 +513,15 @@ impl Parts {
             // Somebody who waits is dropped by saying again what holds.
             let (target, returns) =
                 if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
-            let target = target
-                .ok_or_else(|| mistake("nothing_before", "/slot", format!("slot {slot} has no earlier activation")))?;
+            let target = target.ok_or_else(|| {
+                let detail = format!("slot {slot} has no earlier activation; `deactivate` removes what is there");
+                mistake("nothing_before", "/slot", detail)
+            })?;
             if returns {
                 self.check_signed_still(&target.activation.choice)?;
+            }
+            if target.activation.choice.is_none() {
+                self.check_unused(name)?;
             }
             (slot.clone(), target.activation.choice.clone())
         };
@@ -601,16 +619,24 @@ impl Parts {
         let choice = activation.choice.clone();
         let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
         self.loader.prepare(ready);
+        let pending = self.slots.read().slot(&choice.slot).and_then(SlotState::waiting).cloned();
         let index = self.control(ControlChange::ActivatePlugin(activation))?;
         let slots = self.slots.read();
-        let state = slots.slot(&choice.slot);
-        let entry = state.and_then(|state| state.history().find(|past| past.entry.index == index).map(shown_past));
-        let Some(entry) = entry else {
+        let past = |index| slots.slot(&choice.slot)?.history().find(|past| past.entry.index == index);
+        let Some(entry) = past(index) else {
             return Err(unavailable(format!("slot {} was filled by another activation meanwhile", choice.slot)));
         };
+        // It may have taken effect meanwhile.
+        let replaces = pending.filter(|entry| past(entry.index).is_none_or(|past| past.entry.since.is_none()));
+        let entry = Activation { replaces: replaces.as_ref().map(replaced), ..shown_past(entry) };
         tracing::info!(plugin = choice.name, slot = %choice.slot, from = entry.since.map(|since| since.0), "a plugin was activated");
         Ok(entry)
     }
+}
+
+fn replaced(entry: &SlotEntry) -> Replaced {
+    let PluginActivation { choice, from, .. } = &entry.activation;
+    Replaced { control: entry.index, name: choice.name.clone(), digest: choice.digest, from: *from }
 }
 
 fn no_version(name: &str) -> ServiceError {

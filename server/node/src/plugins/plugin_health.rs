@@ -118,6 +118,11 @@ impl HealthBoard {
         self.0.write().insert(slot, health);
     }
 
+    /// Shows no counters for a slot any more.
+    pub fn hide(&self, slot: &PluginSlot) {
+        self.0.write().remove(slot);
+    }
+
     /// Returns a slot's counters; new ones if nothing has been called there.
     pub fn of(&self, slot: &PluginSlot) -> Arc<SlotHealth> {
         if let Some(health) = self.0.read().get(slot) {

@@ -41,6 +41,8 @@ pub enum Loaded {
     Validator(Box<dyn Validator + Send>),
     /// Of a slot `adaptor:<name>`.
     Adaptor(Module),
+    /// Of a slot `adaptor:<name>` that is empty.
+    Nothing,
 }
 
 /// A choice, its code and its counters.
@@ -149,6 +151,7 @@ impl PluginLoader {
     pub fn load(&self, choice: &PluginChoice) -> Result<Ready, String> {
         let health = Arc::new(SlotHealth::default());
         let loaded = match &choice.slot {
+            PluginSlot::Adaptor(_) if choice.is_none() => Loaded::Nothing,
             PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice)?),
             PluginSlot::Rule if self.is_native(World::ConflictRule, choice) => {
                 let native = native_of(&choice.name, &choice.config)?;
@@ -211,7 +214,8 @@ impl PluginLoader {
 
     /// Returns the built-in component of a choice. Another build of it, from another release, has another digest and the same
     /// results, as its native counterpart has; so does this one.
-    fn builtin_of(&self, world: World, choice: &PluginChoice) -> Option<&'static Builtin> {
+    #[must_use]
+    pub fn builtin_of(&self, world: World, choice: &PluginChoice) -> Option<&'static Builtin> {
         let is_upload = || choice.announced || self.store.find(&choice.digest).is_some();
         builtin_by_digest(world, &choice.digest)
             .or_else(|| Builtin::find(world, &choice.name).filter(|_| world != World::LogAdaptor && !is_upload()))
@@ -286,6 +290,12 @@ impl PluginLoader {
     /// Lets a choice of an adaptor's slot hold, or the reason why it cannot.
     pub fn set_adaptor(&self, name: &str, module: Result<Module, String>) {
         self.adaptors.write().insert(name.to_owned(), module);
+    }
+
+    /// Forgets the code of an adaptor whose slot is empty now.
+    pub fn remove_adaptor(&self, name: &str) {
+        self.adaptors.write().remove(name);
+        self.board.hide(&PluginSlot::Adaptor(name.to_owned()));
     }
 
     /// Makes the LogAdaptor `name` for a store.

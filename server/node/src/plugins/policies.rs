@@ -177,6 +177,10 @@ impl PolicySet {
 
     fn run(&mut self, Ready { choice, loaded, health }: Ready) {
         let slot = choice.slot.clone();
+        if let (Loaded::Nothing, PluginSlot::Adaptor(name)) = (&loaded, &slot) {
+            self.health.remove(&slot);
+            return self.loader.remove_adaptor(name);
+        }
         self.loader.board.show(slot.clone(), Arc::clone(&health));
         self.streaks.remove(&slot);
         self.health.insert(slot.clone(), health);
@@ -186,7 +190,9 @@ impl PolicySet {
                 self.levels.0[level as usize] = Some((choice, validator));
             }
             (Loaded::Adaptor(module), PluginSlot::Adaptor(name)) => self.loader.set_adaptor(&name, Ok(module)),
-            (Loaded::Validator(_) | Loaded::Adaptor(_), slot) => unreachable!("loader are loaded for slot {slot}"),
+            (Loaded::Validator(_) | Loaded::Adaptor(_) | Loaded::Nothing, slot) => {
+                unreachable!("loader are loaded for slot {slot}")
+            }
         }
     }
 

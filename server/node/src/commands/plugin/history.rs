@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use tribunal_api::{PluginActivation, PluginList};
 
-use super::remote::{get, print_json, short};
+use super::remote::{filler, get, print_json};
 use crate::commands::cli::Target;
 use crate::commands::output::out;
 
@@ -30,7 +30,7 @@ pub fn show(target: &Target, slot: Option<&str>) -> Result<(), String> {
         let pending = slot.pending.as_ref().map(|entry| &entry.control);
         for entry in &slot.history {
             let epochs = epochs(entry, pending == Some(&entry.control));
-            out!("  {epochs:<20} {} ({}), {}", entry.name, short(&entry.digest), change(entry));
+            out!("  {epochs:<20} {}, {}", filler(entry), change(entry));
         }
     }
     Ok(())
@@ -74,11 +74,22 @@ mod tests {
             since_epoch: since.map(Into::into),
             until_epoch: until.map(Into::into),
             from_epoch: "9000".into(),
+            replaces: None,
         };
         assert_eq!(epochs(&entry(Some("9000"), Some("9999")), false), "9000..=9999");
         assert_eq!(epochs(&entry(Some("9000"), None), false), "9000..");
         assert_eq!(epochs(&entry(None, None), true), "from 9000 on");
         assert_eq!(epochs(&entry(None, None), false), "none");
+        let with = |config: &str| {
+            let config = serde_json::value::RawValue::from_string(config.into()).ok();
+            filler(&PluginActivation { config, ..entry(None, None) })
+        };
+        assert_eq!(filler(&entry(None, None)), "priority (9f86d081884c)");
+        assert_eq!(with(r#"{"turns": 3}"#), r#"priority (9f86d081884c) {"turns": 3}"#);
+        let long = with(&format!(r#"{{"text": "{}"}}"#, "\u{e4}".repeat(200)));
+        assert!(long.len() < 240 && long.ends_with("..."), "{long}");
+        let emptied = PluginActivation { slot: "adaptor:a".into(), digest: "0".repeat(64), ..entry(None, None) };
+        assert_eq!(filler(&emptied), "nothing");
         assert_eq!(change(&entry(None, None)), "activate by ops on Thu, 01 Jan 2026 00:00:00 GMT");
     }
 }

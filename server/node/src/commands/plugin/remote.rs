@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tribunal_api::{
-    PluginActivate, PluginActivation, PluginDeleted, PluginInfo, PluginList, PluginRollback, PluginUpload, Problem,
-    VersionInfo,
+    PluginActivate, PluginActivation, PluginDeactivate, PluginDeleted, PluginInfo, PluginList, PluginReplaced,
+    PluginRollback, PluginUpload, PluginVersion, Problem, VersionInfo,
 };
 use tribunal_client::{Call, Client, Error};
 use tribunal_wasm::World;
@@ -17,13 +17,15 @@ use super::{Component, progress};
 use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
 use crate::commands::plugin::check_config;
-use crate::commands::plugin_flags::{Activate, Push};
+use crate::commands::plugin_flags::{Activate, DIGEST_DIGITS, Push};
 use crate::commands::store::{block_on, refusal};
 use crate::plugins::plugin_store::hex;
 use crate::plugins::signatures;
 
 /// A check may compile for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+/// Bytes of a configuration that are printed; `--json` prints all of it.
+const CONFIG_BYTES_MAX: usize = 200;
 /// How long a node may take to answer at all, before another one is asked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -149,10 +151,33 @@ pub fn activate(flags: &Activate) -> Result<(), String> {
         "" => None,
         text => Some(RawValue::from_string(text.to_owned()).map_err(|error| format!("--config is not JSON: {error}"))?),
     };
-    let body = PluginActivate { slot: flags.slot.clone(), digest: flags.digest.clone(), at_epoch, config };
+    let digest = flags.digest.as_deref().map(|digest| whole_digest(&flags.target, &flags.name, digest)).transpose()?;
+    let body = PluginActivate { slot: flags.slot.clone(), digest, at_epoch, config };
     let path = format!("/v1/admin/plugins/{}/activate", flags.name);
     let done: PluginActivation = progress::during("activating", || post(&flags.target, &path, &body))?;
     said(&flags.target, &done)
+}
+
+/// Returns the digest of the only version of a plugin that begins with these digits.
+fn whole_digest(target: &Target, name: &str, digits: &str) -> Result<String, String> {
+    if digits.len() == DIGEST_DIGITS {
+        return Ok(digits.to_owned());
+    }
+    let info: PluginInfo = get(target, &format!("/v1/admin/plugins/{name}"))?;
+    only_version(&info.versions, name, digits)
+}
+
+fn only_version(versions: &[PluginVersion], name: &str, digits: &str) -> Result<String, String> {
+    let digests = || versions.iter().map(|version| version.digest.as_str());
+    let found: Vec<&str> = digests().filter(|digest| digest.starts_with(digits)).collect();
+    match found[..] {
+        [digest] => Ok(digest.to_owned()),
+        [] => {
+            let known = digests().map(short).collect::<Vec<_>>().join(", ");
+            Err(format!("no version of `{name}` begins with {digits}; its versions are {known}"))
+        }
+        _ => Err(format!("several versions of `{name}` begin with {digits}: {}", found.join(", "))),
+    }
 }
 
 /// Returns the epoch that `--at-epoch` names; `None`, the next one, if that epoch has passed.
@@ -182,12 +207,23 @@ pub fn roll_back(target: &Target, name: &str, slot: Option<String>) -> Result<()
     said(target, &done)
 }
 
+/// Takes a plugin out of its slot.
+///
+/// # Errors
+/// If it is in none, or a store uses it.
+pub fn deactivate(target: &Target, name: &str, slot: Option<String>, at_epoch: Option<&str>) -> Result<(), String> {
+    let at_epoch = at_epoch.map(|text| epoch_named(target, text)).transpose()?.flatten();
+    let body = PluginDeactivate { slot, at_epoch };
+    let done: PluginActivation = post(target, &format!("/v1/admin/plugins/{name}/deactivate"), &body)?;
+    said(target, &done)
+}
+
 /// Deletes a plugin, or one version of it.
 ///
 /// # Errors
 /// If there is none such, or a slot needs it.
 pub fn remove(target: &Target, name: &str, digest: Option<&str>) -> Result<(), String> {
-    let path = match digest {
+    let path = match digest.map(|digest| whole_digest(target, name, digest)).transpose()? {
         Some(digest) => format!("/v1/admin/plugins/{name}/versions/{digest}"),
         None => format!("/v1/admin/plugins/{name}"),
     };
@@ -206,8 +242,32 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
         return print_json(done);
     }
     let from = if done.from_epoch == "0" { "the next epoch".to_owned() } else { format!("epoch {}", done.from_epoch) };
-    out!("slot {}: {} ({}) from {from} on", done.slot, done.name, short(&done.digest));
+    out!("slot {}: {} from {from} on", done.slot, filler(done));
+    if let Some(PluginReplaced { name, digest, from_epoch, .. }) = &done.replaces {
+        out!("this replaces {name} ({}), which was to be activated from epoch {from_epoch} on", short(digest));
+    }
     Ok(())
+}
+
+/// Names what fills a slot from an activation on, with its configuration.
+pub(super) fn filler(entry: &PluginActivation) -> String {
+    if is_empty(entry) {
+        return "nothing".to_owned();
+    }
+    let config = entry.config.as_ref().map_or(String::new(), |config| format!(" {}", bounded(config.get())));
+    format!("{} ({}){config}", entry.name, short(&entry.digest))
+}
+
+/// Returns a configuration's text on one line, cut if it is long.
+fn bounded(config: &str) -> String {
+    let line: String = config.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let end = line.floor_char_boundary(CONFIG_BYTES_MAX);
+    if end == line.len() { line } else { format!("{}...", &line[..end]) }
+}
+
+/// Returns whether an activation leaves an adaptor's slot empty.
+fn is_empty(entry: &PluginActivation) -> bool {
+    entry.slot.starts_with("adaptor:") && entry.digest.bytes().all(|digit| digit == b'0')
 }
 
 pub(super) fn short(digest: &str) -> &str {
@@ -234,12 +294,15 @@ pub fn ls(target: &Target) -> Result<(), String> {
         "fallbacks"
     );
     for slot in &list.slots {
+        if is_empty(&slot.active) && slot.pending.is_none() {
+            continue;
+        }
         let health = &slot.health;
         let faults = health.faults.iter().map(|fault| format!("{} {}", fault.count, fault.kind)).collect::<Vec<_>>();
         out!(
             "{:<28} {:<20} {:<13} {:>9} {:>9} {:>9} {:>9}  {}{}",
             slot.slot,
-            slot.active.name,
+            if is_empty(&slot.active) { "-" } else { &slot.active.name },
             short(&slot.active.digest),
             health.calls,
             health.fuel_per_item,
@@ -253,8 +316,11 @@ pub fn ls(target: &Target) -> Result<(), String> {
             let since = slot.since_epoch.as_deref().map_or(String::new(), |epoch| format!(", since epoch {epoch}"));
             out!("  {}{since}", change(entry));
         }
+        if let Some(config) = slot.active.config.as_ref() {
+            out!("  configuration {}", bounded(config.get()));
+        }
         if let Some(pending) = &slot.pending {
-            out!("  then {} ({}) from epoch {} on", pending.name, short(&pending.digest), pending.from_epoch);
+            out!("  then {} from epoch {} on", filler(pending), pending.from_epoch);
         }
     }
     out!("");
@@ -279,5 +345,26 @@ fn versions(plugin: &PluginInfo) {
             budget.unwrap_or("?"),
             version.signer.as_ref().map(|signer| format!(", signed by {signer}")).unwrap_or_default()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_digits_name_a_version_if_it_is_the_only_one() {
+        let version = |digest: &str| -> PluginVersion {
+            let json = serde_json::json!({ "digest": digest, "version": "1.0.0", "about": "", "bytes": "1" });
+            serde_json::from_value(json).expect("is a version")
+        };
+        let versions = ["0123456789ab01", "0123456789ab02", "fedcba9876543210"].map(version);
+        let found = |digits| only_version(&versions, "p", digits);
+        assert_eq!(found("fedcba98").as_deref(), Ok("fedcba9876543210"));
+        assert_eq!(found("0123456789ab02").as_deref(), Ok("0123456789ab02"));
+        let several = found("01234567").expect_err("two begin so");
+        assert!(several.contains("0123456789ab01, 0123456789ab02"), "{several}");
+        let none = found("ffffffff").expect_err("none begins so");
+        assert!(none.contains("fedcba987654"), "{none}");
     }
 }

@@ -1,0 +1,123 @@
+//! Deactivation: a slot has again what it has without any uploaded plugin. It is an activation like others, so all nodes
+//! change at the same epoch, whatever release they run.
+//!
+//! A rule or validator gives way to the built-in plugin that its slot had last, as a rollback past everything that was
+//! uploaded does. An adaptor gives way to nothing, unless a store uses it.
+
+use tribunal_core::control::slots::SlotState;
+use tribunal_service::ServiceError;
+use tribunal_service::plugins::{Activation, Deactivate};
+use tribunal_types::{FilledBy, PluginActivation, PluginChoice, PluginSlot};
+use tribunal_wasm::World;
+
+use super::{Parts, mistake, unavailable, unix_ms};
+use crate::plugins::plugin_loader::builtin_digest;
+
+/// Stores that a refusal names.
+const STORES_SHOWN_MAX: usize = 5;
+/// The rule of a slot that never had a built-in one within its memory.
+const RULE: &str = "first-writer-wins";
+
+impl Parts {
+    pub(super) fn deactivate(&self, request: Deactivate) -> Result<Activation, ServiceError> {
+        let Deactivate { name, slot, from, who } = request;
+        let (slot, state) = self.filled_by(&name, slot)?;
+        let choice = match &slot {
+            PluginSlot::Adaptor(_) if from.is_some() => {
+                let detail = "an adaptor decides no epoch, so it is deactivated at once; leave `at_epoch` out";
+                return Err(mistake("at_epoch_unsupported", "/at_epoch", detail));
+            }
+            PluginSlot::Adaptor(adaptor) => {
+                self.check_unused(adaptor)?;
+                PluginChoice::none(adaptor)
+            }
+            PluginSlot::Rule => self.built_in(&slot, &state, World::ConflictRule, RULE)?,
+            PluginSlot::Validator(level) => self.built_in(&slot, &state, World::IsolationValidator, level.name())?,
+        };
+        // What returns decides as after a rollback: the configuration is in charge again if it was. An empty slot is an entry
+        // of its own, so that a rollback restores the adaptor.
+        let by = if choice.is_none() { FilledBy::Request } else { FilledBy::Rollback };
+        let (from, at_ms) = (from.unwrap_or_default(), unix_ms());
+        self.write(PluginActivation { choice, from, by, who, at_ms, ..PluginActivation::default() })
+    }
+
+    /// Finds the slot in which an uploaded plugin is active.
+    fn filled_by(&self, name: &str, slot: Option<PluginSlot>) -> Result<(PluginSlot, SlotState), ServiceError> {
+        let slots = self.slots.read();
+        let of_name = |state: &SlotState| {
+            state
+                .active()
+                .is_some_and(|active| active.activation.choice.name == name && !active.activation.choice.is_none())
+        };
+        let filled: Vec<_> = slots
+            .iter()
+            .filter(|(known, state)| of_name(state) && slot.as_ref().is_none_or(|slot| slot == *known))
+            .collect();
+        match filled[..] {
+            [(slot, state)] if self.is_built_in(slot, state) => {
+                let detail = format!("\"{name}\" is built in: activate another plugin in slot {slot} in place of it");
+                Err(mistake("plugin_built_in", "", detail))
+            }
+            [(slot, state)] => Ok((slot.clone(), state.clone())),
+            [] => {
+                let detail = format!(
+                    "\"{name}\" is not active there, so there is nothing to deactivate; `rollback` cancels an activation \
+                     that is pending"
+                );
+                Err(mistake("not_active", "/slot", detail))
+            }
+            _ => {
+                let names = filled.iter().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ");
+                Err(mistake("slot_required", "/slot", format!("it fills {names}; name one of them")))
+            }
+        }
+    }
+
+    fn is_built_in(&self, slot: &PluginSlot, state: &SlotState) -> bool {
+        let world = match slot {
+            PluginSlot::Rule => World::ConflictRule,
+            PluginSlot::Validator(_) => World::IsolationValidator,
+            PluginSlot::Adaptor(_) => World::LogAdaptor,
+        };
+        let active = state.active().map(|active| &active.activation.choice);
+        active.is_some_and(|choice| self.loader.builtin_of(world, choice).is_some())
+    }
+
+    /// Returns the built-in plugin that a slot had last, or else the one of this name.
+    fn built_in(
+        &self,
+        slot: &PluginSlot,
+        state: &SlotState,
+        world: World,
+        name: &str,
+    ) -> Result<PluginChoice, ServiceError> {
+        let mut earlier = state.earlier().map(|entry| &entry.activation.choice);
+        let last = earlier.find(|choice| self.loader.builtin_of(world, choice).is_some()).cloned();
+        let default = || PluginChoice {
+            slot: slot.clone(),
+            name: name.to_owned(),
+            digest: builtin_digest(world, name).unwrap_or_default(),
+            ..PluginChoice::default()
+        };
+        let host = self.loader.host_name().map_err(unavailable)?;
+        Ok(PluginChoice { host, ..last.unwrap_or_else(default) })
+    }
+
+    /// Checks that no store uses an adaptor: its push would stop.
+    pub(super) fn check_unused(&self, adaptor: &str) -> Result<(), ServiceError> {
+        let stores = self.stores.all();
+        let used = stores.iter().filter(|store| store.spec.adaptor.as_deref() == Some(adaptor));
+        let names: Vec<_> = used.map(|store| format!("\"{}\"", store.spec.name)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let more = names.len().saturating_sub(STORES_SHOWN_MAX);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let shown = names[..names.len().min(STORES_SHOWN_MAX)].join(", ");
+        let detail = format!(
+            "adaptor \"{adaptor}\" is used by {} {shown}{more}; declare them with another adaptor first",
+            if names.len() == 1 { "store" } else { "stores" }
+        );
+        Err(mistake("plugin_in_use", "", detail))
+    }
+}
