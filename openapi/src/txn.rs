@@ -502,7 +502,7 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub reason: Option<AbortReason>,
-    /// With reason `plugin`: the code that the isolation validator returned.
+    /// With reason `plugin`: the code that the isolation validator returned. 64 to 127 are final: `retryable` is `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 127)]
     pub plugin_code: Option<u8>,
@@ -567,7 +567,8 @@ pub struct Conflict {
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
     /// The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-    /// server's memory.
+    /// server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+    /// that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub by_txn: Option<String>,

@@ -537,7 +537,8 @@ type CommitRequest struct {
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
 	// ByTxn The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-	// server's memory.
+	// server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+	// that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
 	ByTxn *string `json:"by_txn,omitempty"`
 
 	// CurrentVersion The row's version now; absent if there is no such row, or if the winner is in the same epoch.
@@ -1393,7 +1394,7 @@ type TxnOutcome struct {
 	// Example: {"kv":"120"}
 	Lsn *map[string]string `json:"lsn,omitempty"`
 
-	// PluginCode With reason `plugin`: the code that the isolation validator returned.
+	// PluginCode With reason `plugin`: the code that the isolation validator returned. 64 to 127 are final: `retryable` is `false`.
 	PluginCode *int32 `json:"plugin_code,omitempty"`
 
 	// Problem Batches only: why no decision was made.

@@ -1,4 +1,49 @@
 //! The world `isolation-validator`: judges transactions of one isolation level against the state before their epoch.
+//!
+//! # What a validator sees
+//!
+//! [`Evidence`], in columns: one item per transaction, or per operation, with the operations of transaction `t` at
+//! `ends[t - 1]..ends[t]`. Only the groups in [`Validator::NEEDS`] are filled. `wit/validator.wit` describes each column.
+//!
+//! | group | about each transaction |
+//! |---|---|
+//! | `TXNS` | arrival, epoch at Begin, client, priority, number of rows and ranges read and of rows written, first attempt |
+//! | `SNAPSHOTS` | its newest snapshot, and the epochs in which all that it has read was current |
+//! | `READS` | the version that it saw of each row and the version now; 0 for an absent row |
+//! | `RANGES` | whether a row in each range was written after its snapshot |
+//! | `WRITES` | kind of each write, version of the row now, and [`write_flag`]s |
+//! | `EPOCHS` | the epochs of these versions |
+//!
+//! It sees no keys, no values, no names of stores and nothing of other epochs, and cannot ask for more. Transactions that
+//! were aborted before (a snapshot that is too old, a row that must exist and does not) are missing. Conflicts *within*
+//! the epoch are no matter of validators: the conflict rule decides them afterwards, among those that were accepted. The
+//! version map has partitions, and each calls the validator with the operations in it: a transaction can take part in
+//! several, and is then rejected if one of them does. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A commit
+//! that only reads, and a dry run, are judged in the same way in a call of their own.
+//!
+//! # What a validator must do
+//!
+//! An upload checks this with the configuration of the upload, an activation with that of the activation:
+//!
+//! * Reject at least what the level of its slot forbids: the anomalies of the conformance kit, and all random evidence that
+//!   the built-in validator of the level rejects. `tribunal plugin test` prints the levels for which it does, and for the
+//!   others an anomaly that it accepts.
+//! * Accept the transaction without conflicts. It has the newest snapshot; of two rows that it has read one is current and
+//!   one is still absent; its range has not changed; it updates the row that it read, and puts one that does not exist. It
+//!   began 7 epochs ago and has priority 100. A validator may be stricter than its level otherwise, but one that rejects this
+//!   would reject nearly everything, so it is refused as well.
+//! * Judge each transaction by itself, whatever else is in the batch and in whichever order.
+//! * Accept a transaction if and only if it accepts each part of its operations, in any division into parts. So it cannot
+//!   count operations of the evidence; the counts in `TXNS` are those of the whole transaction.
+//! * Give the same answer, for the same fuel, in each new instance.
+//!
+//! # What it answers
+//!
+//! For each transaction a code and a witness. The code is [`ACCEPT`], one of Tribunal's reasons, or a reason of the plugin's
+//! own, which the client gets as `plugin_code`: 1 to 63 if the same work, done again on fresh reads, may be accepted; from
+//! [`FIRST_FINAL`] to 127 if it would be rejected again: `retryable` is then `false`. The witness is the operation to blame,
+//! which the client gets with its row, or [`NO_WITNESS`]: then the first operation is named, without another transaction.
+//! A code of no reason, or a witness beyond the operations, is a fault: the built-in validator of the level decides then.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,6 +61,8 @@ pub const READ_CONFLICT: u8 = 128;
 pub const WRITE_CONFLICT: u8 = 129;
 /// Built-in reason: a range has changed.
 pub const RANGE_CONFLICT: u8 = 130;
+/// The first of the plugin's own reasons, up to 127, after which the same work would be rejected again.
+pub const FIRST_FINAL: u8 = 64;
 /// Witness that names no operation.
 pub const NO_WITNESS: u32 = u32::MAX;
 

@@ -3,7 +3,7 @@
 #include "isolation_validator.h"
 #include <stdlib.h>
 
-/* A built-in reason. Reasons of plugins have the codes 1 to 127. */
+/* A built-in reason. Reasons of plugins have the codes 1 to 127, those from 64 on for good. */
 #define READ_CONFLICT 128
 
 void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycle_description_t *ret) {

@@ -1,7 +1,7 @@
 // {{name}}: an isolation validator. It replaces the validator of a level and must reject at least what that level forbids;
 // this one implements repeatable read: every row must still have the version that was read.
 
-// A built-in reason. Reasons of plugins have the codes 1 to 127.
+// A built-in reason. Reasons of plugins have the codes 1 to 127, those from 64 on for good.
 const READ_CONFLICT = 128;
 const NO_WITNESS = 0xffffffff;
 

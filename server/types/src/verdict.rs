@@ -39,7 +39,8 @@ pub enum Reason {
     SnapshotsDiffer,
     /// An add whose sum could leave 64 bits.
     AddOverflow,
-    /// The isolation validator rejected it with a code of its own (1-127 are free to plugins).
+    /// The isolation validator rejected it with a code of its own: 1 to 63 if the same work may be accepted later, 64 to 127 if
+    /// not.
     Plugin(u8),
 }
 
@@ -81,10 +82,17 @@ impl Reason {
         }
     }
 
+    /// Reasons of plugins from this code on are final.
+    const FIRST_FINAL: u8 = 64;
+
     /// Returns whether the same work, done again on fresh reads, may commit.
     #[must_use]
     pub fn is_retryable(self) -> bool {
-        !matches!(self, Reason::ClientAbort | Reason::Fenced | Reason::NotANumber | Reason::AddOverflow)
+        match self {
+            Reason::Plugin(code) => code < Self::FIRST_FINAL,
+            Reason::ClientAbort | Reason::Fenced | Reason::NotANumber | Reason::AddOverflow => false,
+            _ => true,
+        }
     }
 }
 
@@ -180,6 +188,17 @@ pub struct Conflict {
 }
 
 impl Conflict {
+    /// Returns whether the row, or range, is known to have changed since the transaction read it, so that the one who
+    /// changed it is to blame.
+    #[must_use]
+    pub fn shows_change(&self) -> bool {
+        match self.op {
+            OpKind::Read => self.current_version != self.read_version,
+            OpKind::Range => self.changed_in.is_some(),
+            OpKind::Write => false,
+        }
+    }
+
     /// Bytes of memory that the conflict occupies, its keys included.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -216,4 +235,44 @@ pub enum Verdict {
         /// What defeated it; at least one, except for `client_abort` and `fenced`.
         conflicts: Vec<Conflict>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_tells_whether_its_reason_is_final() {
+        let retryable = [0, 1, 63, 64, 127].map(|code| Reason::Plugin(code).is_retryable());
+        assert_eq!(retryable, [true, true, true, false, false]);
+        assert!(Reason::ReadConflict.is_retryable() && !Reason::Fenced.is_retryable());
+    }
+
+    #[test]
+    fn a_conflict_only_shows_a_change_of_what_was_read() {
+        let version = |epoch| Version::new(Epoch(epoch), 0);
+        let conflict = |op, read_version, current_version, changed_in| Conflict {
+            store: StoreId(1),
+            key: Vec::new(),
+            end: None,
+            op,
+            read_version,
+            row: None,
+            current_version,
+            by_txn: None,
+            changed_in,
+            stage: Stage::Validate,
+        };
+        for (op, read, current, changed_in, shows) in [
+            (OpKind::Read, version(5), version(5), None, false),
+            (OpKind::Read, version(5), version(6), None, true),
+            (OpKind::Read, version(5), None, None, true),
+            (OpKind::Read, None, None, None, false),
+            (OpKind::Range, None, None, None, false),
+            (OpKind::Range, None, None, Some(Epoch(6)), true),
+            (OpKind::Write, None, version(6), None, false),
+        ] {
+            assert_eq!(conflict(op, read, current, changed_in).shows_change(), shows, "{op:?} {read:?} {current:?}");
+        }
+    }
 }

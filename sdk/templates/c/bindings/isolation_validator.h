@@ -153,7 +153,8 @@ typedef uint8_t exports_tribunal_plugin_validator_groups_t;
 
 // One row per transaction.
 typedef struct exports_tribunal_plugin_validator_validation_t {
-  // 0 accepts. 1 to 127 are the plugin's own reasons; 128 and above are Tribunal's.
+  // 0 accepts. 1 to 127 are the plugin's own reasons; 128 and above are Tribunal's. From 64 to 127, clients are told not
+  // to repeat the work: it would be rejected again.
   isolation_validator_list_u8_t   code;
   // The operation to blame, counted through the transaction's reads, then its ranges, then its writes, in the
   // order of the evidence; all ones if none in particular.

@@ -690,7 +690,8 @@ export interface components {
         Conflict: {
             /**
              * @description The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-             *     server's memory.
+             *     server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+             *     that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
              */
             by_txn?: string;
             /**
@@ -1530,7 +1531,7 @@ export interface components {
             };
             /**
              * Format: int32
-             * @description With reason `plugin`: the code that the isolation validator returned.
+             * @description With reason `plugin`: the code that the isolation validator returned. 64 to 127 are final: `retryable` is `false`.
              */
             plugin_code?: number;
             /** @description Batches only: why no decision was made. */

@@ -16,7 +16,8 @@ use tribunal_service::{
     StatusQuery, TxnApi, TxnStatus,
 };
 use tribunal_types::{
-    Epoch, NamespaceId, Reason, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict, VerdictAt, Version, limits,
+    Conflict, Epoch, NamespaceId, Reason, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict, VerdictAt, Version,
+    limits,
 };
 
 use crate::cluster::catch_up::CATCH_UP_TIMEOUT;
@@ -139,10 +140,12 @@ impl NodeService {
         Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default(), traceparent: None })
     }
 
-    /// Names the winners of earlier epochs that are still in memory.
+    /// Names the winners of earlier epochs that are still in memory. A validator that rejects for a reason of its own may have
+    /// blamed an operation that nobody has interfered with, or none.
     fn with_winners(&self, mut verdict: Verdict) -> Verdict {
-        let Verdict::Aborted { conflicts, .. } = &mut verdict else { return verdict };
-        for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none()) {
+        let Verdict::Aborted { reason, conflicts, .. } = &mut verdict else { return verdict };
+        let is_defeat = |conflict: &Conflict| !matches!(reason, Reason::Plugin(_)) || conflict.shows_change();
+        for conflict in conflicts.iter_mut().filter(|conflict| conflict.by_txn.is_none() && is_defeat(conflict)) {
             let written_in = conflict.current_version.map(Version::epoch).or(conflict.changed_in);
             if let Some(epoch) = written_in.and_then(|epoch| self.shared.cache.epoch(epoch)) {
                 epoch.name_winner(conflict);

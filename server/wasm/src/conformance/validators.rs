@@ -119,7 +119,8 @@ fn golden(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     }
     kit.passed(GOLDEN, vectors.len() as u32);
     if judge(validator, &vectors[0], GOLDEN)?.code != [0] {
-        let why = "it rejects a transaction without conflicts";
+        let why = "it rejects a transaction without conflicts: one with the newest snapshot, of which nothing has changed. With \
+                   the configuration that it is checked with, it must accept that";
         return Err(broken(GOLDEN, why).on(Vector::of_evidence(&vectors[0])));
     }
     Ok(())

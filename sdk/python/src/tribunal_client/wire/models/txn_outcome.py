@@ -32,7 +32,8 @@ class TxnOutcome:
         epoch (str | Unset): The epoch that decided it. Example: 8842.
         lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote. Example: {'kv':
             '120'}.
-        plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned.
+        plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned. 64 to 127 are
+            final: `retryable` is `false`.
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
         read_only (bool | Unset): Whether it was read-only. Its verdict is not stored, so its status by id is `unknown`
             afterwards.
