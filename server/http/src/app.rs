@@ -48,9 +48,23 @@ impl Default for RouterOptions {
     }
 }
 
-/// Marks an answer that is written as it comes: nothing on the way may collect it.
+/// Marks an answer that is written as it comes: nothing on the way may collect it, or compress it.
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed;
+
+/// How large an answer was before it was compressed: it is compressed as it is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WholeBytes(pub u64);
+
+impl WholeBytes {
+    /// Notes that in an answer that is there as a whole.
+    pub async fn note(mut response: Response) -> Response {
+        if let Some(bytes) = response.body().size_hint().exact() {
+            response.extensions_mut().insert(WholeBytes(bytes));
+        }
+        response
+    }
+}
 
 /// Marks an answer that is written while the body of its request is still read. Keeps the request's place among the
 /// tenant's until all clones are dropped.

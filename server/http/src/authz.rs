@@ -19,16 +19,15 @@ use axum::response::{IntoResponse, Response};
 use tribunal_types::limits::STREAM_BYTES_MAX;
 use tribunal_types::{NamespaceId, Role, Roles};
 
-use crate::app::{App, Duplex};
+use crate::app::{App, Duplex, WholeBytes};
 use crate::listener::fast_path::STREAM;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
+use crate::response::kept_body::keeping;
+use crate::response::pieces::is_as_good_as_sent;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Principal, Service, ServiceError, Unauthenticated};
-
-/// Until a larger answer is sent, it counts as in flight.
-const ANSWER_BYTES_SMALL: u64 = 64 * 1024;
 
 /// The authorization that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,11 +163,31 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         duplex.keep(permit);
         return response;
     }
-    // A small answer is as good as sent.
-    if response.body().size_hint().exact().is_some_and(|bytes| bytes <= ANSWER_BYTES_SMALL) {
+    if decides {
+        return until_taken(response, permit);
+    }
+    if is_as_good_as_sent(response.body()) {
         return response;
     }
+    let permit = counting(permit, &response);
     response.map(|body| admitted(body, permit, app.service, token))
+}
+
+/// Has the answer to a transaction count as in flight until it is taken.
+pub(crate) fn until_taken(response: Response, permit: Permit) -> Response {
+    if is_as_good_as_sent(response.body()) {
+        return response;
+    }
+    let permit = counting(permit, &response);
+    response.map(|body| keeping(body, permit))
+}
+
+/// Counts the bytes that an answer holds while it waits, as far as they are known.
+fn counting(mut permit: Permit, response: &Response) -> Permit {
+    let before_compression = response.extensions().get::<WholeBytes>().map(|whole| whole.0);
+    let bytes = before_compression.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
+    permit.add(usize::try_from(bytes).unwrap_or(usize::MAX));
+    permit
 }
 
 /// The permit of a request that is being answered. If the request is dropped before (its caller has disconnected), a

@@ -14,7 +14,8 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 pub struct TenantQuota {
     /// Requests.
     pub requests_max: usize,
-    /// Bytes of their bodies, as announced; a body whose length is not known counts as the largest.
+    /// Bytes of their bodies, as announced; a body whose length is not known counts as the largest. Answers count, too, until
+    /// they are taken.
     pub bytes_max: usize,
 }
 
@@ -36,6 +37,14 @@ struct InFlight {
 pub struct Permit {
     tenant: Arc<InFlight>,
     bytes: usize,
+}
+
+impl Permit {
+    /// Counts these bytes of an answer, too.
+    pub fn add(&mut self, bytes: usize) {
+        self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+    }
 }
 
 impl Drop for Permit {
@@ -108,5 +117,15 @@ mod tests {
         assert!(tenants.enter(two, 1000).is_some(), "alone, any size fits");
         drop((first, second));
         assert!(tenants.enter(one, 100).is_some());
+    }
+
+    #[test]
+    fn an_answer_counts_until_its_permit_is_dropped() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 9, bytes_max: 100 });
+        let mut first = tenants.enter(NamespaceId(1), 0).expect("the first fits");
+        first.add(101);
+        assert!(tenants.enter(NamespaceId(1), 0).is_none(), "an answer waits to be taken");
+        drop(first);
+        assert!(tenants.enter(NamespaceId(1), 100).is_some());
     }
 }

@@ -10,7 +10,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, RouterOptions, Streamed};
+use crate::app::{App, RouterOptions, Streamed, WholeBytes};
 use crate::authz;
 use crate::openapi_security;
 use crate::request::target;
@@ -72,6 +72,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .route("/openapi-3.0.json", get(meta::openapi_3_0))
         .route("/docs", get(meta::docs))
         .route("/", get(meta::root))
+        .layer(axum::middleware::map_response(WholeBytes::note))
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN).and(is_whole)))
 }
 

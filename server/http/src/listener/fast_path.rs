@@ -122,8 +122,11 @@ impl FastPath {
                 },
             };
             let decided = commit::decide(&self.app, &parts, body, connection.lane).await;
-            drop(answering.and_then(authz::Answering::answered));
-            return decided.unwrap_or_else(IntoResponse::into_response);
+            let response = decided.unwrap_or_else(IntoResponse::into_response);
+            return match answering.and_then(authz::Answering::answered) {
+                Some(permit) => authz::until_taken(response, permit),
+                None => response,
+            };
         }
         match self.app.options.access {
             // Where nobody has to prove anything, a request is proof enough.

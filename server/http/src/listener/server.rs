@@ -31,6 +31,7 @@ use crate::listener::strangers::Strangers;
 use crate::listener::tls::Socket;
 use crate::listener::unread::StreamExecutor;
 use crate::response::kept_body::keeping;
+use crate::response::pieces::{in_pieces, is_as_good_as_sent};
 
 /// Concurrent streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
@@ -39,6 +40,8 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
 // Streams of commits that take nothing in leave a whole window to other requests.
 const _: () = assert!((STREAMS_PER_CONNECTION_MAX as u32 + 1) * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
+/// Bytes of one response that wait in a connection at once, beside a piece of it.
+const SEND_BUFFER_BYTES: usize = 32 * 1024;
 /// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
 const PING: Duration = Duration::from_secs(20);
 /// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
@@ -228,7 +231,8 @@ fn connection_builder(unread_timeout: Duration) -> auto::Builder<StreamExecutor>
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES);
     builder
 }
 
@@ -297,9 +301,9 @@ async fn connection(
             }
             counters::answered(response.status().as_u16());
             Ok::<_, Infallible>(match duplex {
-                Some(duplex) => response.map(|body| keeping(body, (duplex, OpenStream::new()))),
-                // Notes whether it is read.
-                None if multiplexed => response.map(|body| keeping(body, ())),
+                Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())))),
+                // HTTP/2 notes whether even the smallest is read.
+                None if multiplexed || !is_as_good_as_sent(response.body()) => response.map(in_pieces),
                 None => response,
             })
         }

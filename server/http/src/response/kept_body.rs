@@ -1,12 +1,10 @@
-//! A body that keeps something until it has been sent or given up, and notes when it is read.
+//! A body that keeps something until it has been sent or given up.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
-
-use crate::listener::unread;
 
 struct KeptBody<Kept> {
     body: Body,
@@ -23,12 +21,7 @@ impl<Kept: Unpin> HttpBody for KeptBody<Kept> {
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        unread::polled();
-        let frame = ready!(Pin::new(&mut self.get_mut().body).poll_frame(cx));
-        if frame.is_some() {
-            unread::handed_out();
-        }
-        Poll::Ready(frame)
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -3,6 +3,8 @@
 pub mod admitted_body;
 pub(crate) mod body_relay;
 pub mod field_error;
+pub(crate) mod filled_body;
 pub(crate) mod kept_body;
+pub(crate) mod pieces;
 pub mod problem;
 pub mod response_json;

@@ -2,17 +2,21 @@
 
 use std::sync::LazyLock;
 
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use serde_json::json;
-use tribunal_api::examples::with_txn_id;
+use tokio::sync::Semaphore;
+use tribunal_api::examples::TXN_ID;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
-use crate::app::{App, typed_response, wire_response};
+use crate::app::{App, Streamed, typed_response, wire_response};
 use crate::authz::caller_of_open_route;
 use crate::counters;
+use crate::response::filled_body::filled;
+use crate::response::kept_body::keeping;
 
 /// Type of the Prometheus text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -90,18 +94,32 @@ pub async fn version(State(app): State<App>, headers: HeaderMap) -> Response {
     wire_response(StatusCode::OK, &wire)
 }
 
+/// Documents for everybody that are compressed at once: each takes megabytes until it is taken.
+static COMPRESSED: Semaphore = Semaphore::const_new(16);
+
+/// Answers a document that nobody needs a key for; as it is, while too many others are compressed.
+fn open_document(mut document: Response) -> Response {
+    match COMPRESSED.try_acquire() {
+        Ok(place) => document.map(|body| keeping(body, place)),
+        Err(_) => {
+            document.extensions_mut().insert(Streamed);
+            document
+        }
+    }
+}
+
 /// The OpenAPI 3.1 document. Its examples have an id that is valid now.
 pub async fn openapi_3_1() -> Response {
-    typed_response(StatusCode::OK, "application/json", with_txn_id(tribunal_api::OPENAPI_3_1, &fresh_id()))
+    open_document(typed_response(StatusCode::OK, "application/json", with_fresh_id(tribunal_api::OPENAPI_3_1)))
 }
 
 /// The same as OpenAPI 3.0.3.
 pub async fn openapi_3_0() -> Response {
-    typed_response(StatusCode::OK, "application/json", with_txn_id(tribunal_api::OPENAPI_3_0, &fresh_id()))
+    open_document(typed_response(StatusCode::OK, "application/json", with_fresh_id(tribunal_api::OPENAPI_3_0)))
 }
 
-fn fresh_id() -> String {
-    uuid::Uuid::now_v7().to_string()
+fn with_fresh_id(document: &'static str) -> Body {
+    filled(document, TXN_ID, uuid::Uuid::now_v7().to_string())
 }
 
 /// `/`: what this is, and where to go. A browser is sent to the reference page.
@@ -129,5 +147,5 @@ pub async fn docs() -> Response {
     let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS.as_str());
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    response
+    open_document(response)
 }

@@ -80,7 +80,8 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("auth.tenant_requests_max", "Requests that one tenant may have in flight; further ones get status 429."),
     (
         "auth.tenant_bytes_max",
-        "Bytes of the bodies of these requests. A stream of commits counts 1 MiB, and 10 MiB more during a commit above 1 MiB.",
+        "Bytes of the bodies of these requests, and of responses until the client has taken them. A stream of commits counts \
+         1 MiB, and 10 MiB more during a commit above 1 MiB.",
     ),
     (
         "auth.tenant_rows_max",

@@ -1,0 +1,138 @@
+//! A body that is handed to its connection a piece at a time, and notes when it is read.
+//!
+//! A connection asks for the next piece when there is room for the one before, and drops the body, with whatever it keeps
+//! (a request's place), when it has the last one. What it has by then counts for nobody. So pieces are small, the last one
+//! is very small, and a piece holds no more memory than its own bytes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Buf, Frame, SizeHint};
+
+use crate::listener::unread;
+
+/// Bytes that are handed out at once: a frame of HTTP/2, as most clients take them.
+const PIECE_BYTES_MAX: usize = 16 * 1024;
+/// Bytes that may wait in a connection after the body is gone.
+pub(crate) const LAST_BYTES_MAX: usize = 1024;
+
+struct Pieces {
+    body: Body,
+    /// What is left of the last frame.
+    rest: Bytes,
+    /// Others have the bytes of that frame, too: they take no memory of their own.
+    is_shared: bool,
+}
+
+/// Has `body` handed out in pieces.
+pub(crate) fn in_pieces(body: Body) -> Body {
+    Body::new(Pieces { body, rest: Bytes::new(), is_shared: false })
+}
+
+/// Tells whether a body is as good as sent: a connection takes it in one piece, and it is very small.
+pub(crate) fn is_as_good_as_sent(body: &Body) -> bool {
+    body.size_hint().exact().is_some_and(|bytes| bytes <= LAST_BYTES_MAX as u64)
+}
+
+impl Pieces {
+    fn next_piece(&mut self) -> Bytes {
+        let left = self.rest.len();
+        let bytes = if left > LAST_BYTES_MAX { (left - LAST_BYTES_MAX).min(PIECE_BYTES_MAX) } else { left };
+        if self.is_shared {
+            return self.rest.split_to(bytes);
+        }
+        // A part of the frame would hold all of it.
+        let piece = Bytes::copy_from_slice(&self.rest[..bytes]);
+        self.rest.advance(bytes);
+        if self.rest.is_empty() {
+            self.rest = Bytes::new();
+        }
+        piece
+    }
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        unread::polled();
+        let this = self.get_mut();
+        if this.rest.is_empty() {
+            let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                end => return Poll::Ready(end),
+            };
+            match frame.into_data() {
+                Ok(bytes) if bytes.len() > LAST_BYTES_MAX => {
+                    this.is_shared = !bytes.is_unique();
+                    this.rest = bytes;
+                }
+                whole => {
+                    unread::handed_out();
+                    return Poll::Ready(Some(Ok(whole.map_or_else(|trailers| trailers, Frame::data))));
+                }
+            }
+        }
+        unread::handed_out();
+        Poll::Ready(Some(Ok(Frame::data(this.next_piece()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (of_body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower() + rest);
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(body: &mut Body) -> Option<Bytes> {
+        let frame = Pin::new(body).poll_frame(&mut Context::from_waker(std::task::Waker::noop()));
+        let Poll::Ready(frame) = frame else { panic!("all of it is there") };
+        frame.map(|frame| frame.unwrap().into_data().unwrap())
+    }
+
+    /// Returns the lengths of a body's pieces, which add up to it.
+    fn pieces(of: &Bytes) -> Vec<usize> {
+        let mut body = in_pieces(Body::from(of.clone()));
+        let (mut lengths, mut whole) = (Vec::new(), Vec::new());
+        while !body.is_end_stream() {
+            assert_eq!(body.size_hint().exact(), Some((of.len() - whole.len()) as u64));
+            let piece = next(&mut body).unwrap();
+            lengths.push(piece.len());
+            whole.extend_from_slice(&piece);
+        }
+        assert_eq!(whole, of[..]);
+        lengths
+    }
+
+    #[test]
+    fn the_last_piece_is_very_small() {
+        assert_eq!(pieces(&Bytes::from(vec![7; 1024])), [1024]);
+        assert_eq!(pieces(&Bytes::from(vec![7; 1025])), [1, 1024]);
+        let long: Vec<u8> = (0..40_000_u32).map(|n| n as u8).collect();
+        assert_eq!(pieces(&Bytes::from(long)), [16_384, 16_384, 6_208, 1_024]);
+        assert_eq!(pieces(&Bytes::from_static(&[7; 20_000])), [16_384, 2_592, 1_024]);
+    }
+
+    #[test]
+    fn a_piece_holds_no_more_than_its_own_bytes() {
+        let mut body = in_pieces(Body::from(vec![7; 40_000]));
+        while !body.is_end_stream() {
+            // A part of the frame would share it with the rest.
+            assert!(next(&mut body).unwrap().is_unique());
+        }
+    }
+}
