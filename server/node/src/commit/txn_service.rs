@@ -40,9 +40,7 @@ impl NodeService {
     async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
-                let verdict = epoch
-                    .verdict(item)
-                    .ok_or_else(|| ServiceError::Unavailable { detail: "the epoch has no such item".into() })?;
+                let verdict = epoch.verdict(item).ok_or_else(|| unreadable("its epoch has no such item"))?;
                 let verdict = self.with_winners(verdict);
                 let timing = &epoch.timing;
                 let phases = Phases {
@@ -73,7 +71,11 @@ impl NodeService {
     /// before, and then must not claim otherwise.
     async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
-            Answer::NotTaken => Err(self.not_taken_now(self.known(txn.namespace, txn.id).await?)),
+            // If it is about to stop, it cannot tell.
+            Answer::NotTaken => match self.known(txn.namespace, txn.id).await {
+                Ok(known) => Err(self.not_taken_now(known)),
+                Err(_) => Err(outcome_unknown()),
+            },
             answer => self.words(answer, asked).await,
         }
     }
@@ -117,9 +119,7 @@ impl NodeService {
             None => {
                 let log = self.records.log.clone();
                 let read = tokio::task::spawn_blocking(move || log.epoch(at.epoch)).await;
-                let unavailable = |detail| ServiceError::Unavailable { detail };
-                let read = read.map_err(|error| unavailable(error.to_string()))?;
-                let epoch = read.map_err(|error| unavailable(error.to_string()))?;
+                let epoch = read.map_err(unreadable)?.map_err(unreadable)?;
                 epoch.and_then(|epoch| item_verdict(&epoch.0, &epoch.1, at.item))
             }
         };
@@ -292,7 +292,8 @@ impl NodeService {
             // One question for all that was not taken: each waits for the sequencer.
             let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
             let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
-            let mut known = self.known_all(ids).await?.into_iter();
+            // If the node is about to stop, it cannot tell of these; the others are decided all the same.
+            let mut known = self.known_all(ids).await.unwrap_or_default().into_iter();
             for (place, answer) in places.into_iter().zip(answers) {
                 let decided = match answer {
                     Answer::NotTaken => {
@@ -348,7 +349,11 @@ impl NodeService {
             }
         }
         match known {
-            KnownNow::At(at) => self.stored(at).await.map(TxnStatus::Decided),
+            KnownNow::At(at) => match self.stored(at).await {
+                // The question changed nothing; it can be asked again.
+                Err(ServiceError::OutcomeUnknown { detail }) => Err(ServiceError::Unavailable { detail }),
+                stored => stored.map(TxnStatus::Decided),
+            },
             KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
             // The result of a fence must be certain, so it is queued after the transaction that is in flight.
             KnownNow::Unknown | KnownNow::InFlight if query.fence => match self.fence(query).await? {
@@ -469,6 +474,14 @@ fn judging_work(txn: &TxnRequest) -> usize {
 /// Describes a verdict that belongs to no epoch of its own: nothing of it is stored.
 fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
+}
+
+/// Describes a verdict that was made and cannot be read: not "unavailable", which says that there is none.
+fn unreadable(reason: impl std::fmt::Display) -> ServiceError {
+    tracing::error!(%reason, "a verdict cannot be read");
+    ServiceError::OutcomeUnknown {
+        detail: "the transaction was decided, but its verdict cannot be read now; get its status by id, later".into(),
+    }
 }
 
 fn fenced(epoch: Epoch) -> Decided {

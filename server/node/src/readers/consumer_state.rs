@@ -54,8 +54,10 @@ struct State {
 pub enum Unsaved {
     /// There is no room for another consumer.
     TooMany(usize),
-    /// It may or may not be durable.
+    /// It was taken back.
     NotDurable(String),
+    /// It may or may not be durable.
+    Unknown(String),
 }
 
 /// Writes the file.
@@ -113,8 +115,10 @@ impl ConsumerState {
             let mut state = self.state.lock();
             let made = self.change_in(&mut state, Duration::ZERO, make);
             let change = state.change;
-            // Once the last write is under way, there will be none for this one: its reply is dropped.
-            if !state.stop {
+            // Once the last write is under way, there will be none for this one.
+            if state.stop {
+                drop(reply);
+            } else {
                 state.waiting.push((change, reply));
             }
             made
@@ -122,7 +126,8 @@ impl ConsumerState {
         match written.await {
             Ok(Ok(())) => Ok(made),
             Ok(Err(reason)) => Err(Unsaved::NotDurable(reason)),
-            Err(_) => Err(Unsaved::NotDurable("the node is stopping".into())),
+            // The last write may have had it all the same.
+            Err(_) => Err(Unsaved::Unknown("the node is stopping".into())),
         }
     }
 
@@ -153,7 +158,7 @@ impl ConsumerState {
     /// Forgets a consumer, or its offset in one store; returns whether there was one.
     ///
     /// # Errors
-    /// [`Unsaved::NotDurable`].
+    /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
     pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
         let found = self.change_durably(|remembered| {
             let before = remembered.offsets.len();
@@ -175,7 +180,7 @@ impl ConsumerState {
     /// Registers a webhook, or changes the one of its store.
     ///
     /// # Errors
-    /// [`Unsaved::NotDurable`].
+    /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
     pub async fn register(&self, webhook: Webhook) -> Result<(), Unsaved> {
         let registered = self.change_durably(|remembered| {
             remembered.webhooks.retain(|known| known.store != webhook.store);
@@ -187,7 +192,7 @@ impl ConsumerState {
     /// Forgets a store's webhook; returns whether there was one.
     ///
     /// # Errors
-    /// [`Unsaved::NotDurable`].
+    /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
     pub async fn unregister(&self, store: StoreId) -> Result<bool, Unsaved> {
         let found = self.change_durably(|remembered| {
             let before = remembered.webhooks.len();
@@ -401,6 +406,15 @@ mod tests {
         readers.set(offset("a", 1, 5)).await.unwrap();
         assert_eq!(readers.offsets(), [offset("a", 1, 5)]);
         assert_eq!(readers.webhook(StoreId(2)), Some(Webhook { watermark: Lsn(7), ..hook }));
+    }
+
+    #[tokio::test]
+    async fn of_a_change_during_the_last_write_nobody_can_tell_whether_it_is_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let (readers, saver) = ConsumerState::open(dir.path()).unwrap();
+        drop(saver);
+        let set = readers.set(offset("a", 1, 1)).await;
+        assert!(matches!(&set, Err(Unsaved::Unknown(text)) if text.contains("stopping")), "{set:?}");
     }
 
     #[test]

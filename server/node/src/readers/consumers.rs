@@ -385,9 +385,27 @@ fn unsaved(error: Unsaved) -> ServiceError {
             detail: format!("at most {max} offsets are stored; delete consumers that are no longer used"),
         },
         Unsaved::NotDurable(detail) => ServiceError::Unavailable { detail },
+        Unsaved::Unknown(reason) => ServiceError::OutcomeUnknown {
+            detail: format!(
+                "it is not known whether this change was made: {reason}. Look, and repeat it if it was not"
+            ),
+        },
     }
 }
 
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_change_that_was_taken_back_is_reported_as_not_made() {
+        let not_made = unsaved(Unsaved::NotDurable("the disk is full".into()));
+        assert_eq!(not_made, ServiceError::Unavailable { detail: "the disk is full".into() });
+        let unknown = unsaved(Unsaved::Unknown("no majority has confirmed it".into()));
+        assert!(matches!(unknown, ServiceError::OutcomeUnknown { detail } if detail.contains("no majority")));
+    }
 }

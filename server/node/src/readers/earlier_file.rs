@@ -75,7 +75,7 @@ impl NodeService {
                         "a consumer of this node is forgotten: there are too many"
                     );
                 }
-                Err(Unsaved::NotDurable(reason)) => return Err(reason),
+                Err(Unsaved::NotDurable(reason) | Unsaved::Unknown(reason)) => return Err(reason),
             }
         }
         let is_new = |webhook: &Webhook| is_store(webhook.store) && cluster.webhook(webhook.store).is_none();

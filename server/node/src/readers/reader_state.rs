@@ -69,7 +69,7 @@ impl ReaderState {
             ReaderState::Member(cluster) => match cluster.change(ReaderMove::Offset(offset)).await {
                 Ok(ReaderMoved::Full(max)) => Err(Unsaved::TooMany(max)),
                 Ok(_) => Ok(()),
-                Err(reason) => Err(Unsaved::NotDurable(reason)),
+                Err(reason) => Err(Unsaved::Unknown(reason)),
             },
         }
     }
@@ -77,14 +77,14 @@ impl ReaderState {
     /// Forgets a consumer, or its offset in one store; returns whether there was one.
     ///
     /// # Errors
-    /// [`Unsaved::NotDurable`].
+    /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
     pub async fn forget(&self, namespace: NamespaceId, name: &str, store: Option<StoreId>) -> Result<bool, Unsaved> {
         match self {
             ReaderState::Alone(file) => file.forget(namespace, name, store).await,
             ReaderState::Member(cluster) => {
                 match cluster.change(ReaderMove::Forget { namespace, name: name.into(), store }).await {
                     Ok(moved) => Ok(matches!(moved, ReaderMoved::Forgotten { stores, .. } if !stores.is_empty())),
-                    Err(reason) => Err(Unsaved::NotDurable(reason)),
+                    Err(reason) => Err(Unsaved::Unknown(reason)),
                 }
             }
         }
