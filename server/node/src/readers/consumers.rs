@@ -1,6 +1,7 @@
 //! Consumers and webhooks as the HTTP surface sees them: checks before anything is remembered, lag afterwards.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use crate::commit::message::Message;
 use crate::commit::refusals::refused;
 use crate::readers::consumer_state::Unsaved;
 use crate::readers::feeds::beyond_head;
+use crate::readers::own_webhooks::{OF_ANOTHER_LOG, OwnWebhooks, Replacement};
 use crate::readers::reader_state::ReaderState;
 use crate::service::NodeService;
 use crate::stores::catalog::Records;
@@ -27,11 +29,6 @@ const TIMES_MAX: usize = 16_384;
 
 /// When a member that has just started asks the others again what it has missed.
 const CATCH_UP_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// Why a webhook is not started.
-const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged or replaced since. Bring the \
-                              receiver to a state of the store (/v1/stores/{store}/state), and register it again with \
-                              `after`";
 
 /// When records were committed. What is known of a record never changes.
 #[derive(Default)]
@@ -140,7 +137,6 @@ impl NodeService {
         store: StoreId,
         asked: Registration,
     ) -> Result<WebhookStatus, ServiceError> {
-        let _one_at_a_time = self.webhooks.registering.lock().await;
         let spec = self.catalog_entry(store)?;
         let resumes = asked.after.is_none();
         let webhook = Registered {
@@ -153,12 +149,14 @@ impl NodeService {
             log: self.records.log_id(),
             watermark: asked.after.unwrap_or_default(),
         };
-        let mut held = HeldWebhook { webhook, ..HeldWebhook::default() };
+        let held = HeldWebhook { webhook, ..HeldWebhook::default() };
         let receiver = self.webhooks.receiver(&held, &spec).map_err(|text| refused_url("bad_url", text))?;
         receiver.check().await.map_err(|error| match error {
             TransportError::Refused(text) => refused_url("url_refused", text),
             other => refused_url("url_unresolved", other.to_string()),
         })?;
+        // After the name was resolved, which may take long.
+        let one_at_a_time = self.webhooks.registering.lock(store).await;
         if let Some(after) = asked.after {
             self.check_position("/after", store, after).await?;
         }
@@ -173,16 +171,8 @@ impl NodeService {
         }
         match &self.webhooks.readers {
             ReaderState::Alone(file) => {
-                // Only when the old push has ended does its watermark no longer move.
-                self.webhooks.end(store).await;
-                if resumes {
-                    held.webhook.watermark = file.webhook(store).map_or(Lsn(0), |known| known.watermark);
-                }
-                if let Err(error) = file.register(held.webhook.clone()).await {
-                    self.deliver_again(store);
-                    return Err(unsaved(error));
-                }
-                self.webhooks.start(&held, &spec, receiver);
+                let new = Replacement { held, resumes, spec, receiver };
+                self.own_webhooks().register(Arc::clone(file), new, one_at_a_time).await.map_err(unsaved)?;
             }
             ReaderState::Member(_) => {
                 let change = ControlChange::RegisterWebhook { webhook: held.webhook, resumes };
@@ -243,16 +233,14 @@ impl NodeService {
 
     /// Starts the push to a registered receiver.
     fn start_webhook(&self, held: &HeldWebhook) {
-        // A store that no longer exists, for example after a salvage of the log, has nothing to push.
-        let catalog = self.stores.catalog();
-        let Some(spec) = catalog.by_id(held.webhook.store) else { return };
-        if held.webhook.log != self.records.log_id() {
-            tracing::error!(store = spec.name, reason = OF_ANOTHER_LOG, "this webhook is not started");
-            return;
-        }
-        match self.webhooks.receiver(held, spec) {
-            Ok(receiver) => self.webhooks.start(held, spec, receiver),
-            Err(reason) => tracing::error!(store = spec.name, reason, "this webhook cannot be started"),
+        self.own_webhooks().start(held);
+    }
+
+    fn own_webhooks(&self) -> OwnWebhooks {
+        OwnWebhooks {
+            webhooks: Arc::clone(&self.webhooks),
+            stores: Arc::clone(&self.stores),
+            records: self.records.clone(),
         }
     }
 
@@ -312,24 +300,15 @@ impl NodeService {
         self.deliverer(held).is_none_or(|node| node == self.group.node)
     }
 
-    /// Goes on delivering what is registered, after a change of it that was not stored.
-    fn deliver_again(&self, store: StoreId) {
-        self.webhooks.readers.webhook(store).iter().for_each(|held| self.start_webhook(held));
-    }
-
     fn is_stopped(&self, held: &HeldWebhook) -> bool {
         self.standing_of(held.clone()).state == PushActivity::Stopped.name()
     }
 
     pub(crate) async fn remove_webhook_of(&self, store: StoreId) -> Result<bool, ServiceError> {
-        let _one_at_a_time = self.webhooks.registering.lock().await;
+        let one_at_a_time = self.webhooks.registering.lock(store).await;
         match &self.webhooks.readers {
             ReaderState::Alone(file) => {
-                self.webhooks.end(store).await;
-                file.unregister(store).await.map_err(|error| {
-                    self.deliver_again(store);
-                    unsaved(error)
-                })
+                self.own_webhooks().remove(Arc::clone(file), store, one_at_a_time).await.map_err(unsaved)
             }
             ReaderState::Member(_) => {
                 let removed = self.control(ControlChange::RemoveWebhook { store }).await?.map_err(refused)?;

@@ -6,6 +6,8 @@ pub mod consumers;
 pub mod earlier_file;
 pub mod feeds;
 pub mod image_permits;
+pub(crate) mod own_webhooks;
 pub mod reader_state;
+pub mod store_locks;
 pub mod webhook_states;
 pub mod webhooks;

@@ -22,6 +22,7 @@ use tribunal_types::{
 
 use crate::cluster::view::View;
 use crate::readers::reader_state::ReaderState;
+use crate::readers::store_locks::StoreLocks;
 use crate::readers::webhook_states::{Delivery, ToldDeliveries, ToldDelivery};
 use crate::stores::catalog::Records;
 use crate::stores::tenant_egress::EgressByTenant;
@@ -54,8 +55,8 @@ pub struct Webhooks {
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
-    /// One registration at a time.
-    pub registering: tokio::sync::Mutex<()>,
+    /// One registration of a store's webhook at a time.
+    pub registering: StoreLocks,
 }
 
 #[derive(Clone)]
@@ -169,7 +170,7 @@ impl Webhooks {
         runtime: Handle,
         tracing: Option<Arc<Tracing>>,
     ) -> Webhooks {
-        let (registering, running) = (tokio::sync::Mutex::default(), Mutex::default());
+        let (registering, running) = (StoreLocks::default(), Mutex::default());
         let told = ToldDeliveries::default();
         Webhooks { egress_by_tenant, records, readers, told, view, runtime, tracing, running, registering }
     }
