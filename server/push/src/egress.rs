@@ -5,10 +5,20 @@
 //! resolution could return other addresses.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
+
+use tokio::sync::Semaphore;
 
 use crate::TransportError;
+
+/// Names that are looked up at a time. Each look-up keeps a thread until the system gives up, however long its caller waits,
+/// and other work needs such threads, too.
+const LOOKUPS_MAX: usize = 64;
+
+static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS_MAX)));
 
 /// The internal networks that may be connected to. Empty: public addresses only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,10 +63,9 @@ impl EgressPolicy {
     /// # Errors
     /// [`TransportError::Refused`] if an address is not allowed; [`TransportError::Broken`] if the name does not resolve.
     pub async fn resolve(&self, endpoint: &str) -> Result<Vec<SocketAddr>, TransportError> {
-        let addresses: Vec<SocketAddr> = tokio::net::lookup_host(endpoint)
+        let addresses = addresses_of(endpoint)
             .await
-            .map_err(|e| TransportError::Broken(format!("`{endpoint}` does not resolve: {e}")))?
-            .collect();
+            .map_err(|e| TransportError::Broken(format!("`{endpoint}` does not resolve: {e}")))?;
         if addresses.is_empty() {
             return Err(TransportError::Broken(format!("`{endpoint}` does not resolve to any address")));
         }
@@ -72,6 +81,29 @@ impl EgressPolicy {
         }
         Ok(addresses)
     }
+}
+
+async fn addresses_of(endpoint: &str) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = endpoint.parse() {
+        return Ok(vec![address]);
+    }
+    let endpoint = endpoint.to_owned();
+    one_of(&LOOKUPS, move || endpoint.to_socket_addrs().map(Iterator::collect)).await?
+}
+
+/// Looks something up on a thread that may block, of which there are no more at a time than `lookups` has permits.
+async fn one_of<T: Send + 'static>(
+    lookups: &Arc<Semaphore>,
+    look_up: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let permit = Arc::clone(lookups).acquire_owned().await.map_err(io::Error::other)?;
+    let looked_up = tokio::task::spawn_blocking(move || {
+        let found = look_up();
+        // Not when the caller gives up: the thread would go on.
+        drop(permit);
+        found
+    });
+    Ok(looked_up.await?)
 }
 
 /// A network, or one address, with an optional port: `10.0.0.0/8`, `127.0.0.1:6379`, `::1`, `[fd00::]/8`.
@@ -229,6 +261,28 @@ mod tests {
         }
         assert_eq!(policy.allowed[1].to_string(), "10.2.0.0/16");
         assert!("0.0.0.0/0".parse::<AllowedNet>().expect("a network").contains("1.2.3.4".parse().expect("an ip"), 1));
+    }
+
+    #[tokio::test]
+    async fn a_lookup_that_its_caller_gave_up_keeps_its_permit_until_it_ends() {
+        let (lookups, (go_on, half_way)) = (Arc::new(Semaphore::new(1)), std::sync::mpsc::channel::<()>());
+        let (begun, at_work) = tokio::sync::oneshot::channel();
+        let look_up = {
+            let lookups = Arc::clone(&lookups);
+            tokio::spawn(async move {
+                let hangs = move || {
+                    let _ = begun.send(());
+                    let _ = half_way.recv();
+                };
+                one_of(&lookups, hangs).await
+            })
+        };
+        at_work.await.expect("it begins");
+        look_up.abort();
+        assert!(look_up.await.is_err_and(|ended| ended.is_cancelled()));
+        assert_eq!(lookups.available_permits(), 0, "its thread goes on");
+        go_on.send(()).expect("it waits");
+        assert_eq!(one_of(&lookups, || 7).await.expect("there is a thread again"), 7);
     }
 
     #[tokio::test]
