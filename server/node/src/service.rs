@@ -165,12 +165,20 @@ impl NodeService {
     /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
         self.check_takes_changes()?;
-        let (reply, applied) = oneshot::channel();
-        self.send(Message::Control(change, reply))?;
-        // A node that is cut off from the others waits for a majority; the change may still be agreed on.
-        match tokio::time::timeout(DECISION_TIMEOUT, applied).await {
-            Ok(Ok(reply)) => Ok(reply.applied),
-            _ => Err(outcome_unknown()),
-        }
+        agreed(&self.messages, change).await
+    }
+}
+
+/// Has a change of the configuration proposed; returns when its entry is durable and applied.
+///
+/// # Errors
+/// As for [`NodeService::control`].
+pub(crate) async fn agreed(messages: &Sender<Message>, change: ControlChange) -> Result<Applied, ServiceError> {
+    let (reply, applied) = oneshot::channel();
+    messages.send(Message::Control(change, reply)).map_err(|_| stopping())?;
+    // A node that is cut off from the others waits for a majority; the change may still be agreed on.
+    match tokio::time::timeout(DECISION_TIMEOUT, applied).await {
+        Ok(Ok(reply)) => Ok(reply.applied),
+        _ => Err(outcome_unknown()),
     }
 }

@@ -3,8 +3,10 @@
 //! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
 //! be read afterwards; resuming changes nothing and does not.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crossbeam_channel::Sender;
 use tribunal_core::control::Refusal;
 use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
@@ -13,8 +15,9 @@ use tribunal_types::limits::SKIPS_PER_STORE_MAX;
 use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, Skip, StoreId};
 
 use crate::cluster::links;
-use crate::commit::refusals::refused;
-use crate::service::NodeService;
+use crate::commit::message::Message;
+use crate::commit::refusals::{outcome_unknown, refused};
+use crate::service::{NodeService, agreed};
 
 /// How long a member may take to learn what the others know.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -213,19 +216,36 @@ impl NodeService {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
         }
-        if declared.detached.is_none() {
-            // An entry attaches what is detached, and nothing else.
+        // An entry attaches what is detached, and nothing else.
+        let detachment = declared.detached.is_none().then(|| {
             let acked = self.shared.progress.store(store).unwrap_or_default().acked;
             let stopped = self.pushes.status(store).last_error.unwrap_or_default();
             let reason = format!("its push had stopped, and an operator attaches it again: {stopped}");
             let (declared, at) = (declared.generation, self.shared.progress.last());
-            let detachment = Detachment { store, declared, at, acked, reason };
-            self.control(ControlChange::DetachPush(detachment)).await?.map_err(refused)?;
-        }
-        self.control(ControlChange::AttachPush { store }).await?.map_err(refused)?;
-        self.pushes.settled(store).await;
-        Ok(())
+            Detachment { store, declared, at, acked, reason }
+        });
+        self.check_takes_changes()?;
+        let (messages, pushes) = (self.messages.clone(), Arc::clone(&self.pushes));
+        let attached = tokio::spawn(async move {
+            attach_agreed(&messages, store, detachment).await?;
+            pushes.settled(store).await;
+            Ok(())
+        });
+        // To its end, although the client that asked may be gone: half-way, the store is detached.
+        attached.await.unwrap_or_else(|_| Err(outcome_unknown()))
     }
+}
+
+/// Has a store attached; before that, detached, if it is not.
+async fn attach_agreed(
+    messages: &Sender<Message>,
+    store: StoreId,
+    detachment: Option<Detachment>,
+) -> Result<(), ServiceError> {
+    if let Some(detachment) = detachment {
+        agreed(messages, ControlChange::DetachPush(detachment)).await?.map_err(refused)?;
+    }
+    agreed(messages, ControlChange::AttachPush { store }).await?.map(drop).map_err(refused)
 }
 
 /// Returns whether an operator should look at a push. A storage of somebody else may be away for a moment; an embedded store
