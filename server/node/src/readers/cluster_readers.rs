@@ -48,6 +48,8 @@ pub struct ClusterReaders {
 #[derive(Default)]
 struct Waiting {
     moves: Vec<(ReaderMove, oneshot::Sender<Moved>)>,
+    /// With so many moves, those are removed whose callers have disconnected.
+    swept_at: usize,
     /// What receivers have acknowledged to this node, by store.
     delivered: HashMap<StoreId, Delivered>,
     /// When watermarks are proposed next, if some have moved.
@@ -134,7 +136,7 @@ impl ClusterReaders {
     /// Makes a change; returns what has become of it, once a majority has it.
     pub async fn change(&self, change: ReaderMove) -> Moved {
         let (reply, moved) = oneshot::channel();
-        self.waiting.lock().moves.push((change, reply));
+        self.waiting.lock().add(change, reply);
         self.added.notify_one();
         moved.await.unwrap_or_else(|_| Err("the node is stopping".into()))
     }
@@ -192,11 +194,25 @@ impl ClusterReaders {
 }
 
 impl Waiting {
+    fn add(&mut self, change: ReaderMove, reply: oneshot::Sender<Moved>) {
+        self.moves.push((change, reply));
+        if self.moves.len() > self.swept_at.max(READER_MOVES_MAX) {
+            self.sweep();
+            self.swept_at = 2 * self.moves.len();
+        }
+    }
+
+    /// Removes moves whose callers have disconnected: they would only keep others waiting.
+    fn sweep(&mut self) {
+        self.moves.retain(|(_, reply)| !reply.is_closed());
+    }
+
     fn take(
         &mut self,
         now: Instant,
         delivery_of: impl Fn(StoreId) -> Option<ControlIndex>,
     ) -> (Vec<ReaderMove>, Vec<oneshot::Sender<Moved>>) {
+        self.sweep();
         let count = self.moves.len().min(READER_MOVES_MAX);
         let (mut moves, replies): (Vec<_>, Vec<_>) = self.moves.drain(..count).unzip();
         if self.watermarks_due.is_some_and(|due| due <= now) {
@@ -248,6 +264,28 @@ mod tests {
         Arc::new(ClusterReaders::new(&state, None))
     }
 
+    /// Has a move wait; its caller waits, too, until the result is dropped.
+    fn call(readers: &ClusterReaders, name: &str) -> oneshot::Receiver<Moved> {
+        let (reply, moved) = oneshot::channel();
+        readers.waiting.lock().add(forget(name), reply);
+        moved
+    }
+
+    #[test]
+    fn callers_who_have_disconnected_keep_nobody_waiting() {
+        let readers = readers(5);
+        let moves = || readers.waiting.lock().moves.len();
+        let first = call(&readers, "first");
+        for n in 0..10 * READER_MOVES_MAX {
+            drop(call(&readers, &n.to_string()));
+            assert!(moves() <= READER_MOVES_MAX + 1, "{n}");
+        }
+        let last = call(&readers, "last");
+        let entry = readers.waiting.lock().take(Instant::now(), |store| readers.delivery_of(store)).0;
+        assert_eq!((entry, moves()), (vec![forget("first"), forget("last")], 0));
+        drop((first, last));
+    }
+
     #[test]
     fn changes_share_an_entry_and_watermarks_wait() {
         let (readers, now) = (readers(5), Instant::now());
@@ -257,7 +295,7 @@ mod tests {
         readers.acknowledged(StoreId(1), ControlIndex(5), Lsn(8));
         assert_eq!(readers.webhook(StoreId(1)).map(|held| held.webhook.watermark), Some(Lsn(8)));
         let take = |at: Instant| readers.waiting.lock().take(at, |store| readers.delivery_of(store)).0;
-        readers.waiting.lock().moves.extend((0..600).map(|n| (forget(&n.to_string()), oneshot::channel().0)));
+        let _callers: Vec<_> = (0..600).map(|n| call(&readers, &n.to_string())).collect();
         let first = take(now);
         assert_eq!((first.len(), &first[0]), (READER_MOVES_MAX, &forget("0")));
         let delivered = ReaderMove::Delivered { store: StoreId(1), delivery: ControlIndex(5), lsn: Lsn(8) };
