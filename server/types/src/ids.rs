@@ -80,10 +80,10 @@ impl Epoch {
 }
 
 impl Lsn {
-    /// Returns the following position.
+    /// Returns the following position. The last one, which no log reaches but a storage or receiver may state, follows itself.
     #[must_use]
     pub fn next(self) -> Lsn {
-        Lsn(self.0 + 1)
+        Lsn(self.0.saturating_add(1))
     }
 }
 
@@ -280,6 +280,11 @@ pub struct RowKey {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+
+    #[test]
+    fn no_position_follows_the_last_one() {
+        assert_eq!((Lsn(7).next(), Lsn(u64::MAX).next()), (Lsn(8), Lsn(u64::MAX)));
+    }
 
     #[test]
     fn a_log_id_is_read_as_it_is_written_and_in_no_other_form() {
