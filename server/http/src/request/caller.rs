@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use tribunal_types::{NamespaceId, Roles};
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use tribunal_service::Principal;
 
@@ -62,12 +62,13 @@ pub fn caller(parts: &Parts) -> CallerContext {
 
 /// Returns what tells clients apart for rules that are fair between them.
 fn origin(parts: &Parts) -> u64 {
-    match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
-        // Seeded by the tenant: nobody is another tenant's client by taking its name.
-        (Some(name), _) => xxh3_64_with_seed(name.as_bytes(), u64::from(tenant(parts).0)),
-        (None, Some(known)) => xxh3_64(known.name.as_bytes()),
-        (None, None) => 0,
-    }
+    let name = match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
+        (Some(name), _) => name.as_bytes(),
+        (None, Some(known)) => known.name.as_bytes(),
+        (None, None) => return 0,
+    };
+    // Seeded by the tenant: nobody is another tenant's client by having its name.
+    xxh3_64_with_seed(name, u64::from(tenant(parts).0))
 }
 
 /// Returns the W3C `traceparent`, if it is one: version, 16-byte trace id, 8-byte parent id and flags in hex.
@@ -86,6 +87,24 @@ fn traceparent(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn clients_of_two_tenants_that_have_one_name_are_two() {
+        let origin_of = |namespace: u32, header: Option<&'static str>| {
+            let mut request = axum::http::Request::new(());
+            let (namespace_name, name) = (namespace.to_string(), "shop".to_owned());
+            let caller = Principal { namespace: NamespaceId(namespace), namespace_name, roles: Roles::ALL, name };
+            request.extensions_mut().insert(Arc::new(caller));
+            if let Some(name) = header {
+                request.headers_mut().insert(CLIENT_HEADER, name.parse().unwrap());
+            }
+            origin(&request.into_parts().0)
+        };
+        for header in [None, Some("shop")] {
+            assert_ne!(origin_of(1, header), origin_of(2, header), "{header:?}");
+            assert_eq!(origin_of(1, header), origin_of(1, header));
+        }
+    }
 
     #[test]
     fn only_complete_traceparents_are_accepted() {
