@@ -157,3 +157,28 @@ fn a_batch_that_others_wait_for_is_not_held_back() {
     let demanded = played.step(Event::Appended(first[0].last.next()));
     assert_eq!((demanded.len(), demanded[0].fences.len()), (1, 1));
 }
+
+/// The epoch that a request's batch is for, if the other node has sealed 100 epochs and so much time has passed since the last
+/// decided one.
+fn sealed_upto_after(passed: Duration) -> Epoch {
+    let mut played = Played::new();
+    let ahead = Batch { group: group(2), first: Epoch(1), last: Epoch(100), clock_ms: 1_000, ..Batch::default() };
+    played.step(Event::Entry(Arc::new(ahead)));
+    let start = Batch { group: group(1), first: Epoch(1), last: Epoch(1), clock_ms: 1_000, ..Batch::default() };
+    played.step(Event::Entry(Arc::new(start)));
+    assert_eq!(played.replica.epochs().epoch_time_ms(), 1_000);
+    played.now.unix_us += passed.as_micros() as u64;
+    played.now.monotonic += passed;
+    played.request();
+    played.after(Duration::ZERO)[0].last
+}
+
+#[test]
+fn a_batch_goes_past_what_others_have_sealed_ahead_once_epoch_time_is_late() {
+    assert_eq!(sealed_upto_after(Duration::from_secs(10)), Epoch(2), "epoch time is not late");
+    assert_eq!(
+        sealed_upto_after(Duration::from_millis(10_001)),
+        Epoch(101),
+        "the other node has to contribute a clock"
+    );
+}
