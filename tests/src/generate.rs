@@ -6,17 +6,22 @@ use std::ops::RangeInclusive;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::NativeRule;
-use tribunal_types::limits::ADD_START_MAX;
+use tribunal_types::limits::{ADD_START_MAX, ID_WINDOW_MS};
 use tribunal_types::{Csn, Epoch, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
 
 use crate::cluster::tracked;
 use crate::oracle::Oracle;
 use crate::scenario::{Action, Row, Scan, TxnSpec, Value, txn_id};
 
-/// Keys of every store.
-pub const KEYS: [&str; 3] = ["a", "b", "c"];
+/// Keys of every store, ascending. One is a prefix of another: ranges compare keys of different lengths.
+pub const KEYS: [&str; 3] = ["a", "ab", "b"];
 /// Time of the first epoch, Unix milliseconds.
 pub const START_MS: u64 = 1_800_000_000_000;
+/// So many ids are of one second, as the id table forgets them.
+const IDS_PER_SECOND: u64 = 4;
+/// Every so many ids one is ahead of the window, until a few milliseconds have passed.
+const AHEAD_EVERY: u64 = 16;
+const AHEAD_OFFSET: u64 = 5;
 
 /// A world: its stores, and what happens epoch by epoch.
 #[derive(Clone, Debug)]
@@ -27,6 +32,8 @@ pub struct World {
     pub stores: Vec<StoreKind>,
     /// How long history is kept, milliseconds; an epoch advances the clock by 0 to 3.
     pub floor_age_ms: u64,
+    /// Ids that are remembered.
+    pub ids_max: u64,
     /// Rows that the first epoch brings, a bit for each of [`World::rows`].
     pub seeded: u8,
     /// Epochs after that.
@@ -149,10 +156,19 @@ fn sized(size: Size) -> impl Strategy<Value = World> {
         2 => Just(StoreKind::Declared)
     ];
     let floor_age_ms = prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64, 1 => 0..60_u64];
+    let ids_max = prop_oneof![3 => Just(1_000_000_u64), 1 => 2..16_u64];
     let seeded = prop_oneof![3 => Just(0xff_u8), 1 => any::<u8>()];
     let epochs = vec(epoch(&size), size.epochs);
-    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, seeded, epochs)
-        .prop_map(|(nodes, stores, floor_age_ms, seeded, epochs)| World { nodes, stores, floor_age_ms, seeded, epochs })
+    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, ids_max, seeded, epochs).prop_map(
+        |(nodes, stores, floor_age_ms, ids_max, seeded, epochs)| World {
+            nodes,
+            stores,
+            floor_age_ms,
+            ids_max,
+            seeded,
+            epochs,
+        },
+    )
 }
 
 fn epoch(size: &Size) -> impl Strategy<Value = EpochChoice> + use<> {
@@ -265,7 +281,7 @@ impl World {
     /// Returns the transaction that brings the seeded rows, number 0 of the world; `None` if there are none.
     #[must_use]
     pub fn seed(&self) -> Option<TxnSpec> {
-        let mut txn = TxnSpec::new(0, START_MS, Isolation::ReadCommitted);
+        let mut txn = TxnSpec::new(0, id_time_ms(0), Isolation::ReadCommitted);
         let rows = self.rows().into_iter().enumerate().filter(|(i, _)| self.seeded >> (i % 8) & 1 != 0);
         txn.writes = rows.map(|(_, row)| (row, Action::Put(Value::Int(0)))).collect();
         (!txn.writes.is_empty()).then_some(txn)
@@ -283,7 +299,7 @@ impl World {
     /// epochs, `earlier` holds those before.
     #[must_use]
     pub fn txn(&self, choice: &TxnChoice, number: u64, oracle: &Oracle, earlier: &[TxnSpec]) -> TxnSpec {
-        let mut txn = TxnSpec::new(number, START_MS, choice.level);
+        let mut txn = TxnSpec::new(number, id_time_ms(number), choice.level);
         txn.node = choice.node;
         txn.csn = Csn((oracle.last.0 + 1) << 40 | u64::from(choice.stamp) << 32 | number << 8 | u64::from(choice.node));
         txn.priority = choice.priority;
@@ -370,5 +386,13 @@ fn chosen(seen: SeenChoice, row: &Row, oracle: &Oracle) -> Option<Version> {
 /// Returns the id that transaction `number` of a world has, or will have.
 #[must_use]
 pub fn id_of(number: u64) -> TxnId {
-    txn_id(START_MS, number)
+    txn_id(id_time_ms(number), number)
+}
+
+/// Returns the time in the id of transaction `number`, Unix milliseconds.
+fn id_time_ms(number: u64) -> u64 {
+    if number % AHEAD_EVERY == AHEAD_OFFSET {
+        return START_MS + ID_WINDOW_MS + 2;
+    }
+    START_MS + number / IDS_PER_SECOND % 60 * 1000
 }

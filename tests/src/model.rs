@@ -51,8 +51,12 @@ pub fn check(world: &World) -> Result<Tally, String> {
     Ok(story.tally)
 }
 
+/// What the id table charges for an id, bytes.
+const ID_BYTES: u64 = 72;
+
 fn config(world: &World, shards: u16) -> ResolverConfig {
-    ResolverConfig { shards, floor_age_ms: world.floor_age_ms, ..ResolverConfig::default() }
+    let status_bytes_max = (world.ids_max * ID_BYTES) as usize;
+    ResolverConfig { shards, floor_age_ms: world.floor_age_ms, status_bytes_max, ..ResolverConfig::default() }
 }
 
 fn policies(rule: &NativeRule) -> Policies<'_> {
@@ -81,7 +85,7 @@ impl Validator for Observer {
 /// Plays the world epoch by epoch beside the oracle.
 fn tell(world: &World) -> Result<Story<'_>, String> {
     let specs = world.specs();
-    let oracle = Oracle::new(&specs, ResolverConfig::default().id_window_ms);
+    let oracle = Oracle::new(&specs, ResolverConfig::default().id_window_ms, world.ids_max);
     let cluster = Cluster::new(world.nodes, Keying::Hashed, config(world, 1), &specs);
     let mut story = Story { world, specs, plans: Vec::new(), cluster, oracle, tally: Tally::new() };
     let mut earlier: Vec<TxnSpec> = Vec::new();
@@ -135,9 +139,13 @@ impl Story<'_> {
         if played.outcome.epoch != epoch || self.cluster.resolver.last() != epoch {
             return Err(format!("resolved epoch {} instead of {epoch}", played.outcome.epoch));
         }
-        let (fates, queue) = self.oracle.decide(epoch, played.outcome.epoch_time_ms, &plan, &played.index, rule);
+        let (fates, queue, early_aborts) =
+            self.oracle.decide(epoch, played.outcome.epoch_time_ms, &plan, &played.index, rule);
         compare(&played, &fates)?;
-        self.ids(epoch, &plan, &played)?;
+        self.ids(epoch, &plan)?;
+        if played.outcome.early_aborts != early_aborts {
+            return Err(format!("early aborts are at {:?}, not {early_aborts:?}", played.outcome.early_aborts));
+        }
         for (t, doomed) in doomed.iter().enumerate() {
             if *doomed && fates[t] == Fate::Commit {
                 return Err(format!("transaction {t} was called an early abort, and commits"));
@@ -145,6 +153,7 @@ impl Story<'_> {
         }
         self.order(&plan, &played, &fates, &queue)?;
         self.count(&played, &doomed, &queue);
+        self.count_unfiled(&plan);
         if played.outcome.floor < self.oracle.floor {
             return Err("the floor sinks".to_owned());
         }
@@ -178,22 +187,24 @@ impl Story<'_> {
     }
 
     /// Checks where the resolver files every id that the epoch brought.
-    fn ids(&self, epoch: Epoch, plan: &EpochPlan, played: &Played) -> Checked {
+    fn ids(&self, epoch: Epoch, plan: &EpochPlan) -> Checked {
         let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.early_aborts.iter().map(|abort| abort.id));
         for id in ids.chain(plan.fences.iter().map(|fence| fence.id)) {
             let known = self.cluster.resolver.known(NamespaceId(0), id);
-            let expected = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
-            if Some(known) != expected {
+            let filed = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
+            // It was outside the window, or it has been forgotten.
+            let expected = filed.unwrap_or(Known::OutsideWindow);
+            if known != expected {
                 return Err(format!("{id} is filed as {known:?} in epoch {epoch}, not {expected:?}"));
             }
         }
-        let early_aborts: Vec<_> =
-            plan.early_aborts.iter().filter_map(|abort| self.oracle.filed(abort.id)).map(|id| id.0).collect();
-        if played.outcome.early_aborts == early_aborts {
-            Ok(())
-        } else {
-            Err(format!("early aborts are at {:?}, not {early_aborts:?}", played.outcome.early_aborts))
-        }
+        Ok(())
+    }
+
+    /// Counts early aborts that are remembered nowhere.
+    fn count_unfiled(&mut self, plan: &EpochPlan) {
+        let unfiled = plan.early_aborts.iter().filter(|abort| self.oracle.filed(abort.id).is_none()).count();
+        *self.tally.entry("early abort outside the window".to_owned()).or_default() += unfiled as u64;
     }
 
     fn count(&mut self, played: &Played, doomed: &[bool], queue: &Queue) {

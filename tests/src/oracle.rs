@@ -65,6 +65,10 @@ pub struct Oracle {
     rows: BTreeMap<Row, Vec<Change>>,
     ids: BTreeMap<TxnId, (VerdictAt, Option<u64>)>,
     id_window_ms: u64,
+    /// Ids that are remembered.
+    ids_max: u64,
+    /// Ids before this time may have been forgotten, Unix milliseconds.
+    id_floor_ms: u64,
     /// The floor that the resolver reported last.
     pub floor: Epoch,
     /// The last epoch applied.
@@ -91,9 +95,9 @@ struct Access<'a> {
 impl Oracle {
     /// Starts on an empty database.
     #[must_use]
-    pub fn new(stores: &[StoreSpec], id_window_ms: u64) -> Oracle {
+    pub fn new(stores: &[StoreSpec], id_window_ms: u64, ids_max: u64) -> Oracle {
         let stores = stores.iter().map(|spec| (spec.id, spec.clone())).collect();
-        Oracle { stores, id_window_ms, ..Oracle::default() }
+        Oracle { stores, id_window_ms, ids_max, ..Oracle::default() }
     }
 
     /// Returns a row's past, oldest first.
@@ -305,7 +309,8 @@ impl Oracle {
     }
 
     /// Decides an epoch. `index` numbers the plan's transactions. Returns a fate for each, and the serial order of
-    /// those that had to be placed: which of the others come between front and back, and where, does not matter.
+    /// those that had to be placed: which of the others come between front and back, and where, does not matter. Then where the
+    /// verdict of each early abort is; one whose id is outside the window has its own, which is not remembered.
     #[must_use]
     pub fn decide(
         &mut self,
@@ -314,8 +319,8 @@ impl Oracle {
         plan: &EpochPlan,
         index: &[TxnIx],
         rule: NativeRule,
-    ) -> (Vec<Fate>, Queue) {
-        let mut fates = self.identify(epoch, epoch_time_ms, plan, index);
+    ) -> (Vec<Fate>, Queue, Vec<VerdictAt>) {
+        let (mut fates, early_aborts) = self.identify(epoch, epoch_time_ms, plan, index);
         for (fate, txn) in fates.iter_mut().zip(&plan.txns) {
             if *fate == Fate::Commit
                 && let Some((stage, reasons)) = self.reject(txn, epoch)
@@ -343,11 +348,19 @@ impl Oracle {
             }
             committed.push(access);
         }
-        (fates, queue)
+        (fates, queue, early_aborts)
     }
 
     /// Step 0: known ids, copies within the epoch, ids outside the window. Files every id that gets a verdict.
-    fn identify(&mut self, epoch: Epoch, epoch_time_ms: u64, plan: &EpochPlan, index: &[TxnIx]) -> Vec<Fate> {
+    fn identify(
+        &mut self,
+        epoch: Epoch,
+        epoch_time_ms: u64,
+        plan: &EpochPlan,
+        index: &[TxnIx],
+    ) -> (Vec<Fate>, Vec<VerdictAt>) {
+        let (window_ms, floor_ms) = (self.id_window_ms, self.id_floor_ms);
+        let is_outside = |id: TxnId| id.unix_ms() < floor_ms || id.unix_ms().abs_diff(epoch_time_ms) > window_ms;
         let mut fates = vec![Fate::Commit; plan.txns.len()];
         let mut by_stamp: Vec<usize> = (0..plan.txns.len()).collect();
         by_stamp.sort_by_key(|&t| plan.txns[t].csn);
@@ -356,7 +369,7 @@ impl Oracle {
             fates[t] = match self.ids.get(&txn.id) {
                 Some(&(at, body)) if body.is_none_or(|body| body == txn.body) => Fate::Replayed(at),
                 Some(_) => Fate::BodyMismatch,
-                None if txn.id.unix_ms().abs_diff(epoch_time_ms) > self.id_window_ms => Fate::Expired,
+                None if is_outside(txn.id) => Fate::Expired,
                 None => {
                     self.ids.insert(txn.id, (VerdictAt { epoch, item: index[t].0 }, Some(txn.body)));
                     Fate::Commit
@@ -364,17 +377,33 @@ impl Oracle {
             };
         }
         let mut item = plan.txns.len() as u32;
+        let mut early_aborts = Vec::new();
         for abort in &plan.early_aborts {
-            self.ids.entry(abort.id).or_insert((VerdictAt { epoch, item }, abort.body_hash.map(|hash| hash.0)));
+            let own = VerdictAt { epoch, item };
+            if !is_outside(abort.id) {
+                self.ids.entry(abort.id).or_insert((own, abort.body_hash.map(|hash| hash.0)));
+            }
+            early_aborts.push(self.ids.get(&abort.id).map_or(own, |(at, _)| *at));
             item += 1;
         }
         for fence in &plan.fences {
-            if fence.id.unix_ms().abs_diff(epoch_time_ms) <= self.id_window_ms {
+            if !is_outside(fence.id) {
                 self.ids.entry(fence.id).or_insert((VerdictAt { epoch, item }, None));
             }
             item += 1;
         }
-        fates
+        self.forget_ids();
+        (fates, early_aborts)
+    }
+
+    /// Forgets the oldest second of ids, again and again, until few enough are left.
+    fn forget_ids(&mut self) {
+        while self.ids.len() as u64 > self.ids_max {
+            let second = |id: &TxnId| id.unix_ms() / 1000;
+            let oldest = self.ids.keys().map(second).min().unwrap_or_default();
+            self.ids.retain(|id, _| second(id) > oldest);
+            self.id_floor_ms = (oldest + 1) * 1000;
+        }
     }
 
     fn access<'a>(&self, txn: &'a TxnSpec) -> Access<'a> {

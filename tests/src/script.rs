@@ -10,6 +10,7 @@
 //! T1 ser ins x=1                 => ok kv#1
 //! T2@2 rr @1 read x@T1 upd x=2   => write_conflict merge: write x by T1
 //! fence T9                       => fenced
+//! restart                        what follows is decided in a state restored from an image
 //! order T1                       the serial order of the epoch above
 //! dry-run T3 si @4 scan a..z     => read_only 4
 //! ```
@@ -27,7 +28,7 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{
     ConflictRule, NO_WITNESS, Policies, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,
 };
-use tribunal_core::resolver::ResolverConfig;
+use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
     BodyHash, Csn, EarlyAbort, Epoch, Existence, FenceItem, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
     StoreSpec, TxnId, Version,
@@ -143,6 +144,7 @@ impl Player {
                 self.flush();
                 self.validator = ValidatorUnderTest::of(words[1]);
             }
+            "restart" => self.restart(),
             "fence" | "give" | "import" => self.item(&words, here),
             "dry-run" | "early" | "known" | "order" | "floor" | "imported" | "fallbacks" | "log" => {
                 self.flush();
@@ -196,9 +198,15 @@ impl Player {
             settings.stores.push(tracked(1, "kv"));
         }
         self.names.stores = settings.stores.iter().map(|spec| (spec.id, spec.name.clone())).collect();
-        let config = std::mem::take(&mut settings.config);
-        self.cluster = Some(Cluster::new(settings.nodes.max(1), settings.keying, config, &settings.stores));
+        self.cluster = Some(Cluster::new(settings.nodes.max(1), settings.keying, settings.config, &settings.stores));
         self.clock_ms = START_MS;
+    }
+
+    /// Goes on with what an image of the state restores.
+    fn restart(&mut self) {
+        self.flush();
+        let resolver = &mut self.cluster.as_mut().expect("started").resolver;
+        *resolver = Resolver::restore(self.settings.config, resolver.image()).expect("its own image");
     }
 
     fn epoch(&mut self, words: &[&str]) {

@@ -11,10 +11,12 @@ use tribunal_tests::model::{Tally, check};
 const CASES_DEFAULT: u32 = 10_000;
 
 /// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
-const MUST_HAPPEN: [&str; 19] = [
+const MUST_HAPPEN: [&str; 21] = [
     "body mismatch",
     "early abort",
+    "early abort outside the window",
     "committed",
+    "expired",
     "fenced",
     "join add_overflow",
     "join not_a_number",

@@ -173,6 +173,20 @@ fn story(bug: Bug) -> &'static str {
              T1 ser put x=1 body=7          => ok
              T2@2 ser put x=1 id=T1 body=7  => replayed 1.0"
         }
+        Bug::RangeKeysCutShort => {
+            "epoch
+             T1 ser put b=1                 => ok
+             epoch
+             T2 ser @0 scan a..ba put y=1   => range_conflict validate: scan a..ba changed in 1"
+        }
+        Bug::IdFloorLost => {
+            "status_bytes 0
+             epoch
+             T1 ser put x=1 body=7          => ok
+             restart
+             epoch
+             R1 ser put x=1 id=T1 body=7    => expired"
+        }
         Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
         Bug::VoidCounted
         | Bug::AckBeforeMajority

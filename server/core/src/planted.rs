@@ -86,6 +86,10 @@ pub enum Bug {
     FreshWithoutCode = 39,
     /// A group is held back although the next epoch needs its next entry.
     NextEpochHeldBack = 40,
+    /// Keys and the ends of ranges are compared over the length of the shorter one.
+    RangeKeysCutShort = 41,
+    /// An image forgets below which time ids may have been forgotten.
+    IdFloorLost = 42,
 }
 
 impl Bug {
@@ -117,7 +121,7 @@ impl Bug {
     pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
-    pub const OF_THE_RESOLVER: [Bug; 21] = [
+    pub const OF_THE_RESOLVER: [Bug; 23] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -139,6 +143,8 @@ impl Bug {
         Bug::EveryAddCreates,
         Bug::CreatingAddsIgnoreExistence,
         Bug::DuplicateAcrossGroups,
+        Bug::RangeKeysCutShort,
+        Bug::IdFloorLost,
     ];
 }
 

@@ -16,6 +16,7 @@ use tribunal_types::{
 };
 
 use crate::image::frozen::Frozen;
+use crate::planted::{Bug, planted};
 use crate::resolve::resolver::{Resolver, ResolverConfig};
 use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
@@ -182,7 +183,9 @@ impl Resolver {
             let body = (namespace_body & 1 != 0).then_some(BodyHash(body_hash));
             resolver.ids.insert(&entry.scoped(), body, VerdictAt { epoch: Epoch(epoch), item }, digest);
         }
-        resolver.ids.set_floor_ms(ids_floor_ms);
+        if !planted(Bug::IdFloorLost) {
+            resolver.ids.set_floor_ms(ids_floor_ms);
+        }
         Ok(resolver)
     }
 

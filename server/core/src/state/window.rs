@@ -12,6 +12,8 @@ use core::cmp::Ordering;
 
 use tribunal_types::{Epoch, Span, StoreId};
 
+use crate::planted::{Bug, planted};
+
 /// Bytes that one written key counts for, its arena apart.
 pub(crate) const WINDOW_ITEM_BYTES: u64 = size_of::<Item>() as u64;
 
@@ -26,12 +28,22 @@ pub(crate) struct KeyRange<'a> {
 impl KeyRange<'_> {
     /// Where a key is: before, within or after the range.
     pub(crate) fn place(&self, store: StoreId, key: &[u8]) -> Ordering {
-        match (store, key).cmp(&(self.store, self.start)) {
+        match store.cmp(&self.store).then_with(|| compare(key, self.start)) {
             Ordering::Less => Ordering::Less,
-            _ if store == self.store && (self.end.is_empty() || key < self.end) => Ordering::Equal,
+            _ if store == self.store && (self.end.is_empty() || compare(key, self.end).is_lt()) => Ordering::Equal,
             _ => Ordering::Greater,
         }
     }
+}
+
+/// Orders keys by their bytes.
+#[inline(always)]
+fn compare(key: &[u8], bound: &[u8]) -> Ordering {
+    if planted(Bug::RangeKeysCutShort) {
+        let shorter = key.len().min(bound.len());
+        return key[..shorter].cmp(&bound[..shorter]);
+    }
+    key.cmp(bound)
 }
 
 #[derive(Clone, Copy, Debug)]
