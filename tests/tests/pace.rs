@@ -10,9 +10,11 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::visibility::Visibility;
-use tribunal_replica::{Effect, Event, Now, Replica, ReplicaStart, Settings};
+use tribunal_replica::{Answer, DecidedEpoch, Effect, Event, KnownNow, Now, Replica, ReplicaStart, Settings};
 use tribunal_tests::cluster::group;
+use tribunal_tests::scenario::txn_id;
 use tribunal_tests::stand_ins::{Native, Numbered};
+use tribunal_types::limits::ID_WINDOW_MS;
 use tribunal_types::{Batch, ControlIndex, Csn, Epoch, NamespaceId, TxnId};
 
 const PAUSE: Duration = Duration::from_millis(1);
@@ -22,6 +24,8 @@ struct Played {
     now: Now,
     ids: u8,
     images: u32,
+    /// What those who wait were told of decided items.
+    answers: Vec<(u64, Answer)>,
 }
 
 impl Played {
@@ -58,7 +62,7 @@ impl Played {
             },
         };
         let now = Now { monotonic: Duration::from_secs(1), unix_us: 1_000_000 };
-        Played { replica: Replica::new(start, now), now, ids: 0, images: 0 }
+        Played { replica: Replica::new(start, now), now, ids: 0, images: 0, answers: Vec::new() }
     }
 
     /// Brings an event; returns the batches that were proposed.
@@ -69,6 +73,12 @@ impl Played {
             match effect {
                 Effect::Append(batch) => proposed.push(batch),
                 Effect::Image { .. } => self.images += 1,
+                Effect::Decided(decided) => {
+                    let DecidedEpoch { outcome, own, .. } = *decided;
+                    let own = own.map(|own| (own.items, own.places));
+                    let answers = &mut self.answers;
+                    own.map(|(items, places)| items.answer(&outcome, places, |w, answer, _| answers.push((w, answer))));
+                }
                 _ => {}
             }
         }
@@ -181,4 +191,29 @@ fn a_batch_goes_past_what_others_have_sealed_ahead_once_epoch_time_is_late() {
         Epoch(101),
         "the other node has to contribute a clock"
     );
+}
+
+/// An id of this time, Unix milliseconds.
+fn id_of(unix_ms: u64) -> TxnId {
+    txn_id(unix_ms, 7)
+}
+
+#[test]
+fn an_abort_that_is_not_remembered_is_not_acknowledged() {
+    for (ahead_ms, is_remembered) in [(0, true), (1, false)] {
+        let mut played = Played::new();
+        let id = id_of(1_000 + ID_WINDOW_MS + ahead_ms);
+        played.step(Event::Abort(NamespaceId(0), id, 1));
+        let batch = played.after(Duration::ZERO).remove(0);
+        assert_eq!(batch.early_aborts.len(), 1, "its epoch tells whether it is ahead of the window");
+        played.agreed(&batch);
+        let answer = played.answers.pop().expect("the abort is decided");
+        assert_eq!(matches!(answer, (1, Answer::Decided { .. })), is_remembered, "{ahead_ms} ms ahead: {answer:?}");
+        assert_eq!(matches!(answer, (1, Answer::Expired)), !is_remembered, "{ahead_ms} ms ahead: {answer:?}");
+        assert_eq!(
+            matches!(played.replica.known(NamespaceId(0), id), KnownNow::At(_)),
+            is_remembered,
+            "a delayed commit of the id may be decided: {ahead_ms} ms ahead"
+        );
+    }
 }

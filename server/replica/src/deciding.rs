@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use tribunal_core::epochs::{Folded, Step};
 use tribunal_core::executor::ShardExecutor;
+use tribunal_core::id_table::Known;
 use tribunal_core::planted::{Bug, planted};
-use tribunal_types::{Batch, Epoch, EpochInput, GroupId, PluginSlot};
+use tribunal_types::{Batch, EarlyAbort, Epoch, EpochInput, GroupId, PluginSlot};
 
 use crate::answer::{Answer, Imported};
 use crate::by_size::BySize;
@@ -162,8 +163,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let decided = self.proposals.take_decided(&input);
         let own = decided.map(|(batch, places, proposed)| (Arc::clone(batch), places, proposed));
         let frees = own.is_some();
-        let own = own.map(|(batch, places, ProposedBatch { items, sealed_at, durable_at, .. })| {
+        let own = own.map(|(batch, places, ProposedBatch { mut items, sealed_at, durable_at, .. })| {
             self.forget_in_flight(&batch);
+            let known = |abort: &EarlyAbort| self.resolver.known(abort.namespace, abort.id);
+            let aborts = batch.early_aborts.iter().enumerate();
+            items.expired = aborts.filter(|(_, abort)| known(abort) == Known::OutsideWindow).map(|(i, _)| i).collect();
             self.pace.decided(self.now.monotonic.saturating_sub(sealed_at));
             OwnBatch { items, places, sealed_at, durable_at: durable_at.unwrap_or(self.now.monotonic) }
         });

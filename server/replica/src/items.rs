@@ -15,6 +15,8 @@ pub struct PendingItems<W: Waiters> {
     pub(crate) txns: Vec<PendingTxn<W::Item>>,
     /// Items that were aborted before their epoch.
     pub(crate) aborts: Vec<PendingTxn<W::Item>>,
+    /// Places among these of those whose id is outside the window of their epoch: they are not remembered.
+    pub(crate) expired: Vec<usize>,
     pub(crate) fences: Vec<W::Item>,
     pub(crate) import: Option<W::Import>,
 }
@@ -28,7 +30,7 @@ pub(crate) struct PendingTxn<I> {
 
 impl<W: Waiters> Default for PendingItems<W> {
     fn default() -> Self {
-        PendingItems { txns: Vec::new(), aborts: Vec::new(), fences: Vec::new(), import: None }
+        PendingItems { txns: Vec::new(), aborts: Vec::new(), expired: Vec::new(), fences: Vec::new(), import: None }
     }
 }
 
@@ -62,9 +64,13 @@ impl<W: Waiters> PendingItems<W> {
             };
             tell(txn.waiter, answer, txn.spent);
         }
-        for (txn, &at) in self.aborts.into_iter().zip(&outcome.early_aborts[early_aborts]) {
-            let VerdictAt { epoch, item } = at;
-            let answer = if epoch == outcome.epoch { Answer::Decided { epoch: (), item } } else { Answer::Stored(at) };
+        for ((place, txn), &at) in self.aborts.into_iter().enumerate().zip(&outcome.early_aborts[early_aborts]) {
+            let answer = match at {
+                // A commit of an id ahead of the window may still come in time, so nobody is told that it is aborted.
+                _ if self.expired.contains(&place) => Answer::Expired,
+                VerdictAt { epoch, item } if epoch == outcome.epoch => Answer::Decided { epoch: (), item },
+                at => Answer::Stored(at),
+            };
             tell(txn.waiter, answer, txn.spent);
         }
         for (waiter, result) in self.fences.into_iter().zip(&outcome.fences[fences]) {
@@ -148,7 +154,7 @@ mod tests {
     fn items() -> PendingItems<Named> {
         let txn = |waiter| PendingTxn { waiter, spent: None };
         let (txns, aborts) = (alloc::vec![txn('a'), txn('b')], alloc::vec![txn('c')]);
-        PendingItems { txns, aborts, fences: alloc::vec!['d'], import: Some('e') }
+        PendingItems { txns, aborts, fences: alloc::vec!['d'], import: Some('e'), ..PendingItems::default() }
     }
 
     #[test]
