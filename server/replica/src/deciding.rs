@@ -153,6 +153,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.image_bytes += self.settings.epoch_bytes + items;
         let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
         let executor = BySize { workers: &self.executor, operations };
+        self.policies.epoch_begins();
         let outcome = self.resolver.resolve(&input, &self.policies.policies(), &executor);
         for fallback in &outcome.fallbacks {
             self.policies.fell_back(fallback.level);

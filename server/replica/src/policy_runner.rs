@@ -30,6 +30,10 @@ pub trait PolicyRunner {
     /// Notes that a stand-in decided an epoch: of the rule, or of a level's validator.
     fn fell_back(&self, level: Option<Isolation>);
 
+    /// An epoch is about to be decided. What is called from now until [`PolicyRunner::count_faults`] is part of it; other calls
+    /// are this node's alone: for transactions that only read, and dry runs.
+    fn epoch_begins(&mut self) {}
+
     /// Counts the faults of an epoch, and returns the slots whose plugin has now failed too often in a row.
     fn count_faults(&mut self, outcome: &EpochOutcome) -> Vec<PluginSlot>;
 }

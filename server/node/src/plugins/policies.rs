@@ -33,7 +33,7 @@ pub struct PolicySet {
     /// State of the uploaded components when that was tried last.
     tried_at: u64,
     health: BTreeMap<PluginSlot, Arc<SlotHealth>>,
-    /// Faults in a row of what fills a slot now, and its calls so far.
+    /// Faults in a row of what fills a slot now, and its calls before the epoch that is being decided.
     streaks: BTreeMap<PluginSlot, Streak>,
     /// Faults in a row after which a slot goes back; 0 for never.
     faults_max: u32,
@@ -391,6 +391,12 @@ impl PolicyRunner for PolicySet {
         }
     }
 
+    fn epoch_begins(&mut self) {
+        for (slot, streak) in &mut self.streaks {
+            streak.calls = self.health.get(slot).map_or(0, |health| health.calls());
+        }
+    }
+
     fn count_faults(&mut self, outcome: &EpochOutcome) -> Vec<PluginSlot> {
         if outcome.fallbacks.is_empty() && self.streaks.is_empty() {
             return Vec::new();
@@ -435,4 +441,41 @@ fn missing_plugin(choice: &PluginChoice, error: &str) -> String {
          \"native\"`, which runs the built-in rule and levels of the configuration instead",
         named(choice)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_types::PolicyFallback;
+
+    use super::*;
+    use crate::plugins::signatures::Signers;
+
+    const LEVEL: Isolation = Isolation::Serializable;
+
+    #[test]
+    fn only_calls_of_epochs_end_a_series_of_faults() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config = Config { data: dir.path().to_owned(), plugins: PolicyHost::Native, ..Config::default() };
+        let loader = Arc::new(PluginLoader::open(&config, Signers::default()).expect("a store of plugins"));
+        let mut policies = PolicySet::new(&config, loader).expect("the default rule is built in");
+        let (slot, health) = (PluginSlot::Validator(LEVEL), Arc::new(SlotHealth::default()));
+        policies.health.insert(slot.clone(), Arc::clone(&health));
+        policies.set_faults_max(3);
+        let call = || health.count(1, || Ok(((), 0))).expect("it succeeds");
+        let mut epoch = |is_called: bool, fails: bool| {
+            // A transaction that only reads, between two epochs.
+            call();
+            policies.epoch_begins();
+            if is_called {
+                call();
+            }
+            let fallback = PolicyFallback { level: Some(LEVEL), fault: String::new() };
+            let fallbacks = if fails { vec![fallback] } else { Vec::new() };
+            policies.count_faults(&EpochOutcome { fallbacks, ..EpochOutcome::default() })
+        };
+        assert_eq!([epoch(true, true), epoch(true, true)], [vec![], vec![]]);
+        assert_eq!(epoch(true, false), vec![], "it succeeds in an epoch: from the beginning again");
+        assert_eq!([epoch(true, true), epoch(false, false), epoch(true, true)], [vec![], vec![], vec![]]);
+        assert_eq!(epoch(true, true), vec![slot]);
+    }
 }
