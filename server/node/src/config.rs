@@ -158,10 +158,21 @@ pub struct Cluster {
     /// PEM file with the certificate of the authority that signs the nodes' certificates.
     pub authority_file: PathBuf,
     /// Numbers of the nodes with which the cluster began, if `nodes` lists others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "founders", skip_serializing_if = "Vec::is_empty")]
     pub founders: Vec<u16>,
     /// The nodes, this one included.
     pub nodes: Vec<ClusterNode>,
+}
+
+/// Reads the founders. An empty list would mean all nodes, which is said by leaving it out.
+fn founders<'a, D: serde::Deserializer<'a>>(source: D) -> Result<Vec<u16>, D::Error> {
+    let founders = Vec::<u16>::deserialize(source)?;
+    if founders.is_empty() {
+        return Err(serde::de::Error::custom(
+            "`cluster.founders` is empty: list the nodes with which the cluster began, or leave it out if these are all of `cluster.nodes`",
+        ));
+    }
+    Ok(founders)
 }
 
 /// A node of a cluster.
@@ -505,6 +516,9 @@ mod tests {
         assert!(check("data = \"\"").contains("`data` is empty"));
         let cluster = "listen = \"127.0.0.1:7\"\n[cluster]\nname = \"c\"\nnode = 1\nlisten = \"127.0.0.1:7\"\n\
                        secret_file = \"s\"\ncert_file = \"c\"\nkey_file = \"k\"\nauthority_file = \"a\"\nnodes = []";
+        let without = check(&format!("{cluster}\nfounders = []"));
+        assert!(without.contains("`cluster.founders` is empty") && without.contains("leave it out"), "{without}");
+        assert!(!check(&format!("{cluster}\nfounders = [1]")).contains("founders"));
         assert!(
             check(cluster).contains("`listen` is 127.0.0.1:7 and `cluster.listen` 127.0.0.1:7;"),
             "{}",

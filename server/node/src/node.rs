@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
@@ -44,6 +44,9 @@ const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 const MEMBER_STEP_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How often a node looks whether the cluster is configured.
 const CONFIGURATION_POLL: Duration = Duration::from_millis(20);
+/// When it says again what it waits for: that may take an operator.
+const WAIT_TOLD_AFTER: Duration = Duration::from_secs(60);
+const WAIT_TOLD_EVERY: Duration = Duration::from_secs(600);
 /// How long a start waits for one store to be opened, which reads what its memory is made of.
 const STORE_START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long connections may take to end when the node stops.
@@ -194,10 +197,16 @@ impl Node {
     /// Waits until the node that gives a new cluster its configuration has done so: nothing may be decided before.
     fn wait_for_configuration(&self, unsettled: &Unsettled) -> Result<(), NodeError> {
         let is_named = |wanted: &PluginActivation| self.service.plugins.is_named(&wanted.choice.slot);
-        let mut told = false;
+        let begun = Instant::now();
+        let mut tell_at = begun;
         while !unsettled.activations.iter().all(is_named) {
-            if !std::mem::replace(&mut told, true) {
+            let now = Instant::now();
+            if tell_at == begun {
                 tracing::info!("waiting: {}", self.service.obstacle());
+                tell_at = begun + WAIT_TOLD_AFTER;
+            } else if now >= tell_at {
+                tracing::warn!(seconds = begun.elapsed().as_secs(), "still waiting: {}", self.service.obstacle());
+                tell_at = now + WAIT_TOLD_EVERY;
             }
             if self.ended.borrow().is_some() {
                 return Err(self.failure());

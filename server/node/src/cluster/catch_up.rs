@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 use tribunal_service::{Freshness, ServiceError, Session};
 use tribunal_types::{Epoch, StoreId, limits};
 
-use crate::cluster::obstacle::obstacle;
+use crate::cluster::obstacle::{not_begun, obstacle};
 use crate::cluster::view::{Joined, not_connected, view_of};
 use crate::commit::message::Message;
 use crate::commit::refusals::stopping;
@@ -116,13 +116,10 @@ impl NodeService {
                     been admitted (`tribunal cluster add`)"
                 .into();
         }
-        if !self.configured.load(Ordering::Relaxed) {
-            let missing = self.joined.as_ref().map(|Joined { peers, .. }| not_connected(peers)).unwrap_or_default();
-            let missing =
-                if missing.is_empty() { String::new() } else { format!("; not connected: {}", missing.join(", ")) };
-            return format!(
-                "the cluster has not started yet: at its first start, all of its nodes must be running{missing}"
-            );
+        if let Some(Joined { membership, peers, .. }) =
+            self.joined.as_ref().filter(|_| !self.configured.load(Ordering::Relaxed))
+        {
+            return not_begun(membership, &not_connected(peers));
         }
         obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
     }

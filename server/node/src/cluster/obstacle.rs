@@ -2,8 +2,33 @@
 
 use tribunal_service::{ClusterView, MemberStage, NodeView};
 
+use crate::cluster::membership::Membership;
+
 /// Said by a node that is drained, which is no fault.
 pub const DRAINED: &str = "this node is drained, and takes commits again once `tribunal cluster resume` is called";
+
+/// Returns why a new cluster has not begun, as far as one of its founders sees. All of them have to be there once, and one of
+/// them gives it its configuration: if that one is lost before, nobody else does.
+#[must_use]
+pub fn not_begun(membership: &Membership, not_connected: &[String]) -> String {
+    let Some(first) = membership.founders.first().filter(|first| **first != membership.node) else {
+        return format!(
+            "the cluster has not started yet: at its first start, all of its nodes must be running{}",
+            listed(not_connected)
+        );
+    };
+    format!(
+        "the cluster has not started yet: at its first start, all of its nodes must be running, and node {first} gives it its \
+         configuration{}. Start every node that is missing. If node {first} is lost for good, and no node of this cluster was ever \
+         ready, nothing was committed: begin again without it, with another list in `cluster.nodes`, and empty data directories on all \
+         nodes",
+        listed(not_connected)
+    )
+}
+
+fn listed(not_connected: &[String]) -> String {
+    if not_connected.is_empty() { String::new() } else { format!("; not connected: {}", not_connected.join(", ")) }
+}
 
 /// Returns why the node takes no commits, or does not learn what others have acknowledged, as far as it sees.
 #[must_use]
@@ -56,7 +81,10 @@ pub fn obstacle(cluster: &ClusterView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_types::NodeId;
+    use std::collections::BTreeMap;
+
+    use tribunal_log::ClusterIdentity;
+    use tribunal_types::{Incarnation, LogId, NodeId};
 
     use super::*;
 
@@ -98,6 +126,22 @@ mod tests {
             cluster.nodes[0].stage = stage;
             assert!(obstacle(&cluster).contains(expected), "{}", obstacle(&cluster));
         }
+    }
+
+    #[test]
+    fn a_cluster_that_has_not_begun_tells_who_is_waited_for() {
+        let identity = ClusterIdentity { id: LogId([1; 16]), incarnation: Incarnation(1), row_secret: [2; 16] };
+        let told = |node, missing: &[&str]| {
+            let founders = [1, 2, 3].map(NodeId).into();
+            let (name, nodes, keeps_log) = ("a".into(), BTreeMap::new(), false);
+            let membership = Membership { name, node: NodeId(node), identity, keeps_log, nodes, founders };
+            not_begun(&membership, &missing.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let waits = told(2, &["1 (refused)"]);
+        assert!(waits.contains("node 1 gives it its configuration; not connected: 1 (refused). Start"), "{waits}");
+        assert!(waits.contains("begin again without it"), "{waits}");
+        assert!(told(1, &["2", "3"]).ends_with("must be running; not connected: 2, 3"));
+        assert!(told(3, &[]).contains("its configuration. Start"));
     }
 
     #[test]
