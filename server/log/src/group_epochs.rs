@@ -5,21 +5,24 @@
 //!
 //! An entry that a peer has handed out may go in before the own log has it. Its content is then in a record of a copy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tribunal_codec::{EntryId, GroupRecord, decode_batch, decode_group_record, proposed_in};
+use tribunal_codec::{EntryId, GroupRecord, batch_head, decode_batch, decode_group_record, proposed_in};
 use tribunal_types::{Batch, Epoch, EpochOutcome, GroupId};
 
 use crate::error::LogError;
 use crate::frame::Kind;
+use crate::group_log::GroupEntry;
 use crate::outcomes;
 use crate::reader::{LogReader, ReadRecord};
 use crate::record::Stored;
+use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
 
 impl DiskLog {
-    /// Appends an entry that a peer has handed out, so that it is committed, for the epochs that are decided from it. The
-    /// group's own log does not gain it; if it has it, nothing is written.
+    /// Appends an entry that a peer has handed out, so that it is committed, for the epochs that are decided from it, and for
+    /// [`LogReader::copied_entries`]. The group's own log does not gain it; if it has it, nothing is written.
     ///
     /// # Errors
     /// [`LogError::OutOfOrder`] if the group has ended; [`LogError::DurabilityInDoubt`].
@@ -33,7 +36,11 @@ impl DiskLog {
             return Ok(());
         }
         self.append_record(&GroupRecord::Copied { group, id, payload })?;
-        self.copies.note(group, id, self.group_records.index);
+        // No outcome names an entry without items.
+        let head = proposed_in(payload).and_then(|proposed| batch_head(proposed).ok());
+        if head.is_some_and(|head| head.has_items) {
+            self.copies.note(group, id, self.group_records.index);
+        }
         Ok(())
     }
 
@@ -73,6 +80,37 @@ impl DiskLog {
 }
 
 impl LogReader {
+    /// Returns the entries that peers have handed out, as far as they were not truncated: those that are `wanted`, by group and
+    /// index. Each of them is committed. It reads all records of groups.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`].
+    pub fn copied_entries(
+        &self,
+        wanted: impl Fn(GroupId, EntryId) -> bool,
+    ) -> Result<BTreeMap<(GroupId, u64), GroupEntry>, LogError> {
+        let segments = &self.shared.segments;
+        let start = segments.files().first().map_or(0, |segment| segment.base);
+        let mut found = BTreeMap::new();
+        let (Some(first), Some(last)) =
+            (segments.first_index_from(Kind::Group, start)?, segments.last_index(Kind::Group))
+        else {
+            return Ok(found);
+        };
+        let mut walk = Walk::from(segments, Kind::Group, first);
+        while let Some(stored) = walk.next(last)? {
+            let record = decode_group_record(&stored.payload).map_err(|malformed| {
+                LogError::damaged(&self.shared.dir, format!("record {} of a group: {malformed}", stored.index))
+            })?;
+            if let GroupRecord::Copied { group, id, payload } = record
+                && wanted(group, id)
+            {
+                found.insert((group, id.index), GroupEntry { id, payload: payload.to_vec() });
+            }
+        }
+        Ok(found)
+    }
+
     /// Returns the entries that an epoch was decided from, which the record `names` lists; `None` if some of it is truncated.
     pub(crate) fn batches_named(
         &self,

@@ -2,9 +2,10 @@
 //! the cluster).
 //!
 //! What a peer has handed out is committed there, so it is final, and the replica may fold it before the own log has
-//! it. The group's log is Raft's, which gets the same entries from the leader, later: what goes into an epoch is written
-//! beside it, for those who read the epoch. So a restart may lag again, but never takes back what was told: a majority
-//! has it. A node accepts nothing for a group that it leads, and nothing past a change of members: that waits for the leader.
+//! it. The group's log is Raft's, which gets the same entries from the leader, later: what is folded is written beside it, for
+//! those who read the epochs, and for the case that nobody else has it any more. So a restart may lag again, but never takes
+//! back what was told: a majority has it. A node accepts nothing for a group that it leads, and nothing past a change of
+//! members: that waits for the leader.
 
 use bytes::Bytes;
 use tribunal_codec::EntryId;
@@ -93,12 +94,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     fn peer_entry(&mut self, group: GroupId, id: EntryId, content: &Bytes, kind: &EntryKind) -> bool {
         match kind {
             EntryKind::Proposal(payload) => match self.event_of(group, id, payload) {
-                Ok(event) => {
-                    if matches!(&event, Event::Entry(batch) if !batch.is_empty()) {
-                        self.copies.push_back((group, id, content.clone()));
-                    }
-                    self.events.push_back(event);
-                }
+                Ok(event) => self.events.push_back(event),
                 Err(_) => return false,
             },
             EntryKind::TermBegins => {
@@ -113,6 +109,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             // They are the business of the own Raft group, which learns of them from the leader.
             EntryKind::MembersChange => self.cursors.entry(group, id, None),
         }
+        // Also one that no outcome names: without it, those after it could not be continued from.
+        self.copies.push_back((group, id, content.clone()));
         self.positions.fetched(group, id);
         true
     }

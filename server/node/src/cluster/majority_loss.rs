@@ -6,14 +6,18 @@
 //! What the others have acknowledged without this node is lost. From the next start on, all goes its usual way: the
 //! node is elected in all logs, closes those of the others, and tells nodes that come back that they were removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tribunal_codec::{EntryId, GroupState, PROPOSED, decode_batch, encode_control};
+use tribunal_codec::{EntryId, GroupState, PROPOSED, decode_batch, decode_control, encode_control};
+use tribunal_core::control::members::Members as ClusterNodes;
+use tribunal_core::control::{Moment, ReplicatedState};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DiskLog, DurableLog, GroupCursors, LogReader};
-use tribunal_member::{EntryKind, sole_member};
-use tribunal_types::{ControlChange, ControlEntry, GroupId, NamespaceId, NodeId, NodeStage, ProposalId, TxnId};
+use tribunal_log::{DiskLog, DurableLog, GroupCursors, GroupEntry, LogReader};
+use tribunal_member::{EntryKind, Members, sole_member};
+use tribunal_types::{
+    ControlChange, ControlEntry, ControlIndex, GroupId, NamespaceId, NodeId, NodeStage, ProposalId, TxnId,
+};
 
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::NodeMember;
@@ -71,13 +75,8 @@ impl StoppedNode<'_> {
             self.log.sync().map_err(|error| error.to_string())?;
             return Ok(accepted);
         }
-        let founders = self.membership.founders.iter().map(|node| Membership::group_of(*node));
-        let groups: BTreeSet<GroupId> =
-            founders.chain(self.reader.groups()).chain(self.image.keys().copied()).collect();
-        let control_last = groups.into_iter().filter(|group| *group != GroupId::CONTROL).chain([GroupId::CONTROL]);
         // All of it is read and checked before the first change.
-        let plans: Vec<Plan> =
-            control_last.filter_map(|group| self.plan(group, &mut accepted).transpose()).collect::<Result<_, _>>()?;
+        let plans = self.plans(&mut accepted)?;
         note(&accepted)?;
         plans.into_iter().try_for_each(|plan| self.carry_out(plan))?;
         self.log.sync().map_err(|error| error.to_string())?;
@@ -104,31 +103,134 @@ impl StoppedNode<'_> {
         left.map(|node| node.id).collect()
     }
 
-    /// Finds out what a group's log needs; `None` if this node does not have the group.
-    fn plan(&self, group: GroupId, accepted: &mut Accepted) -> Result<Option<Plan>, String> {
-        let Some(agreed) = self.member.members_of(group) else { return Ok(None) };
-        let of_group = |reason: String| format!("the log of node {} cannot be continued: {reason}", group.node);
-        let mut state = self.reader.group_state(group);
-        let (_, mut last) = self.reader.group_bounds(group);
+    /// Finds out what each log needs, the control log's last.
+    fn plans(&self, accepted: &mut Accepted) -> Result<Vec<Plan>, String> {
+        let lacking = |group, id: EntryId| {
+            id.index > self.known(group).index && self.reader.group_term(group, id.index) != Some(id.term)
+        };
+        let copied = self.reader.copied_entries(lacking).map_err(|error| error.to_string())?;
+        let contents = |group| self.contents(group, &copied).map_err(|reason| cannot_continue(group, &reason));
+        let control = contents(GroupId::CONTROL)?;
+        // Those that it has not begun may have joined, and epochs wait for them.
+        let admitted = self.admitted(&control).map_err(|reason| cannot_continue(GroupId::CONTROL, &reason))?;
+        let groups: BTreeSet<GroupId> = self.member.groups().chain(admitted.keys().copied()).collect();
+        let mut plans = Vec::with_capacity(groups.len());
+        for group in groups.into_iter().filter(|group| *group != GroupId::CONTROL) {
+            let members = self.member.members_of(group).or(admitted.get(&group));
+            let contents = contents(group)?;
+            self.note_in_doubt(group, &contents, accepted).map_err(|reason| cannot_continue(group, &reason))?;
+            plans.push(self.plan(group, members, contents)?);
+        }
+        plans.push(self.plan(GroupId::CONTROL, self.member.members_of(GroupId::CONTROL), control)?);
+        Ok(plans)
+    }
+
+    /// Returns the last entry of a group that is known to be agreed on.
+    fn known(&self, group: GroupId) -> EntryId {
         let included = self.image.get(&group).map(|cursor| cursor.included).unwrap_or_default();
-        let image_ahead = included.index > last.index;
+        let commit = self.reader.group_state(group).commit;
+        let term = self.reader.group_term(group, commit).unwrap_or_default();
+        if included.index > commit { included } else { EntryId { term, index: commit } }
+    }
+
+    /// Finds out what a group has after what is known to be agreed on: what its log has, and entries of peers.
+    fn contents(&self, group: GroupId, copied: &BTreeMap<(GroupId, u64), GroupEntry>) -> Result<Contents, String> {
+        let known = self.known(group);
+        let (_, mut last) = self.reader.group_bounds(group);
+        // The image takes the place of all that the log has; there it may have what other leaders wrote.
+        let image_ahead = known.index > self.reader.group_state(group).commit
+            && self.reader.group_term(group, known.index) != Some(known.term);
         if image_ahead {
-            // The image takes the place of all that the log has.
-            (state.compacted, state.commit, last) = (included, included.index, included);
+            last = known;
         }
-        let rest = self.entries(group, state.commit, last.index).map_err(of_group)?;
-        for content in &rest {
-            self.note_in_doubt(group, content, accepted).map_err(of_group)?;
+        let copied: Vec<&GroupEntry> = copied.range((group, 0)..=(group, u64::MAX)).map(|(_, entry)| entry).collect();
+        if let Some(first) = copied.first() {
+            // What a peer has handed out is agreed on, and what the log has in its place is not.
+            let index = (first.id.index - 1).min(last.index);
+            let term = if index == last.index { Some(last.term) } else { self.reader.group_term(group, index) };
+            last = EntryId { term: term.unwrap_or_default(), index };
         }
-        let alone = sole_member(self.membership.node, agreed, rest, last.index).map_err(of_group)?;
+        let own = self.entries(group, known.index, last.index)?;
+        let mut gained: Vec<GroupEntry> = Vec::with_capacity(copied.len());
+        for entry in &copied {
+            let before = gained.last().map_or(last, |before| before.id);
+            // A term begins with an entry of its own: without it, the one before is not what was agreed on.
+            let begins_term = entry.payload.is_empty();
+            if entry.id.index != before.index + 1 {
+                return Err(self.incomplete(group, before.index + 1, &copied[gained.len()..]));
+            } else if entry.id.term != before.term && !(entry.id.term > before.term && begins_term) {
+                return Err(self.incomplete(group, before.index, &copied[gained.len()..]));
+            }
+            gained.push((*entry).clone());
+        }
+        Ok(Contents { image_ahead, last, own, gained })
+    }
+
+    /// Says what would be lost of a group of which entries are missing.
+    fn incomplete(&self, group: GroupId, missing: u64, lost: &[&GroupEntry]) -> String {
+        let (mut txns, mut others) = (Vec::new(), 0);
+        for entry in lost {
+            match self.txns_in(group, &Bytes::copy_from_slice(&entry.payload)) {
+                Ok(found) => txns.extend(found),
+                Err(_) => others += 1,
+            }
+        }
+        let listed: Vec<String> =
+            txns.iter().map(|(namespace, id)| format!("{id} namespace {}", namespace.0)).collect();
+        let unreadable = if others > 0 { format!(" {others} entries cannot be read.") } else { String::new() };
+        format!(
+            "it received entries of that log from other nodes, and decided epochs with them, but entry {missing} is missing. \
+             {} transactions would be lost, although clients may have been told their verdicts: {}.{unreadable} Nothing was changed. \
+             If another node is left, use that one; if not, keep the directory of this one, and report this",
+            txns.len(),
+            if listed.is_empty() { "none".into() } else { listed.join(", ") },
+        )
+    }
+
+    /// Returns the groups of all nodes that the control log has admitted, applied or not, with the members with which each began.
+    fn admitted(&self, control: &Contents) -> Result<BTreeMap<GroupId, Members>, String> {
+        let group = GroupId::CONTROL;
+        let included = self.image.get(&group).map(|cursor| cursor.included).unwrap_or_default();
+        let agreed = control_entries(&self.entries(group, included.index, self.known(group).index)?)?;
+        let first = self.member.control().0 + 1 - agreed.len() as u64;
+        let gained: Vec<Bytes> = control.gained.iter().map(|entry| Bytes::copy_from_slice(&entry.payload)).collect();
+        let rest = [control_entries(&control.own)?, control_entries(&gained)?].concat();
+        let mut state: ReplicatedState = self.member.replica().replicated().clone();
+        // Numbers of nodes depend on nothing else than the order of the entries.
+        let moment =
+            Moment { next: self.member.replica().last_complete().next(), has_records: &|_| true, members: &[] };
+        for (index, entry) in (first..).map(ControlIndex).zip(agreed.iter().chain(&rest)) {
+            if index > state.index() {
+                let _ = state.apply(index, entry, moment);
+            }
+        }
+        let nodes = state.members().nodes().filter(|node| !node.first_voters.is_empty());
+        Ok(nodes
+            .map(|node| (ClusterNodes::group_of(node.id), Members::first(node.first_voters.iter().copied())))
+            .collect())
+    }
+
+    /// Finds out what a group's log needs, which had these members.
+    fn plan(&self, group: GroupId, agreed: Option<&Members>, contents: Contents) -> Result<Plan, String> {
+        let Contents { image_ahead, last, own, gained } = contents;
+        let agreed = agreed.ok_or_else(|| cannot_continue(group, "its members are not known"))?;
+        let mut state = self.reader.group_state(group);
+        if image_ahead {
+            (state.compacted, state.commit) = (last, last.index);
+        }
+        let upto = last.index + gained.len() as u64;
+        // Peers hand out no change of members.
+        let alone =
+            sole_member(self.membership.node, agreed, own, upto).map_err(|reason| cannot_continue(group, &reason))?;
         let mut contents = alone.contents;
         if group == GroupId::CONTROL {
             contents.push(self.removal());
         }
-        state.term = state.term.max(last.term) + TERMS_AHEAD;
+        let last_term = gained.last().map_or(last.term, |entry| entry.id.term);
+        state.term = state.term.max(last_term) + TERMS_AHEAD;
         state.vote = 0;
         state.members = alone.members.encode();
-        Ok(Some(Plan { group, image_ahead, last, contents, state }))
+        Ok(Plan { group, image_ahead, gained, upto, contents, state })
     }
 
     /// Reads the contents of the entries after `commit`.
@@ -146,16 +248,24 @@ impl StoppedNode<'_> {
         Ok(contents)
     }
 
-    fn note_in_doubt(&self, group: GroupId, content: &Bytes, accepted: &mut Accepted) -> Result<(), String> {
-        let kind = EntryKind::of(content).map_err(|malformed| malformed.to_string())?;
-        if let EntryKind::Proposal(payload) = kind
-            && group != GroupId::CONTROL
-        {
-            let name = |namespace, store, key: &[u8]| self.keyer.row(namespace, store, key);
-            let batch = decode_batch(&payload, group, &name).map_err(|malformed| malformed.to_string())?;
-            accepted.in_doubt.extend(batch.txns.iter().map(|txn| (txn.namespace, txn.id)));
+    /// Notes the transactions of which it is not known that they are agreed on. What precedes an entry of a peer is.
+    fn note_in_doubt(&self, group: GroupId, contents: &Contents, accepted: &mut Accepted) -> Result<(), String> {
+        let doubted = if contents.gained.is_empty() { &contents.own[..] } else { &[] };
+        for content in doubted {
+            accepted.in_doubt.extend(self.txns_in(group, content)?);
         }
         Ok(())
+    }
+
+    fn txns_in(&self, group: GroupId, content: &Bytes) -> Result<Vec<(NamespaceId, TxnId)>, String> {
+        let kind = EntryKind::of(content).map_err(|malformed| malformed.to_string())?;
+        let EntryKind::Proposal(payload) = kind else { return Ok(Vec::new()) };
+        if group == GroupId::CONTROL {
+            return Ok(Vec::new());
+        }
+        let name = |namespace, store, key: &[u8]| self.keyer.row(namespace, store, key);
+        let batch = decode_batch(&payload, group, &name).map_err(|malformed| malformed.to_string())?;
+        Ok(batch.txns.iter().map(|txn| (txn.namespace, txn.id)).collect())
     }
 
     /// Returns the entry of the control log that removes all others, also those of which this node has not learned yet.
@@ -168,28 +278,66 @@ impl StoppedNode<'_> {
     }
 
     fn carry_out(&mut self, plan: Plan) -> Result<(), String> {
-        let Plan { group, image_ahead, last, contents, mut state } = plan;
+        let Plan { group, image_ahead, gained, upto, contents, mut state } = plan;
         let term = state.term;
         if image_ahead {
             self.log.set_group_state(group, &state).map_err(|error| error.to_string())?;
         }
-        for (index, content) in (last.index + 1..).zip(&contents) {
+        for GroupEntry { id, payload } in &gained {
+            self.log.append_group_entry(group, *id, payload).map_err(|error| error.to_string())?;
+        }
+        for (index, content) in (upto + 1..).zip(&contents) {
             let id = EntryId { term, index };
             self.log.append_group_entry(group, id, content).map_err(|error| error.to_string())?;
         }
-        state.commit = last.index + contents.len() as u64;
+        state.commit = upto + contents.len() as u64;
         self.log.set_group_state(group, &state).map_err(|error| error.to_string())
     }
+}
+
+fn cannot_continue(group: GroupId, reason: &str) -> String {
+    if group == GroupId::CONTROL {
+        return format!("the control log cannot be continued: {reason}");
+    }
+    format!("the log of node {} cannot be continued: {reason}", group.node)
+}
+
+/// Returns the entries of the control log in these contents.
+fn control_entries(contents: &[Bytes]) -> Result<Vec<ControlEntry>, String> {
+    let mut entries = Vec::new();
+    for content in contents {
+        if let EntryKind::Proposal(payload) = EntryKind::of(content).map_err(|malformed| malformed.to_string())? {
+            entries.push(decode_control(&payload).map_err(|malformed| malformed.to_string())?);
+        }
+    }
+    Ok(entries)
+}
+
+/// What a group has after what is known to be agreed on.
+struct Contents {
+    /// The image takes the place of what the log has.
+    image_ahead: bool,
+    /// The last entry of the log, or of the image, that stays.
+    last: EntryId,
+    /// The contents of those up to it that are not known to be agreed on.
+    own: Vec<Bytes>,
+    /// What peers have handed out after it.
+    gained: Vec<GroupEntry>,
 }
 
 /// What a group's log needs.
 struct Plan {
     group: GroupId,
     image_ahead: bool,
-    /// The last entry that is there.
-    last: EntryId,
-    /// The entries that follow it.
+    /// Entries of peers that it gains.
+    gained: Vec<GroupEntry>,
+    /// Index of the last one that is there then.
+    upto: u64,
+    /// The contents of those that follow.
     contents: Vec<Bytes>,
     /// The group's state after them, but for the commit index.
     state: GroupState,
 }
+
+#[cfg(test)]
+mod tests;
