@@ -419,6 +419,23 @@ fn a_recovery_that_a_power_cut_has_interrupted_is_repeated_before_the_node_start
 }
 
 #[test]
+fn no_node_goes_on_alone_while_one_lives_that_was_added_later() {
+    let mut cluster = Cluster::start(3);
+    let added = cluster.add();
+    cluster.start_node(added);
+    cluster.ready();
+    until_members(&cluster, &[1, 2, 3, added]);
+    cluster.settled();
+    (1..=3).for_each(|id| cluster.take(id).kill());
+    // The configuration of node 1 does not have it.
+    let (success, refused) = recover(&cluster, 1, &["--accept-loss"]);
+    assert!(!success && refused.contains(&format!("node {added} answers at")), "{refused}");
+    cluster.take(added).kill();
+    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    assert!(success && accepted.contains(&format!("Removed: node 2, 3, {added}")), "{accepted}");
+}
+
+#[test]
 fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt() {
     let mut cluster = Cluster::start(3);
     let told = Told::default();
