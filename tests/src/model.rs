@@ -10,8 +10,8 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns, group};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    BodyHash, Decision, EarlyAbort, Epoch, FenceItem, FenceResult, Isolation, NamespaceId, Reason, StateImage, StoreId,
-    StoreSpec, TxnIx, Verdict, WriteKind,
+    BodyHash, Decision, EarlyAbort, Epoch, EpochOutcome, FenceItem, FenceResult, Isolation, NamespaceId, Reason,
+    StateImage, StoreId, StoreSpec, TxnIx, Verdict, WriteKind,
 };
 
 use crate::cluster::{Backwards, Cluster, EpochPlan, Played};
@@ -141,7 +141,7 @@ impl Story<'_> {
         }
         let (fates, queue, early_aborts) =
             self.oracle.decide(epoch, played.outcome.epoch_time_ms, &plan, &played.index, rule);
-        compare(&played, &fates)?;
+        compare(&played.outcome, &played.index, &fates)?;
         self.ids(epoch, &plan)?;
         if played.outcome.early_aborts != early_aborts {
             return Err(format!("early aborts are at {:?}, not {early_aborts:?}", played.outcome.early_aborts));
@@ -262,53 +262,72 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Checks the serial order: its members, that the ends are the queue's, and that it can be executed.
+    /// Checks the serial order and the positions in the logs.
     fn order(&mut self, plan: &EpochPlan, played: &Played, fates: &[Fate], queue: &Queue) -> Checked {
-        let outcome = &played.outcome;
-        let spec_of = |ix: TxnIx| played.index.iter().position(|&planned| planned == ix).ok_or("an unknown index");
-        let order: Vec<usize> = outcome.order.iter().map(|&ix| spec_of(ix)).collect::<Result<_, _>>()?;
-        let mut members = order.clone();
-        members.sort_unstable();
-        let committed: Vec<usize> = (0..fates.len()).filter(|&t| fates[t] == Fate::Commit).collect();
-        if members != committed {
-            return Err(format!("the order holds {members:?}, committed are {committed:?}"));
-        }
-        if order[..queue.front.len()] != queue.front {
-            return Err(format!("the order {order:?} does not start with {:?}", queue.front));
-        }
-        let place = |t: &usize| order.iter().position(|placed| placed == t).unwrap_or(usize::MAX);
-        for (i, one) in queue.back.iter().enumerate() {
-            for two in &queue.back[i + 1..] {
-                let shares = plan.txns[*one]
-                    .writes
-                    .iter()
-                    .any(|(row, _)| plan.txns[*two].writes.iter().any(|(other, _)| row == other));
-                if shares && place(one) > place(two) {
-                    return Err(format!("{two} is before {one} in {order:?}"));
-                }
-            }
-        }
-        let version = |t: usize| match outcome.decisions[played.index[t].0 as usize] {
-            Decision::Committed { version } => Ok((&plan.txns[t], version)),
-            other => Err(format!("{t} is in the order as {other:?}")),
-        };
-        let serial: Vec<_> = order.iter().map(|&t| version(t)).collect::<Result<_, String>>()?;
-        self.oracle.execute(outcome.epoch, &serial)?;
-        lsns_are_dense(&self.cluster, outcome.epoch, plan, &order)
+        let order = execute_in_order(&mut self.oracle, plan, &played.outcome, &played.index, fates, queue)?;
+        lsns_are_dense(&self.cluster, played.outcome.epoch, plan, &order)
     }
 }
 
+/// Checks the serial order: its members, that the ends are the queue's, and that it can be executed, and executes it. Returns
+/// the transactions in that order.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn execute_in_order(
+    oracle: &mut Oracle,
+    plan: &EpochPlan,
+    outcome: &EpochOutcome,
+    index: &[TxnIx],
+    fates: &[Fate],
+    queue: &Queue,
+) -> Result<Vec<usize>, String> {
+    let spec_of = |ix: TxnIx| index.iter().position(|&planned| planned == ix).ok_or("an unknown index");
+    let order: Vec<usize> = outcome.order.iter().map(|&ix| spec_of(ix)).collect::<Result<_, _>>()?;
+    let mut members = order.clone();
+    members.sort_unstable();
+    let committed: Vec<usize> = (0..fates.len()).filter(|&t| fates[t] == Fate::Commit).collect();
+    if members != committed {
+        return Err(format!("the order holds {members:?}, committed are {committed:?}"));
+    }
+    if order[..queue.front.len()] != queue.front {
+        return Err(format!("the order {order:?} does not start with {:?}", queue.front));
+    }
+    let place = |t: &usize| order.iter().position(|placed| placed == t).unwrap_or(usize::MAX);
+    for (i, one) in queue.back.iter().enumerate() {
+        for two in &queue.back[i + 1..] {
+            let shares = plan.txns[*one]
+                .writes
+                .iter()
+                .any(|(row, _)| plan.txns[*two].writes.iter().any(|(other, _)| row == other));
+            if shares && place(one) > place(two) {
+                return Err(format!("{two} is before {one} in {order:?}"));
+            }
+        }
+    }
+    let version = |t: usize| match outcome.decisions[index[t].0 as usize] {
+        Decision::Committed { version } => Ok((&plan.txns[t], version)),
+        other => Err(format!("{t} is in the order as {other:?}")),
+    };
+    let serial: Vec<_> = order.iter().map(|&t| version(t)).collect::<Result<_, String>>()?;
+    oracle.execute(outcome.epoch, &serial)?;
+    Ok(order)
+}
+
 /// Compares the core's decisions with the oracle's.
-fn compare(played: &Played, fates: &[Fate]) -> Checked {
+///
+/// # Errors
+/// The first one that differs.
+pub fn compare(outcome: &EpochOutcome, index: &[TxnIx], fates: &[Fate]) -> Checked {
     for (t, fate) in fates.iter().enumerate() {
-        let decision = &played.outcome.decisions[played.index[t].0 as usize];
+        let decision = &outcome.decisions[index[t].0 as usize];
         let same = match (decision, fate) {
             (Decision::Committed { .. }, Fate::Commit)
             | (Decision::BodyMismatch, Fate::BodyMismatch)
             | (Decision::Expired, Fate::Expired) => true,
             (Decision::Replayed { original }, Fate::Replayed(at)) => original == at,
             (Decision::Aborted { reason, first, count }, Fate::Abort(stage, reasons)) => {
-                let witnesses = &played.outcome.witnesses[*first as usize..(*first + *count) as usize];
+                let witnesses = &outcome.witnesses[*first as usize..(*first + *count) as usize];
                 let located = !witnesses.is_empty() && witnesses.iter().all(|witness| witness.stage == *stage);
                 reasons.contains(reason) && located
             }

@@ -12,7 +12,7 @@ use tribunal_types::{
 };
 
 use crate::cluster::EpochPlan;
-use crate::scenario::{Action, Row, TxnSpec, Value};
+use crate::scenario::{Action, Row, Scan, TxnSpec, Value};
 
 /// What becomes of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,6 +98,13 @@ impl Oracle {
     pub fn new(stores: &[StoreSpec], id_window_ms: u64, ids_max: u64) -> Oracle {
         let stores = stores.iter().map(|spec| (spec.id, spec.clone())).collect();
         Oracle { stores, id_window_ms, ids_max, ..Oracle::default() }
+    }
+
+    /// Declares a store, or changes what was declared.
+    pub fn declare(&mut self, spec: &StoreSpec) {
+        if self.stores.get(&spec.id) != Some(spec) {
+            self.stores.insert(spec.id, spec.clone());
+        }
     }
 
     /// Returns a row's past, oldest first.
@@ -248,6 +255,36 @@ impl Oracle {
             }
         }
         reasons
+    }
+
+    /// Tells whether a transaction that only reads has seen what its level promises, in the state of epoch `at` or, at the snapshot
+    /// level, in one before it.
+    #[must_use]
+    pub fn holds(&self, txn: &TxnSpec, at: Epoch) -> bool {
+        let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(at);
+        let cut = self.cut(txn);
+        let all_are_at = |state: Epoch| {
+            let keeps = |row: &Row| cut.is_some() && self.stores[&row.store].multi_version;
+            let mut reads = txn.reads.iter();
+            reads.all(|(row, seen)| {
+                txn.level == Isolation::Snapshot && keeps(row) || self.version_at(row, state) == *seen
+            })
+        };
+        let is_unchanged = |scan: &Scan| {
+            let since = txn.snapshot_of(scan.store).unwrap_or(at);
+            let between = |change: &Change| change.version.epoch() > since && change.version.epoch() <= at;
+            txn.level == Isolation::Snapshot && self.stores[&scan.store].multi_version
+                || !self.rows.iter().any(|(row, past)| scan.holds(row) && past.iter().any(between))
+        };
+        match txn.level {
+            Isolation::ReadCommitted => true,
+            Isolation::RepeatableRead => all_are_at(at),
+            Isolation::Serializable => all_are_at(at) && txn.scans.iter().all(is_unchanged),
+            Isolation::Snapshot => {
+                let last = if cut.is_some() { newest } else { at };
+                (newest.0..=last.0).map(Epoch).any(all_are_at) && txn.scans.iter().all(is_unchanged)
+            }
+        }
     }
 
     /// The snapshot of the stores that keep versions themselves: `None` if the transaction names no such store,

@@ -9,7 +9,7 @@ use std::panic::resume_unwind;
 use tribunal_tests::sim::faults::{Fault, Faults};
 use tribunal_tests::sim::machine::TICK_US;
 use tribunal_tests::sim::storages::StoragesReport;
-use tribunal_tests::sim::{MembersReport, Planted, Report, Run, play};
+use tribunal_tests::sim::{HistoriesReport, MembersReport, Planted, Report, Run, play};
 
 /// Seeds of a run in CI.
 const SEEDS: u64 = 2_000;
@@ -105,8 +105,35 @@ fn many_seeds_keep_all_promises() {
         wasm * 10 == reports.len() && fallbacks >= 100,
         "{wasm} runs have components, which fail {fallbacks} times"
     );
+    histories_are_varied(&reports);
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
+}
+
+/// Every rule of decision 109 about histories is met often enough to prove something.
+fn histories_are_varied(reports: &[Report]) {
+    let of = |of: fn(&HistoriesReport) -> u64| reports.iter().map(|report| of(&report.histories)).sum::<u64>();
+    let seeds = reports.len() as u64;
+    let ranges = (of(|h| h.ranges.0), of(|h| h.ranges.1));
+    assert!(
+        ranges.0 >= 10 * seeds && ranges.1 >= 10 * seeds,
+        "transactions with ranges that commit and abort: {ranges:?}"
+    );
+    let (old, below) = (of(|h| h.old_snapshots), of(|h| h.below_the_floor));
+    assert!(old >= 30 * seeds && below >= 500, "{old} old snapshots, {below} below the floor");
+    let (losers, aborted) = (of(|h| h.certain_losers), of(|h| h.aborted_ids));
+    assert!(losers >= 10 * seeds && aborted >= 5 * seeds, "{losers} certain losers, {aborted} aborted ids");
+    let (read, judged) = ((of(|h| h.read_only.0), of(|h| h.read_only.1)), of(|h| h.judged));
+    assert!(read.0 >= 50 * seeds && read.1 >= 15 * seeds, "transactions that only read and hold, or do not: {read:?}");
+    assert!(
+        judged >= 50 * seeds && judged < read.0 + read.1,
+        "{judged} of them by nodes that have decided as much as any"
+    );
+    let (tried, statuses) = (of(|h| h.dry_runs), of(|h| h.statuses));
+    assert!(
+        tried >= 10 * seeds && statuses >= 50 * seeds,
+        "{tried} transactions are tried, {statuses} verdicts asked for"
+    );
 }
 
 #[test]
@@ -191,6 +218,11 @@ fn two_pushers_that_move_one_watermark_are_noticed() {
 #[test]
 fn partitions_that_follow_a_machines_cores_are_noticed() {
     assert!(noticed(Planted::OwnPartitions).is_some());
+}
+
+#[test]
+fn reads_that_nobody_judges_are_noticed() {
+    assert!(noticed(Planted::ReadsUnjudged).is_some());
 }
 
 #[test]

@@ -1,29 +1,28 @@
 //! What clients are told, and what the witness makes of it.
 
-use std::collections::BTreeMap;
-
 use tribunal_core::planted::{Bug, planted};
 use tribunal_member::Input;
 use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
-use tribunal_types::{Decision, Epoch, EpochInput, EpochOutcome, StoreId, VerdictAt};
+use tribunal_types::{Epoch, StoreId, VerdictAt};
 
-use crate::scenario::{Action, Keying};
+use crate::scenario::Keying;
+use crate::sim::asides::{are_known, stores_of};
 use crate::sim::clients::{Attempt, Known, Operation, another};
-use crate::sim::machine::Process;
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
 
 /// How long a client waits for an answer, microseconds.
 const TIMEOUT_US: u64 = 1_500_000;
 
-/// The store that the cluster begins with.
-const FIRST_STORE: StoreId = StoreId(1);
+/// The store that the cluster begins with. No other one gets its number: those are indices of the control log.
+pub(super) const FIRST_STORE: StoreId = StoreId(1_000_000);
 
-/// Returns the stores of whose rows clients of a process may write some.
-fn stores_of(process: Option<&Process>) -> Vec<StoreId> {
-    let declared = process.into_iter().flat_map(|process| process.member.replica().replicated().stores().stores());
-    [FIRST_STORE].into_iter().chain(declared.map(|store| store.spec.id)).collect()
-}
+/// Of a thousand transactions: those that are tried first, and those whose clients abort them before they send them.
+const TRIED_PER_MILLE: u64 = 100;
+const ABORTED_PER_MILLE: u64 = 30;
+/// Of a thousand attempts of which a client knows nothing: those after which it fences or aborts the id.
+const FENCES_PER_MILLE: u64 = 150;
+const ABORTS_PER_MILLE: u64 = 80;
 
 impl World {
     /// A client begins its next transaction, or asks again for the one that it has.
@@ -34,13 +33,9 @@ impl World {
         let node = another(asked, &listed, &mut self.random);
         let open = self.clients[client].operation.filter(|at| self.operations[*at].is_open());
         if open.is_none() && !self.draining() {
-            let none = BTreeMap::new();
-            let process = self.machines[usize::from(node) - 1].process.as_ref();
-            let versions = process.map_or(&none, |process| &process.versions);
             let number = self.operations.len() as u64 + 1;
-            let stores = stores_of(process);
-            let operation = Operation::draw(number, self.time_us, &stores, versions, &mut self.random);
-            self.operations.push(operation);
+            let txn = self.draw(node, number, true);
+            self.operations.push(Operation::of(txn));
             self.clients[client].operation = Some(self.operations.len() - 1);
         }
         let Some(at) = self.clients[client].operation.filter(|at| self.operations[*at].is_open()) else {
@@ -58,25 +53,39 @@ impl World {
             // Nobody answers.
             return Ok(());
         }
-        let stores = stores_of(machine.process.as_ref());
-        if self.operations[at].txn.writes.iter().any(|(row, _)| !stores.contains(&row.store)) {
+        if !are_known(&self.operations[at].txn, &stores_of(machine.process.as_ref())) {
             // The node answers that it does not know the store yet.
             self.asked.remove(&attempt);
             self.think(client, node, 150_000);
             return Ok(());
         }
-        let fences = self.operations[at].in_doubt && self.random.chance(150);
-        let txn = self.operations[at].txn.clone();
+        if self.operations[at].attempts == 1 && self.random.chance(TRIED_PER_MILLE) {
+            self.try_out(node, at)?;
+        }
         let start = self.machine(node).starts;
         self.waiters.insert(attempt, (node, start));
-        if fences {
-            self.trace
-                .note(self.time_us, format_args!("client {client} fences transaction {} at node {node}", txn.body));
-            return self.step(node, Input::Replica(Event::Fence(txn.namespace, txn.id, attempt)));
-        }
-        self.trace.note(self.time_us, format_args!("client {client} sends transaction {} to node {node}", txn.body));
-        let txn = Box::new(txn.request(&Keying::default()));
-        self.step(node, Input::Replica(Event::Commits(vec![Commit { txn, waiter: attempt }])))
+        let event = self.asks(client, node, at, attempt);
+        self.step(node, Input::Replica(event))
+    }
+
+    /// Returns what a client asks of a node: mostly to commit its transaction.
+    fn asks(&mut self, client: usize, node: u16, at: usize, waiter: u64) -> Event<Numbered> {
+        let Operation { txn, in_doubt, attempts, .. } = &self.operations[at];
+        let (in_doubt, is_first, body) = (*in_doubt, *attempts == 1, txn.body);
+        let (namespace, id) = (txn.namespace, txn.id);
+        let fences = in_doubt && self.random.chance(FENCES_PER_MILLE);
+        let aborts =
+            in_doubt && self.random.chance(ABORTS_PER_MILLE) || is_first && self.random.chance(ABORTED_PER_MILLE);
+        let (verb, event) = if fences {
+            ("fences", Event::Fence(namespace, id, waiter))
+        } else if aborts {
+            ("aborts", Event::Abort(namespace, id, waiter))
+        } else {
+            let txn = Box::new(self.operations[at].txn.request(&Keying::default()));
+            ("sends", Event::Commits(vec![Commit { txn, waiter }]))
+        };
+        self.trace.note(self.time_us, format_args!("client {client} {verb} transaction {body} at node {node}"));
+        event
     }
 
     /// A client has waited for long enough: it asks another node.
@@ -165,6 +174,8 @@ impl World {
         let read = self.attempts;
         let acknowledged = self.witness.acknowledged();
         self.reads.insert(read, Attempt { client: 0, node, since_us: self.time_us, acknowledged });
+        self.read_only(node)?;
+        self.ask_for_statuses(node)?;
         if self.has_closed(node) {
             self.nodes.late_reads.insert(read);
         }
@@ -177,7 +188,8 @@ impl World {
         self.report.fresh_reads += 1;
         self.invariant_a_removed_node_answers_no_fresh_reads(node, read)?;
         self.invariant_no_answer_from_a_minority(node, asked.since_us)?;
-        self.witness.invariant_fresh_reads_see_what_was_acknowledged(epoch, asked.acknowledged)
+        self.witness.invariant_fresh_reads_see_what_was_acknowledged(epoch, asked.acknowledged)?;
+        self.read_only(node)
     }
 
     fn think(&mut self, client: usize, asked: u16, at_most_us: u64) {
@@ -192,12 +204,18 @@ impl World {
         let state = (replica.resolver().digest(), replica.replicated().index());
         self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
         // The members must find this one out by themselves.
+        let is_first = !self.witness.has_decided(input.epoch);
         let decided_once = self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, state);
         if !planted(Bug::OneNodeDiverges) {
             decided_once?;
         }
+        if is_first {
+            let follows = self.judge_epoch(node, &input, &outcome);
+            if !planted(Bug::OneNodeDiverges) {
+                follows?;
+            }
+        }
         self.report.fallbacks += u64::from(!outcome.fallbacks.is_empty());
-        self.learn(node, &input, &outcome);
         let Some(own) = own else { return Ok(()) };
         let mut told = Vec::new();
         own.items.answer(&outcome, own.places, |waiter, answer, _| told.push((waiter, answer)));
@@ -211,22 +229,5 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// Remembers what an epoch wrote, as an engine with a cache would.
-    fn learn(&mut self, node: u16, input: &EpochInput, outcome: &EpochOutcome) {
-        let ids: Vec<_> = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.id)).collect();
-        for &ix in &outcome.order {
-            let Decision::Committed { version } = outcome.decisions[ix.0 as usize] else { continue };
-            let Some(at) = self.operation_of(ids[ix.0 as usize]) else { continue };
-            let writes = self.operations[at].txn.writes.clone();
-            let Some(process) = &mut self.machine(node).process else { return };
-            for (row, action) in writes {
-                match action {
-                    Action::Delete => process.versions.remove(&row),
-                    _ => process.versions.insert(row, version),
-                };
-            }
-        }
     }
 }

@@ -13,8 +13,8 @@ use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
 use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
 use tribunal_types::{
-    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, GroupId, Lsn, NamespaceId,
-    ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
+    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, Existence, GroupId, Lsn,
+    NamespaceId, ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
 };
 
 use crate::cluster::tracked;
@@ -63,6 +63,9 @@ impl Changes {
             _ => ControlChange::DeclareStore(StoreSpec {
                 adaptor: self.asked.is_multiple_of(2).then(|| "redis".into()),
                 adaptor_config: self.asked.to_string(),
+                // Whether the engine's word counts is fixed once there are records; whether it keeps versions is not.
+                existence: if name == NAMES { Existence::Declared } else { Existence::Tracked },
+                multi_version: name == 1 && self.asked.is_multiple_of(3),
                 ..tracked(0, &format!("s{name}"))
             }),
         };

@@ -1,15 +1,10 @@
 //! Clients: each has one transaction at a time, and asks again, under the same id and wherever it can, until it has its verdict.
 
-use tribunal_types::{Epoch, StoreId, TxnId, Verdict};
+use tribunal_types::{Epoch, TxnId, Verdict};
 
-use crate::generate::START_MS;
-use crate::scenario::{Action, Row, TxnSpec, Value};
+use crate::scenario::TxnSpec;
 use crate::sim::random::Random;
-use std::collections::BTreeMap;
-use tribunal_types::{Isolation, Version};
 
-/// Rows that transactions use.
-const ROWS: u64 = 40;
 /// Attempts after which a client gives up: the outcome stays unknown to it.
 const ATTEMPTS_MAX: u32 = 12;
 
@@ -59,46 +54,10 @@ pub struct Client {
     pub attempt: u64,
 }
 
-/// Of a thousand values, those that are long: enough for the logs to fill some segments.
-const LONG_PER_MILLE: u64 = 150;
-const LONG_BYTES: usize = 8_000;
-
 impl Operation {
-    /// Makes a transaction on rows of `stores` of a client that has read `versions`.
+    /// A client begins this transaction.
     #[must_use]
-    pub fn draw(
-        number: u64,
-        time_us: u64,
-        stores: &[StoreId],
-        versions: &BTreeMap<Row, Version>,
-        random: &mut Random,
-    ) -> Operation {
-        let level = random.one_of(&Isolation::ALL);
-        let mut txn = TxnSpec::new(number, START_MS + time_us / 1000, level);
-        let mut keys = Vec::new();
-        for _ in 0..random.between(1, 4) {
-            let key = format!("r{}", random.between(0, ROWS - 1));
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        for key in keys {
-            let row = Row { store: random.one_of(stores), key };
-            if random.chance(600) {
-                txn.reads.push((row.clone(), versions.get(&row).copied()));
-            }
-            let value = match random.chance(LONG_PER_MILLE) {
-                true => Value::Text((0..LONG_BYTES / 16).map(|_| format!("{:016x}", random.number())).collect()),
-                false => Value::Int(random.between(0, 99) as i64),
-            };
-            let action = match random.between(0, 9) {
-                0 => Action::Delete,
-                1 => Action::Insert(value),
-                2 | 3 => Action::AddOr(1, 5),
-                _ => Action::Put(value),
-            };
-            txn.writes.push((row, action));
-        }
+    pub fn of(txn: TxnSpec) -> Operation {
         Operation { txn, known: Known::Nothing, attempts: 0, in_doubt: false }
     }
 

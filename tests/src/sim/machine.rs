@@ -20,11 +20,12 @@ use tribunal_log::sim::SimFiles;
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
 use tribunal_member::{GroupLog, Member, MemberStart, Members, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{GroupId, NodeId, StoreId, Version};
+use tribunal_types::{GroupId, NodeId, StoreId};
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
-use crate::scenario::{ROW_SECRET, Row};
+use crate::scenario::ROW_SECRET;
+use crate::sim::answers::FIRST_STORE;
 use crate::sim::policies::{MachinePolicies, SimPolicies};
 use crate::sim::storages::{Push, visibility_of};
 use crate::stand_ins::Numbered;
@@ -75,8 +76,6 @@ pub struct Process {
     pub wanted: Option<u64>,
     /// Number of the sync that is under way.
     pub syncing: Option<u64>,
-    /// What its clients have read: rows by the version that they saw.
-    pub versions: BTreeMap<Row, Version>,
     /// Its pushes to storages.
     pub pushes: BTreeMap<StoreId, Push>,
 }
@@ -96,6 +95,8 @@ pub struct Build {
     pub drift_ppm: i64,
     /// Partitions of the version map: the cluster's, whatever cores the machine has.
     pub partitions: u16,
+    /// How long history is kept, milliseconds: the cluster's.
+    pub floor_age_ms: u64,
     /// What decides.
     pub policies: SimPolicies,
 }
@@ -188,7 +189,11 @@ impl Machine {
         let now = self.now(time_us);
         let own = if self.node <= founders { group(self.node) } else { ClusterNodes::group_of(NodeId(self.node)) };
         let members: Vec<GroupId> = (1..=founders).map(group).collect();
-        let config = ResolverConfig { shards: self.build.partitions, ..ResolverConfig::default() };
+        let config = ResolverConfig {
+            shards: self.build.partitions,
+            floor_age_ms: self.build.floor_age_ms,
+            ..ResolverConfig::default()
+        };
         let restored = Restored::read(opened.recovered.image, &members, config)?;
         opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
         let heads: Vec<_> = restored.resolver.heads().collect();
@@ -211,7 +216,6 @@ impl Machine {
             undecided_bytes_max: UNDECIDED_BYTES_MAX,
         };
         let member = Member::new(start, now).map_err(|error| error.to_string())?;
-        let versions = BTreeMap::new();
         self.process = Some(Process {
             member,
             log: opened.writer,
@@ -219,7 +223,6 @@ impl Machine {
             image,
             wanted: None,
             syncing: None,
-            versions,
             pushes: BTreeMap::new(),
         });
         Ok(())
@@ -234,7 +237,7 @@ impl Machine {
 
     fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<MachinePolicies, Inline> {
         let Restored { mut resolver, replicated, epochs, groups } = restored;
-        resolver.declare_store(tracked(1, "kv"));
+        resolver.declare_store(tracked(FIRST_STORE.0, "kv"));
         ReplicaStart {
             group: own,
             leads: false,

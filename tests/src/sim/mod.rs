@@ -7,10 +7,13 @@
 //! acknowledged is present on every machine after the last fault, and the cluster gets there.
 
 mod answers;
+mod asides;
 mod changes;
 pub mod clients;
+pub mod drawing;
 pub mod faults;
 mod images;
+mod judge;
 pub mod machine;
 mod members;
 pub mod network;
@@ -28,5 +31,6 @@ mod world;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+pub use judge::HistoriesReport;
 pub use trace::Trace;
 pub use world::{MembersReport, Planted, Report, Run, play};

@@ -75,6 +75,12 @@ impl Witness {
         }
     }
 
+    /// Returns whether somebody has decided an epoch.
+    #[must_use]
+    pub fn has_decided(&self, epoch: Epoch) -> bool {
+        self.epochs.contains_key(&epoch)
+    }
+
     /// A transaction is executed once, by whichever nodes it was taken.
     fn invariant_an_id_is_executed_once(&mut self, input: &EpochInput, outcome: &EpochOutcome) -> Result<(), String> {
         let ids = input.batches.iter().flat_map(|batch| &batch.txns).map(|txn| txn.id);
@@ -124,6 +130,11 @@ impl Witness {
             return Err(format!("a fresh read sees epoch {epoch}, and {acknowledged} was acknowledged before it"));
         }
         Ok(())
+    }
+
+    /// Somebody was told that what was read held in this epoch.
+    pub fn told_of(&mut self, epoch: Epoch) {
+        self.acknowledged = self.acknowledged.max(epoch);
     }
 
     /// Returns the last epoch of which anybody was told a verdict.

@@ -9,12 +9,15 @@ use tribunal_core::planted::{Bug, planted};
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
+use tribunal_types::limits::FLOOR_AGE_MS;
 use tribunal_types::{Epoch, GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
-use crate::cluster::group;
+use crate::cluster::{group, tracked};
+use crate::sim::answers::FIRST_STORE;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Faults, Planned, plan};
+use crate::sim::judge::{HistoriesReport, Judge};
 use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
@@ -72,6 +75,8 @@ pub enum Planted {
     TwoPushers,
     /// Each machine has as many partitions as cores.
     OwnPartitions,
+    /// What a transaction that only reads has read is taken to hold.
+    ReadsUnjudged,
 }
 
 /// What is to be played.
@@ -149,6 +154,8 @@ pub struct Report {
     pub members: MembersReport,
     /// What storages have seen.
     pub storages: StoragesReport,
+    /// What clients have done.
+    pub histories: HistoriesReport,
     /// Epochs in which a component failed and the native policy decided, counted on every node.
     pub fallbacks: u64,
     /// Components decided.
@@ -220,6 +227,7 @@ pub(super) struct World {
     /// By attempt that waits: the machine, and which start of its process.
     pub(super) waiters: BTreeMap<u64, (u16, u64)>,
     pub(super) witness: Witness,
+    pub(super) judge: Judge,
     pub(super) trace: Trace,
     pub(super) report: Report,
     /// By machine: since when it is cut off from all others.
@@ -236,8 +244,9 @@ pub(super) struct World {
     pub(super) nodes: Nodes,
     pub(super) storages: Storages,
     pub(super) votes: Votes,
-    /// Partitions with which the cluster begins.
+    /// Partitions with which the cluster begins, and how long it keeps history, milliseconds.
     partitions: u16,
+    floor_age_ms: u64,
 }
 
 /// Plays a run.
@@ -280,6 +289,7 @@ impl World {
             attempts: 0,
             waiters: BTreeMap::new(),
             witness: Witness::default(),
+            judge: Judge::new(&tracked(FIRST_STORE.0, "kv")),
             trace: Trace::new(run.trace),
             report: Report { machines, has_wasm: SimPolicies::of(run.seed).are_wasm(), ..Report::default() },
             cut_off: BTreeMap::new(),
@@ -292,6 +302,7 @@ impl World {
             storages: Storages::default(),
             votes: Votes::default(),
             partitions: random.one_of(&[1, 2, 4]),
+            floor_age_ms: random.one_of(&[FLOOR_AGE_MS, FLOOR_AGE_MS, 1_500]),
             random,
         };
         for node in 1..=machines {
@@ -345,6 +356,7 @@ impl World {
             skew_us: random.one_of(&[0, 0, -30_000, 200_000, -2_000_000, 10_000_000]),
             drift_ppm: random.one_of(&[0, 0, 100, -300, 20_000]),
             partitions: if self.planted == Some(Planted::OwnPartitions) { cores } else { self.partitions },
+            floor_age_ms: self.floor_age_ms,
             policies: SimPolicies::of(self.seed),
         }
     }
