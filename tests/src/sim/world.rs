@@ -209,7 +209,7 @@ pub(super) struct World {
     pub(super) time_us: u64,
     queue: Queue<Happening>,
     pub(super) random: Random,
-    seed: u64,
+    pub(super) seed: u64,
     pub(super) planted: Option<Planted>,
     faults: Faults,
     pub(super) machines: Vec<Machine>,
