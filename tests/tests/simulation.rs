@@ -106,6 +106,10 @@ fn many_seeds_keep_all_promises() {
         "{wasm} runs have components, which fail {fallbacks} times"
     );
     histories_are_varied(&reports);
+    let upgrades = reports.iter().map(|report| report.upgrades).filter(|upgrades| upgrades.0 > 0).collect::<Vec<_>>();
+    let in_second = upgrades.iter().map(|upgrades| upgrades.1).sum::<u64>();
+    assert!(upgrades.len() * 4 == reports.len(), "{} clusters are upgraded", upgrades.len());
+    assert!(in_second >= 10 * upgrades.len() as u64, "{in_second} epochs are decided in the second generation");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
@@ -115,10 +119,7 @@ fn histories_are_varied(reports: &[Report]) {
     let of = |of: fn(&HistoriesReport) -> u64| reports.iter().map(|report| of(&report.histories)).sum::<u64>();
     let seeds = reports.len() as u64;
     let ranges = (of(|h| h.ranges.0), of(|h| h.ranges.1));
-    assert!(
-        ranges.0 >= 10 * seeds && ranges.1 >= 10 * seeds,
-        "transactions with ranges that commit and abort: {ranges:?}"
-    );
+    assert!(ranges.0 >= 10 * seeds && ranges.1 >= 10 * seeds, "transactions with ranges: {ranges:?}");
     let (old, below) = (of(|h| h.old_snapshots), of(|h| h.below_the_floor));
     assert!(old >= 30 * seeds && below >= 500, "{old} old snapshots, {below} below the floor");
     let (losers, aborted) = (of(|h| h.certain_losers), of(|h| h.aborted_ids));
@@ -218,6 +219,11 @@ fn two_pushers_that_move_one_watermark_are_noticed() {
 #[test]
 fn partitions_that_follow_a_machines_cores_are_noticed() {
     assert!(noticed(Planted::OwnPartitions).is_some());
+}
+
+#[test]
+fn a_node_that_switches_generations_by_itself_is_noticed() {
+    assert!(noticed(Planted::SwitchesAlone).is_some());
 }
 
 #[test]

@@ -202,6 +202,7 @@ impl World {
         let DecidedEpoch { input, outcome, own, .. } = decided;
         let replica = self.member(node).ok_or("it runs")?.replica();
         let state = (replica.resolver().digest(), replica.replicated().index());
+        self.invariant_a_node_decides_what_it_can(node)?;
         self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
         // The members must find this one out by themselves.
         let is_first = !self.witness.has_decided(input.epoch);

@@ -9,6 +9,7 @@ use crate::sim::answers::FIRST_STORE;
 use crate::sim::drawing::{Kind, View};
 use crate::sim::machine::Process;
 use crate::sim::policies::SimPolicies;
+use crate::sim::upgrades::{SECOND, rule_of};
 use crate::sim::world::{Planted, World};
 
 /// Ids whose status is asked for at a time.
@@ -61,7 +62,10 @@ impl World {
                 losers.push(self.operations[at].txn.clone());
             }
         }
-        self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, &mut self.report.histories)
+        let generation = self.invariant_a_node_decides_what_it_can(node)?;
+        self.report.upgrades.1 += u64::from(generation == SECOND);
+        let (rule, report) = (*rule_of(generation), &mut self.report.histories);
+        self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, rule, report)
     }
 
     /// A client of a node commits what it has only read. A node that is cut off from the others does not answer.

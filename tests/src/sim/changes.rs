@@ -13,8 +13,8 @@ use tribunal_log::LogReader;
 use tribunal_replica::ControlReply;
 use tribunal_types::limits::{PLUGIN_FAULTS_MAX, STATUS_BYTES_MAX, WINDOW_BYTES_MAX};
 use tribunal_types::{
-    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, Existence, GroupId, Lsn,
-    NamespaceId, ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
+    ApiKey, Bounds, ConsumerOffset, ControlChange, ControlImage, ControlIndex, Epoch, Existence, Generation, GroupId,
+    Lsn, NamespaceId, ProposalId, ReaderMove, StoreId, StoreSpec, Webhook,
 };
 
 use crate::cluster::tracked;
@@ -173,8 +173,10 @@ impl Changes {
     }
 }
 
-/// When an entry was applied is not in the control log, and a group joins no earlier.
+/// When an entry was applied is not in the control log, nor who was a member then: a group joins no earlier, and the generation
+/// may not be switched.
 fn without_first_epochs(mut image: ControlImage) -> ControlImage {
+    image.generation = Generation::FIRST;
     image.nodes.iter_mut().flat_map(|node| &mut node.joined).for_each(|join| join.first = Epoch(0));
     image
 }

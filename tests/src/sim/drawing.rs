@@ -62,6 +62,7 @@ impl View<'_> {
     /// Makes a transaction. One that only reads has no writes.
     pub fn draw(&self, number: u64, time_us: u64, writes: bool, random: &mut Random) -> TxnSpec {
         let mut txn = TxnSpec::new(number, START_MS + time_us / 1000, random.one_of(&Isolation::ALL));
+        txn.priority = random.between(0, 2) as u8;
         for _ in 0..if writes { random.between(1, 4) } else { 0 } {
             let row = self.row(random);
             if !txn.writes.iter().any(|(written, _)| *written == row) {

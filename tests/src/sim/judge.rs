@@ -45,7 +45,7 @@ impl Judge {
     }
 
     /// Decides an epoch that nobody has decided before. `txns` are its transactions, in its order; `losers` are those of its
-    /// early aborts that clients did not ask for.
+    /// early aborts that clients did not ask for; `rule` is that of its generation.
     ///
     /// # Errors
     /// What the cluster decides otherwise.
@@ -55,6 +55,7 @@ impl Judge {
         outcome: &EpochOutcome,
         txns: Vec<TxnSpec>,
         losers: &[TxnSpec],
+        rule: NativeRule,
         report: &mut HistoriesReport,
     ) -> Result<(), String> {
         let wrong = |what: String| format!("epoch {}: {what}", input.epoch);
@@ -70,7 +71,6 @@ impl Judge {
         report.aborted_ids += early_aborts.iter().filter(is_new).count() as u64;
         let plan = EpochPlan { txns, early_aborts, fences, ..EpochPlan::default() };
         let index: Vec<TxnIx> = (0..plan.txns.len() as u32).map(TxnIx).collect();
-        let rule = NativeRule::FirstWriterWins;
         let (fates, queue, aborts) = self.oracle.decide(input.epoch, outcome.epoch_time_ms, &plan, &index, rule);
         compare(outcome, &index, &fates).map_err(wrong)?;
         if outcome.early_aborts != aborts {

@@ -20,7 +20,7 @@ use tribunal_log::sim::SimFiles;
 use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
 use tribunal_member::{GroupLog, Member, MemberStart, Members, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{GroupId, NodeId, StoreId};
+use tribunal_types::{Generations, GroupId, NodeId, StoreId};
 
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
@@ -28,6 +28,7 @@ use crate::scenario::ROW_SECRET;
 use crate::sim::answers::FIRST_STORE;
 use crate::sim::policies::{MachinePolicies, SimPolicies};
 use crate::sim::storages::{Push, visibility_of};
+use crate::sim::upgrades::AFTER;
 use crate::stand_ins::Numbered;
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.
@@ -97,6 +98,8 @@ pub struct Build {
     pub partitions: u16,
     /// How long history is kept, milliseconds: the cluster's.
     pub floor_age_ms: u64,
+    /// It does not wait for the others to decide in a new generation: a bug.
+    pub switches_alone: bool,
     /// What decides.
     pub policies: SimPolicies,
 }
@@ -119,6 +122,10 @@ pub struct Machine {
     pub paused_until: u64,
     /// No sync ends before this time, microseconds.
     pub stuck_until: u64,
+    /// What the release can decide in that the process is started from.
+    pub release: Generations,
+    /// When its process last proposed something about releases, microseconds.
+    pub proposed_us: u64,
     /// The code that decides is missing.
     pub lacks_code: Rc<Cell<bool>>,
     /// Its power was cut, or its disk has failed: what was not synced may be lost.
@@ -154,6 +161,8 @@ impl Machine {
             pace: 1000,
             paused_until: 0,
             stuck_until: 0,
+            release: AFTER,
+            proposed_us: 0,
             lacks_code: Rc::default(),
             lost_power: false,
             durable: BTreeMap::new(),
@@ -195,6 +204,10 @@ impl Machine {
             ..ResolverConfig::default()
         };
         let restored = Restored::read(opened.recovered.image, &members, config)?;
+        let generation = restored.replicated.releases().generation();
+        if !self.release.contain(generation) {
+            return Err(format!("it can decide in {}, and the cluster is in generation {generation}", self.release));
+        }
         opened.reader.check_cursors(&restored.groups).map_err(|error| error.to_string())?;
         let heads: Vec<_> = restored.resolver.heads().collect();
         opened.writer.continue_after(restored.resolver.last(), &heads).map_err(|error| error.to_string())?;
@@ -237,6 +250,9 @@ impl Machine {
 
     fn replica(&self, own: GroupId, restored: Restored) -> ReplicaStart<MachinePolicies, Inline> {
         let Restored { mut resolver, replicated, epochs, groups } = restored;
+        let is_missing = Rc::clone(&self.lacks_code);
+        let Build { policies, switches_alone, .. } = self.build;
+        let generation = if switches_alone { self.release.newest } else { replicated.releases().generation() };
         resolver.declare_store(tracked(FIRST_STORE.0, "kv"));
         ReplicaStart {
             group: own,
@@ -248,7 +264,7 @@ impl Machine {
             epochs,
             replicated,
             run: u64::from(self.node) << 32 | self.starts,
-            policies: MachinePolicies { policies: self.build.policies, is_missing: Rc::clone(&self.lacks_code) },
+            policies: MachinePolicies { policies, is_missing, release: self.release, generation },
             executor: Inline,
             replayed: 0,
             settings: Settings {

@@ -21,8 +21,10 @@ pub mod policies;
 mod process;
 mod queue;
 pub mod random;
+mod report;
 pub mod storages;
 mod trace;
+pub mod upgrades;
 mod votes;
 pub mod witness;
 mod world;
@@ -32,5 +34,6 @@ mod world;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub use judge::HistoriesReport;
+pub use report::{MembersReport, Report};
 pub use trace::Trace;
-pub use world::{MembersReport, Planted, Report, Run, play};
+pub use world::{Planted, Run, play};

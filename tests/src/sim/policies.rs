@@ -10,8 +10,10 @@ use std::sync::OnceLock;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_replica::PolicyRunner;
-use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
+use tribunal_types::{EpochOutcome, Generation, Generations, Isolation, PluginActivation, PluginSlot};
 use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builtin};
+
+use crate::sim::upgrades::rule_of;
 
 /// Every so many seeds are played with components, and every so many with components that starve.
 const WASM_EVERY: u64 = 10;
@@ -85,17 +87,23 @@ pub struct MachinePolicies {
     pub policies: SimPolicies,
     /// Whether it is missing.
     pub is_missing: Rc<Cell<bool>>,
+    /// The generations that the machine's release can decide in.
+    pub release: Generations,
+    /// The one in which it decides: its rule is [`rule_of`].
+    pub generation: Generation,
 }
 
 impl PolicyRunner for MachinePolicies {
     fn policies(&self) -> Policies<'_> {
-        let rule_fallback = NativeRule::FirstWriterWins;
+        let native = rule_of(self.generation);
+        let rule_fallback = *native;
         match &self.policies {
-            SimPolicies::Native => {
-                Policies { rule: &NativeRule::FirstWriterWins, validator: &NativeValidator, rule_fallback }
-            }
-            SimPolicies::Wasm(Components { rule, validators }) => {
+            SimPolicies::Native => Policies { rule: native, validator: &NativeValidator, rule_fallback },
+            SimPolicies::Wasm(Components { rule, validators }) if self.generation == Generation::FIRST => {
                 Policies { rule, validator: validators, rule_fallback }
+            }
+            SimPolicies::Wasm(Components { validators, .. }) => {
+                Policies { rule: native, validator: validators, rule_fallback }
             }
         }
     }
@@ -103,14 +111,16 @@ impl PolicyRunner for MachinePolicies {
     fn activated(&mut self, _: &PluginActivation, _: bool) {}
 
     fn is_complete(&mut self) -> bool {
-        !self.is_missing.get()
+        !self.is_missing.get() && self.release.contain(self.generation)
     }
 
     fn install(&mut self, _: &PluginSlot) {}
 
     fn set_faults_max(&mut self, _: u32) {}
 
-    fn set_generation(&mut self, _: Generation) {}
+    fn set_generation(&mut self, generation: Generation) {
+        self.generation = generation;
+    }
 
     fn fell_back(&self, _: Option<Isolation>) {}
 

@@ -17,14 +17,15 @@ use crate::sim::answers::FIRST_STORE;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Faults, Planned, plan};
-use crate::sim::judge::{HistoriesReport, Judge};
+use crate::sim::judge::Judge;
 use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
 use crate::sim::policies::SimPolicies;
 use crate::sim::queue::Queue;
 use crate::sim::random::Random;
-use crate::sim::storages::{Reply, Request, Storages, StoragesReport};
+use crate::sim::report::Report;
+use crate::sim::storages::{Reply, Request, Storages};
 use crate::sim::trace::Trace;
 use crate::sim::votes::Votes;
 use crate::sim::witness::Witness;
@@ -75,6 +76,8 @@ pub enum Planted {
     TwoPushers,
     /// Each machine has as many partitions as cores.
     OwnPartitions,
+    /// A machine decides in the newest generation that its release knows.
+    SwitchesAlone,
     /// What a transaction that only reads has read is taken to hold.
     ReadsUnjudged,
 }
@@ -101,88 +104,6 @@ impl Run {
     }
 }
 
-/// What a run has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Machines.
-    pub machines: u16,
-    /// Transactions whose clients were told a verdict.
-    pub decided: u64,
-    /// Answers that a transaction was not taken.
-    pub not_taken: u64,
-    /// Fresh reads that were answered.
-    pub fresh_reads: u64,
-    /// Transactions that were fenced.
-    pub fenced: u64,
-    /// Transactions whose clients gave up.
-    pub given_up: u64,
-    /// Changes of configuration that were applied and answered.
-    pub changes: u64,
-    /// Epochs that a process decided again after a start, and found in its log with the same outcome.
-    pub outcomes_again: u64,
-    /// Nodes that were named to push to a store, counted on every node.
-    pub assigned: u64,
-    /// Changes that were agreed on again, after they had been sent twice.
-    pub repeats: u64,
-    /// Epochs with items, and of these, epochs to which several nodes contributed.
-    pub epochs: (usize, usize),
-    /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
-    pub stops: (u64, u64),
-    /// Images that were written, and starts from one.
-    pub images: (u64, u64),
-    /// Images that a machine copied from another one, because it lacked entries.
-    pub copied_images: u64,
-    /// Times that a group's entries were compacted.
-    pub compactions: u64,
-    /// Segments that were truncated, bytes.
-    pub truncated_bytes: u64,
-    /// Entries that were sent to peers which could not reach a leader.
-    pub peer_entries: u64,
-    /// Entries of those that were written before the own log had them.
-    pub copies: u64,
-    /// Terms that began while two machines could not reach each other, but a third.
-    pub bridged_terms: u64,
-    /// Inputs after which a group's entries waited in the log, because many were not decided.
-    pub held_back: u64,
-    /// Attempts that had no answer in time, although the process that was asked still runs.
-    pub unanswered: u64,
-    /// Times that each fault happened.
-    pub faults: BTreeMap<Fault, u64>,
-    /// Longest time from an attempt to its verdict, microseconds.
-    pub latency_us_max: u64,
-    /// What became of nodes that were added or removed.
-    pub members: MembersReport,
-    /// What storages have seen.
-    pub storages: StoragesReport,
-    /// What clients have done.
-    pub histories: HistoriesReport,
-    /// Epochs in which a component failed and the native policy decided, counted on every node.
-    pub fallbacks: u64,
-    /// Components decided.
-    pub has_wasm: bool,
-    /// Digest of everything that happened.
-    pub digest: u64,
-}
-
-/// How many nodes were added and removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MembersReport {
-    /// Nodes that were admitted.
-    pub admitted: u64,
-    /// Groups that joined.
-    pub joined: u64,
-    /// Nodes that were removed.
-    pub removed: u64,
-    /// Those of them that were broken when their removal began.
-    pub broken: u64,
-    /// Times that a node has said that it was removed.
-    pub told: u64,
-    /// Fresh reads that began at a node after its group had closed.
-    pub late_reads: u64,
-    /// Machines whose disks were lost, and whose place another one took.
-    pub wiped: u64,
-}
-
 /// What is to happen.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
@@ -200,6 +121,7 @@ pub(super) enum Happening {
     Stop { node: u16, start: u64, now: bool },
     ImageWritten { node: u16, start: u64, epoch: Epoch, older: GroupCursors },
     Replace { node: u16 },
+    Upgrade { node: u16 },
     Storage(Request),
     StorageReplies(Reply),
 }
@@ -211,7 +133,7 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) seed: u64,
     pub(super) planted: Option<Planted>,
-    faults: Faults,
+    pub(super) faults: Faults,
     pub(super) machines: Vec<Machine>,
     pub(super) network: Network,
     pub(super) clients: Vec<Client>,
@@ -321,6 +243,7 @@ impl World {
             world.later(800_000, Happening::ClientActs { client, asked: 1 });
         }
         world.plan_faults();
+        world.plan_upgrades();
         world.later(900_000, Happening::Change);
         world.later(900_000, Happening::ReadFresh);
         world
@@ -357,6 +280,7 @@ impl World {
             drift_ppm: random.one_of(&[0, 0, 100, -300, 20_000]),
             partitions: if self.planted == Some(Planted::OwnPartitions) { cores } else { self.partitions },
             floor_age_ms: self.floor_age_ms,
+            switches_alone: self.planted == Some(Planted::SwitchesAlone),
             policies: SimPolicies::of(self.seed),
         }
     }
@@ -435,6 +359,10 @@ impl World {
             Happening::Stop { node, start, now } => self.stop(node, start, now),
             Happening::ImageWritten { node, start, epoch, older } => self.image_written(node, start, epoch, &older),
             Happening::Replace { node } => self.replace(node),
+            Happening::Upgrade { node } => {
+                self.upgrade(node);
+                Ok(())
+            }
             Happening::Storage(request) => self.storage_is_asked(request),
             Happening::StorageReplies(reply) => self.storage_replies(reply),
         }
@@ -480,6 +408,7 @@ impl World {
         }
         self.step(node, Input::Tick)?;
         self.connect_again(node)?;
+        self.propose_releases(node)?;
         self.push(node)
     }
 
@@ -697,6 +626,7 @@ impl World {
         self.invariant_all_stores_are_pushed_to(&members)?;
         self.invariant_storages_have_everything(&members)?;
         self.invariant_all_are_answered()?;
+        self.invariant_an_upgrade_ends(&members)?;
         self.invariant_changes_are_applied_once(&members)?;
         let epochs = self.member(members[0]).ok_or("it runs")?.replica().last_complete().0;
         if epochs > self.witness.epochs() as u64 * EPOCHS_PER_DECIDED_MAX {

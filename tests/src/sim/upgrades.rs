@@ -1,0 +1,130 @@
+//! A rolling upgrade: machines whose release can decide in the first generation only get one that knows the second as well, one
+//! after the other, while the cluster works.
+//!
+//! In the second generation another rule ranks transactions. So nodes that do not switch at the same epoch decide differently
+//! sooner or later, and the oracle knows which rule is right.
+
+use tribunal_core::native::NativeRule;
+use tribunal_member::Input;
+use tribunal_replica::Event;
+use tribunal_types::{ControlChange, Generation, Generations, GroupId, NodeId, NodeStage, Release};
+
+use crate::sim::machine::SimMember;
+use crate::sim::world::{Happening, World};
+
+/// The generation after the first one.
+pub const SECOND: Generation = Generation(Generation::FIRST.0 + 1);
+/// What the release before an upgrade can decide in.
+pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation::FIRST };
+/// What the release after it can decide in.
+pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: SECOND };
+
+/// Of so many seeds, one upgrades its machines: those with this remainder.
+const UPGRADES_EVERY: u64 = 4;
+const UPGRADES_REMAINDER: u64 = 1;
+/// When the first machine is upgraded at the earliest and at the latest, and how long after it the next one, microseconds.
+const BEGINS_US: (u64, u64) = (1_500_000, 4_000_000);
+const NEXT_US: (u64, u64) = (300_000, 1_500_000);
+/// How long a machine is away for it, microseconds, at most.
+const AWAY_WITHIN_US: u64 = 500_000;
+/// Time from one proposal of a node about releases to its next, microseconds.
+const PROPOSES_EVERY_US: u64 = 400_000;
+
+/// Returns the rule of a generation.
+#[must_use]
+pub fn rule_of(generation: Generation) -> &'static NativeRule {
+    if generation == Generation::FIRST { &NativeRule::FirstWriterWins } else { &NativeRule::Priority }
+}
+
+/// What is to be proposed about releases by a node that runs `release`, as the server does.
+fn due(member: &SimMember, node: NodeId, release: &Release) -> Option<ControlChange> {
+    let replica = member.replica();
+    let replicated = replica.replicated();
+    if replicated.members().node(node).is_none_or(|known| known.stage != NodeStage::Present) {
+        return None;
+    }
+    if replicated.releases().of(node) != Some(release) {
+        return Some(ControlChange::AnnounceRelease { node, release: release.clone() });
+    }
+    if !member.led().any(|group| group == GroupId::CONTROL) {
+        return None;
+    }
+    let members: Vec<NodeId> = replica.epochs().groups().map(|(group, _)| group.node).collect();
+    replicated.releases().next(&members).map(ControlChange::SwitchGeneration)
+}
+
+impl World {
+    /// Returns whether the machines are upgraded in this run.
+    pub(super) fn upgrades(&self) -> bool {
+        self.faults.only().is_none() && self.seed % UPGRADES_EVERY == UPGRADES_REMAINDER
+    }
+
+    /// Plans the upgrade, if there is one.
+    pub(super) fn plan_upgrades(&mut self) {
+        if self.upgrades() {
+            self.machines.iter_mut().for_each(|machine| machine.release = BEFORE);
+            let begins_us = self.random.between(BEGINS_US.0, BEGINS_US.1);
+            self.later(begins_us, Happening::Upgrade { node: 1 });
+        }
+    }
+
+    /// A machine gets the new release, and the next one soon.
+    pub(super) fn upgrade(&mut self, node: u16) {
+        if usize::from(node) > self.machines.len() {
+            return;
+        }
+        let (next_us, away_us) =
+            (self.random.between(NEXT_US.0, NEXT_US.1), self.random.between(10_000, AWAY_WITHIN_US));
+        self.later(next_us, Happening::Upgrade { node: node + 1 });
+        self.trace.note(self.time_us, format_args!("node {node} is upgraded"));
+        let machine = self.machine(node);
+        machine.release = AFTER;
+        if machine.process.is_some() {
+            machine.kill();
+            self.later(away_us, Happening::Start { node });
+        }
+        self.report.upgrades.0 += 1;
+    }
+
+    /// A node announces what it runs, and the one that leads the control log proposes to switch once all can.
+    pub(super) fn propose_releases(&mut self, node: u16) -> Result<(), String> {
+        let time_us = self.time_us;
+        if !self.upgrades() || time_us < self.machine(node).proposed_us + PROPOSES_EVERY_US {
+            return Ok(());
+        }
+        let machine = self.machine(node);
+        let (version, engine) = (machine.release.to_string(), String::new());
+        let release = Release { version, generations: machine.release, engine };
+        let Some(change) = machine.process.as_ref().and_then(|process| due(&process.member, NodeId(node), &release))
+        else {
+            return Ok(());
+        };
+        machine.proposed_us = time_us;
+        self.trace.note(time_us, format_args!("node {node} proposes {change:?}"));
+        self.step(node, Input::Replica(Event::Propose(change)))
+    }
+
+    /// A node decides in a generation only that its release knows. Returns the generation.
+    ///
+    /// # Errors
+    /// If it does not know the one that it decides in.
+    pub(super) fn invariant_a_node_decides_what_it_can(&self, node: u16) -> Result<Generation, String> {
+        let generation = self.member(node).ok_or("it runs")?.replica().replicated().releases().generation();
+        let release = self.machines[usize::from(node) - 1].release;
+        if !release.contain(generation) {
+            return Err(format!("node {node} can decide in {release}, and decides in generation {generation}"));
+        }
+        Ok(generation)
+    }
+
+    /// After an upgrade of all machines, the cluster decides in the new generation.
+    pub(super) fn invariant_an_upgrade_ends(&self, members: &[u16]) -> Result<(), String> {
+        for &node in members.iter().filter(|_| self.upgrades()) {
+            let generation = self.member(node).ok_or("it runs")?.replica().replicated().releases().generation();
+            if generation != SECOND {
+                return Err(format!("all machines are upgraded, and node {node} is in generation {generation}"));
+            }
+        }
+        Ok(())
+    }
+}
