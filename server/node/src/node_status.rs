@@ -86,7 +86,11 @@ impl NodeApi for NodeService {
                 }
             }));
         } else if !unreported.is_empty() {
-            reasons.push(format!("the storages of {} stores have not reported their watermarks", unreported.len()));
+            let which = match unreported.len() {
+                1 => "the storage of one store has not reported its watermark".to_owned(),
+                stores => format!("the storages of {stores} stores have not reported their watermarks"),
+            };
+            reasons.push(which);
         }
         reasons.extend(self.push_problems(names_stores));
         let full = self.disk.full();

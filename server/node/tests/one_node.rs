@@ -253,18 +253,23 @@ fn a_change_of_configuration_ends_one_epoch_of_an_idle_node_and_nothing_else_doe
 fn imported_versions_are_known_and_overwrite_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
-    let known = node.put_row("known", 1)["version"].clone();
+    assert_eq!(node.put("/v1/stores/rows", &json!({})).status, 201);
+    let put = json!({"writes": [{"op": "put", "store": "rows", "key": "known", "value": 1}]});
+    let known = node.commit(&put).body["version"].clone();
     let lines = [json!({"key": "old", "version": "5"}), json!({"key": "known", "version": "5"})];
-    let imported = node.post_lines("/v1/stores/kv/versions", &lines);
+    let imported = node.post_lines("/v1/stores/rows/versions", &lines);
     assert_eq!(imported.status, 200, "{}", imported.body);
-    let insert = json!({"writes": [{"op": "insert", "store": "kv", "key": "old", "value": 1}]});
+    let insert = json!({"writes": [{"op": "insert", "store": "rows", "key": "old", "value": 1}]});
     assert_eq!(node.commit(&insert).body["reason"], "row_exists");
     let read = |key: &str, version: &Value| {
-        json!({"reads": [{"store": "kv", "key": key, "version": version}],
-            "writes": [{"op": "put", "store": "kv", "key": "seen", "value": key}]})
+        json!({"reads": [{"store": "rows", "key": key, "version": version}],
+            "writes": [{"op": "put", "store": "rows", "key": "seen", "value": key}]})
     };
     assert_eq!(node.commit(&read("old", &json!("5"))).body["status"], "committed");
     assert_eq!(node.commit(&read("known", &known)).body["status"], "committed", "the import left it alone");
+    // The rows of an embedded store are those of its log: one that only has a version could never be read.
+    let embedded = node.post_lines("/v1/stores/kv/versions", &lines);
+    assert_eq!((embedded.status, &embedded.body["code"]), (422, &json!("store_embedded")), "{}", embedded.body);
 }
 
 #[test]

@@ -208,7 +208,8 @@ impl ProblemResponse {
     }
 }
 
-/// Shortens absolute paths of this machine to their last part: callers need not know where the service keeps its files.
+/// Shortens absolute paths of this machine to their last part: callers need not know where the service keeps its files. Paths of
+/// this API stay as they are.
 #[must_use]
 pub fn without_folders(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -222,7 +223,7 @@ pub fn without_folders(text: &str) -> String {
             0
         };
         let path = &rest[..length];
-        if path.matches('/').count() >= 2 {
+        if path.matches('/').count() >= 2 && !path.starts_with("/v1/") {
             let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
             shown.push_str(name);
             before = name.chars().last().unwrap_or('/');
@@ -277,6 +278,7 @@ mod tests {
                 "the store at https://example.org/a/b does not answer",
             ),
             ("GET / and 1/2/3 stay", "GET / and 1/2/3 stay"),
+            ("a state of the store (/v1/stores/orders/state)", "a state of the store (/v1/stores/orders/state)"),
             ("", ""),
         ] {
             assert_eq!(without_folders(text), shown, "{text}");

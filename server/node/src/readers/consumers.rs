@@ -288,8 +288,8 @@ impl NodeService {
         names
             .map(|name| {
                 format!(
-                    "the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and a PUT there, with the \
-                     same webhook, resumes it"
+                    "the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and POST \
+                     /v1/stores/{name}/push/resume tries it again"
                 )
             })
             .collect()

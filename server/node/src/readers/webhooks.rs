@@ -231,6 +231,11 @@ impl Webhooks {
         self.running.lock().insert(registered.store, Running { delivery, handle, stop, task });
     }
 
+    /// Tries a delivery again that stopped or waits, if it is here.
+    pub fn resume(&self, store: StoreId) {
+        self.running.lock().get(&store).iter().for_each(|running| running.handle.resume());
+    }
+
     /// Returns what the delivery to a store's receiver is doing here.
     pub fn status(&self, store: StoreId) -> Option<Delivery> {
         self.running.lock().get(&store).map(|running| running.handle.status().into())

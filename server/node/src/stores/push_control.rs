@@ -126,6 +126,7 @@ impl NodeService {
                 Ok(())
             }
             _ => {
+                self.webhooks.resume(store);
                 self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })?;
                 self.pushes.tried(store).await;
                 Ok(())

@@ -363,7 +363,11 @@ impl Pushes {
             forks,
             name: store.spec.name.clone(),
             tracing: self.tracing.clone(),
-            known: AtomicU64::new(self.records.progress.store(store.spec.id).map_or(0, |progress| progress.acked.0)),
+            known: AtomicU64::new(match &outlet {
+                // What it had not flushed is in the log, and not lost.
+                Outlet::Embedded(_) => 0,
+                Outlet::Storage { .. } => self.records.progress.store(store.spec.id).map_or(0, |at| at.acked.0),
+            }),
         });
         let (stop, mut stopped) = watch::channel(false);
         let stopped = async move {

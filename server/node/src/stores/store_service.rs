@@ -79,6 +79,13 @@ impl NodeService {
         if self.is_detached(store) {
             return ServiceError::StoreDetached { store };
         }
+        let push = self.pushes.status(store);
+        if push.state == PushState::Stopped {
+            let name = self.stores.catalog().by_id(store).map_or_else(String::new, |spec| spec.name.clone());
+            let reason = push.last_error.unwrap_or_default();
+            let detail = format!("the push to store `{name}` has stopped: {reason}. GET /v1/stores/{name} shows its state");
+            return ServiceError::Unavailable { detail };
+        }
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
@@ -177,6 +184,17 @@ impl StoreApi for NodeService {
                         "store '{}' is declared, so the read sets of its engine tell which rows exist; \
                          only tracked stores take imported versions",
                         declared.name
+                    ),
+                });
+            }
+            if let Some(embedded) = spec.filter(|spec| spec.is_embedded()) {
+                return Err(ServiceError::ClientMistake {
+                    code: "store_embedded",
+                    pointer: String::new(),
+                    detail: format!(
+                        "store '{}' is embedded: it has no rows but those of its log, so a version without its row would be \
+                         wrong. Commit the rows themselves; versions are imported for rows that an engine or a storage has",
+                        embedded.name
                     ),
                 });
             }

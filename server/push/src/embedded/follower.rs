@@ -91,7 +91,11 @@ impl Follower {
                     let resumed = self.resume.notified();
                     match self.trouble(&error) {
                         Some(wait) => drop(tokio::time::timeout(wait, resumed).await),
-                        None => resumed.await,
+                        None => {
+                            // A store that has stopped counts as unknown until it reports again.
+                            reported = None;
+                            resumed.await;
+                        }
                     }
                 }
             }

@@ -324,20 +324,54 @@ fn a_failed_flush_stops_the_store_and_loses_no_row() {
     assert_eq!(store.scan(b"", b"", 10).expect("scans").rows.len(), 3);
 }
 
-/// Counts the failures that a follower reports.
+/// Counts the failures that a follower reports, and how often it reports where its store is from the start.
 #[derive(Default)]
-struct Failures(AtomicUsize);
+struct Reports {
+    failed: AtomicUsize,
+    rewound: AtomicUsize,
+}
 
-impl AckSink for Failures {
+impl AckSink for Reports {
     fn acked(&self, _: StoreId, _: Lsn) {}
 
-    fn rewound(&self, _: StoreId, _: Lsn) {}
+    fn rewound(&self, _: StoreId, _: Lsn) {
+        self.rewound.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn forked(&self, _: StoreId, _: Option<Lsn>) {}
 
     fn failed(&self, _: StoreId, _: &str) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.failed.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+async fn until(handle: &crate::PushHandle, activity: PushActivity) {
+    while handle.status().activity != activity {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Nothing is flushed in between: the position on the disk is the one that was reported before.
+#[tokio::test]
+async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
+    let (dir, log) = (TempDir::new("embedded-skipped"), MemoryLog::new());
+    let store = Arc::new(open(dir.path(), &log));
+    let reports = Arc::new(Reports::default());
+    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
+    let test = async {
+        until(&handle, PushActivity::Idle).await;
+        log.commit(&[(Add, "gone", "1")]);
+        until(&handle, PushActivity::Stopped).await;
+        assert_eq!((handle.status().poison, reports.rewound.load(Ordering::Relaxed)), (Some(Lsn(1)), 1));
+        store.skip(Lsn(1));
+        handle.resume();
+        until(&handle, PushActivity::Idle).await;
+        while reports.rewound.load(Ordering::Relaxed) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), follower.run(test)).await.expect("it reports again");
+    assert_eq!((store.applied(), reports.failed.load(Ordering::Relaxed)), (Lsn(1), 1));
 }
 
 #[tokio::test]
@@ -345,24 +379,16 @@ async fn a_failed_flush_of_an_idle_store_is_reported() {
     let (dir, log) = (TempDir::new("embedded-idle"), MemoryLog::new());
     let store = Arc::new(open(dir.path(), &log));
     commit(&store, &log, &[(Put, "a", "1")]);
-    let failures = Arc::new(Failures::default());
-    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&failures) as Arc<dyn AckSink>);
-    let until = |activity| {
-        let handle = handle.clone();
-        async move {
-            while handle.status().activity != activity {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-    };
+    let reports = Arc::new(Reports::default());
+    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
     let test = async {
-        until(PushActivity::Idle).await;
+        until(&handle, PushActivity::Idle).await;
         fs::create_dir(dir.path().join("manifest.new")).expect("creates");
         store.flush().expect("begins");
-        until(PushActivity::Stopped).await;
+        until(&handle, PushActivity::Stopped).await;
     };
     tokio::time::timeout(Duration::from_secs(60), follower.run(test)).await.expect("the follower reports the failure");
-    assert_eq!((failures.0.load(Ordering::Relaxed), handle.status().lag), (1, 0));
+    assert_eq!((reports.failed.load(Ordering::Relaxed), handle.status().lag), (1, 0));
     assert!(handle.status().last_error.is_some_and(|error| error.contains("Is a directory")));
 }
 
