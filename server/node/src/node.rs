@@ -24,7 +24,7 @@ use crate::assembly::{Assembled, Parts, Unsettled};
 use crate::auth::access::{OPERATOR_KEY_FILE, write_operator_key};
 use crate::cluster::links;
 use crate::cluster::state_copy::Lag;
-use crate::cluster::unfinished_recovery;
+use crate::cluster::{lost_entries, unfinished_recovery};
 use crate::commit::message::{Ended, Message};
 use crate::config::Config;
 use crate::configured::Configured;
@@ -122,7 +122,8 @@ impl Node {
         let loader = PluginLoader::open(config, signers).map(Arc::new).map_err(NodeError::Start)?;
         let ready = match &cluster {
             None => Ready::alone(config, Arc::clone(&loader)),
-            Some((membership, _)) => unfinished_recovery::must_be_unmarked(&config.data)
+            Some((membership, _)) => lost_entries::must_be_unmarked(&config.data)
+                .and_then(|()| unfinished_recovery::must_be_unmarked(&config.data))
                 .and_then(|()| Ready::member(config, membership, Arc::clone(&loader))),
         };
         let ready = ready.map_err(NodeError::Start)?;

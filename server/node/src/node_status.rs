@@ -99,9 +99,7 @@ impl NodeApi for NodeService {
         if alone {
             reasons.push(self.obstacle());
         }
-        let lost = self.shared.view.lost_entries.get();
-        reasons.extend(lost.filter(|_| !alone).cloned());
-        let ready = !starting && full.is_none() && !alone && lost.is_none();
+        let ready = !starting && full.is_none() && !alone;
         reasons.extend(full);
         Readiness { ready, reasons }
     }

@@ -263,7 +263,13 @@ impl FirstStart {
     }
 
     fn directory(&self) -> std::path::Display<'_> {
-        self.file.parent().unwrap_or(&self.file).display()
+        self.data().display()
+    }
+
+    /// Returns the data directory.
+    #[must_use]
+    pub fn data(&self) -> &Path {
+        self.file.parent().unwrap_or(&self.file)
     }
 }
 

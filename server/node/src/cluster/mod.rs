@@ -9,6 +9,7 @@ pub mod group_logs;
 pub mod holders;
 pub mod kept_log;
 pub mod links;
+pub mod lost_entries;
 pub mod majority_loss;
 pub mod membership;
 pub mod obstacle;

@@ -1,7 +1,7 @@
 //! What the sequencer tells of the cluster to those who ask: who leads what, and how far this node has decided.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -66,8 +66,6 @@ pub struct View {
     served_at: RwLock<Option<Instant>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
-    /// Why this node must have lost entries that it had acknowledged. Kept until the process ends.
-    pub lost_entries: OnceLock<String>,
 }
 
 impl View {
@@ -107,12 +105,10 @@ impl View {
         let leaders = leaders.filter_map(|group| Some((group, member.leader(group)?))).collect();
         let lacks = member.replica().policies().lacking();
         let decides = member.takes_commits() && lacks.is_none();
-        // One that has lost entries is to be removed, by any node: until then, the fewer clients rely on it the better.
-        let has_all = self.lost_entries.get().is_none();
         let members = member.replica().replicated().members();
         let has_left = |group: &GroupId| members.node(group.node).is_some_and(|node| node.stage == NodeStage::Left);
         let roles = Roles {
-            takes_commits: decides && has_all && clock.is_none(),
+            takes_commits: decides && clock.is_none(),
             takes_changes: decides || member.is_drained() && member.leader(GroupId::CONTROL).is_some(),
             lacks,
             clock,
@@ -241,7 +237,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
             led_by: leaders.get(&Membership::group_of(*node)).copied(),
             release: releases.of(*node).cloned(),
             problem: match odd.get(node) {
-                _ if *node == membership.node => view.lost_entries.get().cloned().or(lacks.clone()).or(clock.clone()),
+                _ if *node == membership.node => lacks.clone().or(clock.clone()),
                 Some(odd) => Some(has_diverged(*node, odd)),
                 None if peer.is_none() => {
                     Some(format!("node {} has no address of node {node}: add it to `cluster.nodes`", membership.node))

@@ -14,7 +14,7 @@ use tribunal_types::NodeId;
 
 use crate::cluster::majority_loss::{Accepted, StoppedNode};
 use crate::cluster::roster;
-use crate::cluster::unfinished_recovery;
+use crate::cluster::{lost_entries, unfinished_recovery};
 use crate::commands::cli::program;
 use crate::commands::output::out;
 use crate::commit::recovery::log_dir;
@@ -86,6 +86,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
         keep(&list, accepted)?;
         unfinished_recovery::mark(&config.data)
     })?;
+    lost_entries::remove_mark(&config.data)?;
     unfinished_recovery::remove_mark(&config.data)?;
     tell(&list, file, &accepted);
     Ok(())

@@ -12,7 +12,7 @@ use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 use super::Sequencer;
 use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
-use crate::cluster::peer_clocks;
+use crate::cluster::{lost_entries, peer_clocks};
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
 use crate::cluster::state_copy::Lag;
 use crate::commit::change_under_way::ChangeUnderWay;
@@ -57,15 +57,10 @@ impl Sequencer {
         let Some(member) = self.decider.member() else { return };
         let from = if let Input::Frame { from, .. } = &input { Some(*from) } else { None };
         match (member.step(input, now), from) {
-            (Err(refused), Some(from)) if !refused.is_momentary() => {
-                if let Refused::PastLog { .. } = refused {
-                    self.shared
-                        .view
-                        .lost_entries
-                        .get_or_init(|| format!("{refused} (found by a message of node {from})"));
-                }
-                self.shared.view.refused.note(from, &refused);
+            (Err(refused @ Refused::PastLog { .. }), Some(from)) => {
+                self.refuse_lost(&format!("{refused} (found by a message of node {from})"));
             }
+            (Err(refused), Some(from)) if !refused.is_momentary() => self.shared.view.refused.note(from, &refused),
             (Err(refused), from) => tracing::debug!(from = from.map(|from| from.0), %refused, "an input was refused"),
             (Ok(()), _) => {}
         }
@@ -162,6 +157,16 @@ impl Sequencer {
             tracing::warn!(reason, "that this node was removed is not noted");
         }
         self.refuse(REMOVED.into());
+    }
+
+    /// The node has lost what it had acknowledged: neither this process nor another one with its directory may vote.
+    fn refuse_lost(&mut self, reason: &str) {
+        let marked = self.decider.first_start().map(|first_start| lost_entries::mark(first_start.data(), reason));
+        if let Some(Err(reason)) = marked {
+            // The next start learns it from the others again.
+            tracing::error!(reason, "that this node has lost entries is not noted: do not start it again");
+        }
+        self.refuse(reason.to_owned());
     }
 
     /// Tells a node that starts for the first time to which directory its number is bound, or has it bound.
