@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fixture::{Dir, Random, batch, outcome};
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DurableLog, LogError, Opened, SalvageReport, salvage};
+use tribunal_log::{DurableLog, LogError, Opened, SalvageReport, preview_salvage, salvage};
 use tribunal_types::{
     ControlChange, ControlEntry, ControlIndex, Epoch, EpochInput, EpochOutcome, GroupId, LogId, Lsn, StateImage,
     StoreId, StoreSpec,
@@ -96,7 +96,12 @@ impl Original {
     /// Salvages, starts, and compares; returns the report and the last epoch kept.
     fn check(&self, damaged: &Damaged, what: &str) -> (SalvageReport, u64) {
         let before = Identity::of(&damaged.0);
+        let preview = preview_salvage(&damaged.0.0).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(Identity::of(&damaged.0).id, before.id, "{what}: a preview changes nothing");
         let report = salvage(&damaged.0.0).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let SalvageReport { id, set_aside, stranded, stranded_txns, lost_transactions, .. } = report.clone();
+        let previewed = SalvageReport { id, set_aside, stranded, stranded_txns, lost_transactions, ..preview };
+        assert_eq!(previewed, report, "{what}");
         assert_ne!(Some(report.id.to_string()), before.id, "{what}");
         let mut opened = damaged.0.open().unwrap_or_else(|error| panic!("{what}: after the salvage: {error}"));
         assert_eq!((opened.recovered.id, opened.recovered.group), (report.id, self.group), "{what}");

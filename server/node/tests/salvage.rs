@@ -21,9 +21,18 @@ fn commit(node: &Node, from: u32, to: u32) {
 fn run_as_printed(stderr: &str) -> String {
     assert!(stderr.contains("is damaged"), "{stderr}");
     let command = stderr.split('`').find(|part| part.contains("log salvage ")).unwrap_or_else(|| panic!("{stderr}"));
-    let out = Command::new("sh").args(["-c", command]).output().unwrap();
-    let printed = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success(), "`{command}`: {printed}{}", String::from_utf8_lossy(&out.stderr));
+    let run = |command: &str| {
+        let out = Command::new("sh").args(["-c", command]).output().unwrap();
+        let [printed, told] = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (out.status.success(), printed, told)
+    };
+    // First it tells what would be lost.
+    let (accepted, _, preview) = run(command);
+    assert!(!accepted && preview.contains("nothing was changed: repeat the command with --accept-loss"), "{preview}");
+    let (done, printed, told) = run(&format!("{command} --accept-loss"));
+    assert!(done, "`{command}`: {printed}{told}");
+    let lost = printed.lines().find(|line| line.starts_with("lost: ")).expect("the report tells what is lost");
+    assert!(preview.contains(lost), "{lost}: {preview}");
     printed
 }
 

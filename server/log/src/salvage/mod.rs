@@ -58,6 +58,28 @@ pub fn check_salvage(dir: &Path) -> Result<(), LogError> {
 /// [`LogError::Locked`]; [`LogError::Io`], also for a member of a cluster; [`LogError::Damaged`] if no copy of its identity can be read, without which
 /// rows cannot be recognised: then only a backup helps. After an error the log is as it was.
 pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
+    carry_out(dir, Change::Exchange)
+}
+
+/// Returns what [`salvage`] would keep and lose. The log stays as it is. Needs room for a whole new one meanwhile, as [`salvage`]
+/// does.
+///
+/// # Errors
+/// As for [`salvage`].
+pub fn preview_salvage(dir: &Path) -> Result<SalvageReport, LogError> {
+    carry_out(dir, Change::Nothing)
+}
+
+/// What becomes of the new log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// It takes the place of the damaged one.
+    Exchange,
+    /// It is removed.
+    Nothing,
+}
+
+fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
     if !dir.is_dir() {
         return Err(LogError::Io { reason: format!("there is no log in {}", dir.display()) });
     }
@@ -89,6 +111,11 @@ pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
             return Err(error);
         }
     };
+    if change == Change::Nothing {
+        drop(fresh_lock);
+        remove(&fresh)?;
+        return Ok(report);
+    }
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
     Ok(report)

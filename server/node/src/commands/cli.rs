@@ -512,7 +512,7 @@ pub enum LogCommand {
     },
     /// Rebuild a damaged log from the records that can be verified, and report what is lost.
     ///
-    /// Reports the damage without --accept-loss. If nothing is damaged, nothing is changed.
+    /// Without --accept-loss, reports the damage and what would be kept and lost. If nothing is damaged, nothing is changed.
     Salvage {
         /// The node's data directory; the node must not be running.
         #[arg(long, value_name = "DIR")]

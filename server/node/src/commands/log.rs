@@ -156,20 +156,25 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
         Err(error) => format!("it cannot be checked: {error}"),
     };
     if !accept_loss {
+        let report = tribunal_log::preview_salvage(&dir).map_err(|error| error.to_string())?;
         return Err(format!(
             "the log in {} is damaged: {damage}. A salvage keeps what it can prove and gives up the rest, acknowledged \
-             commits included if they are unreadable; the damaged files stay beside the new log. Repeat the command with \
-             --accept-loss",
-            dir.display()
+             commits included if they are unreadable; the damaged files stay beside the new log. This is what it would keep and \
+             lose:\n{}nothing was changed: repeat the command with --accept-loss",
+            dir.display(),
+            kept_and_lost(&report)
         ));
     }
     let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;
-    output::write(format_args!("{}", as_report(&report)));
+    let (told, id, next, aside) = (kept_and_lost(&report), report.id, report.next, report.set_aside.display());
+    output::write(format_args!(
+        "{told}the log has a new id, {id}, and continues with epoch {next}\nthe damaged log is in {aside}\n"
+    ));
     Ok(())
 }
 
-/// Describes what a salvage kept, and what is known about the rest.
-fn as_report(report: &SalvageReport) -> String {
+/// Describes what a salvage keeps, and what is known about the rest.
+fn kept_and_lost(report: &SalvageReport) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));
     match (report.entries, report.image) {
@@ -218,7 +223,5 @@ fn as_report(report: &SalvageReport) -> String {
             "store {store}: its log ends with record {head}; a storage that applied more must be loaded again"
         ));
     }
-    line(format!("the log has a new id, {}, and continues with epoch {}", report.id, report.next));
-    line(format!("the damaged log is in {}", report.set_aside.display()));
     text
 }

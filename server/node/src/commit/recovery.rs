@@ -117,7 +117,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         ..LogOptions::default()
     };
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| match error {
-        LogError::Damaged { .. } => format!("{error}: {}", salvage_command(&config.data)),
+        LogError::Damaged { .. } => format!("{error}: {} tells what can be kept", salvage_command(&config.data)),
         other => other.to_string(),
     })?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
@@ -229,11 +229,12 @@ fn follows(resolver: &Resolver, outcome: &EpochOutcome) -> bool {
     })
 }
 
-/// Returns the command that salvages the log of this data directory, ready for a shell: this program, as it was called.
+/// Returns the command that tells what a salvage of the log in this data directory would lose, ready for a shell: this program, as
+/// it was called.
 fn salvage_command(data: &Path) -> String {
     let program = std::env::args_os().next().unwrap_or_else(|| "tribunal".into());
     let [program, data] = [PathBuf::from(program), data.to_owned()].map(|path| quoted(&path.display().to_string()));
-    format!("`{program} log salvage --data {data} --accept-loss`")
+    format!("`{program} log salvage --data {data}`")
 }
 
 /// Quotes a word for a POSIX shell if it needs that.
