@@ -424,7 +424,7 @@ fn no_node_goes_on_alone_while_one_lives_that_was_added_later() {
     let added = cluster.add();
     cluster.start_node(added);
     cluster.ready();
-    until_members(&cluster, &[1, 2, 3, added]);
+    until_members(&cluster, &[1, 2, 3, u64::from(added)]);
     cluster.settled();
     (1..=3).for_each(|id| cluster.take(id).kill());
     // The configuration of node 1 does not have it.

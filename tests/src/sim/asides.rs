@@ -76,7 +76,7 @@ impl World {
         }
         let txn = self.draw(node, READ_ONLY, false);
         self.declare_to_judge(node);
-        let replica = self.member(node).ok_or("it runs")?.replica();
+        let replica = self.machine(node).process.as_mut().ok_or("it runs")?.member.replica_mut();
         let known = (replica.last_complete(), replica.resolver().last());
         let judged = replica.judge(&[txn.request(&Keying::default())]).pop().ok_or("a verdict for each")?;
         let is_unjudged = self.planted == Some(Planted::ReadsUnjudged);
@@ -96,10 +96,10 @@ impl World {
 
     /// A client tries its transaction before it sends it.
     pub(super) fn try_out(&mut self, node: u16, at: usize) -> Result<(), String> {
-        let machine = &self.machines[usize::from(node) - 1];
+        let machine = &mut self.machines[usize::from(node) - 1];
         let now = machine.now(self.time_us);
-        let Some(process) = machine.process.as_ref() else { return Ok(()) };
-        let replica = process.member.replica();
+        let Some(process) = machine.process.as_mut() else { return Ok(()) };
+        let replica = process.member.replica_mut();
         if replica.waits_for_code() {
             return Ok(());
         }

@@ -41,7 +41,8 @@ pub(super) struct Judge {
 impl Judge {
     /// Starts with a cluster that has this store.
     pub fn new(first: &StoreSpec) -> Judge {
-        Judge { oracle: Oracle::new(std::slice::from_ref(first), ResolverConfig::default().id_window_ms) }
+        // Histories are too short for any id to be forgotten.
+        Judge { oracle: Oracle::new(std::slice::from_ref(first), ResolverConfig::default().id_window_ms, u64::MAX) }
     }
 
     /// Decides an epoch that nobody has decided before. `txns` are its transactions, in its order; `losers` are those of its

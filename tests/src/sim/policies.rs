@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use tribunal_core::native::{NativeRule, NativeValidator};
+use tribunal_core::native::NativeValidator;
 use tribunal_core::policy::Policies;
 use tribunal_replica::PolicyRunner;
 use tribunal_types::{EpochOutcome, Generation, Generations, Isolation, PluginActivation, PluginSlot};

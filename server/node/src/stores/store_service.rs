@@ -83,7 +83,8 @@ impl NodeService {
         if push.state == PushState::Stopped {
             let name = self.stores.catalog().by_id(store).map_or_else(String::new, |spec| spec.name.clone());
             let reason = push.last_error.unwrap_or_default();
-            let detail = format!("the push to store `{name}` has stopped: {reason}. GET /v1/stores/{name} shows its state");
+            let detail =
+                format!("the push to store `{name}` has stopped: {reason}. GET /v1/stores/{name} shows its state");
             return ServiceError::Unavailable { detail };
         }
         ServiceError::StoreLagging { store, retry_after_ms }
