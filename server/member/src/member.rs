@@ -476,13 +476,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             self.frames.extend(others.into_iter().map(|node| (node, Frame::Leaving)));
         }
         for group in self.roles.led().collect::<Vec<_>>() {
-            let mut candidates = self.candidates(group);
-            if candidates.is_empty() {
-                // Better one that is drained than none.
-                let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
-                candidates.extend(voters.copied().filter(|node| self.presence.is_here(*node)));
-            }
-            if let Some(to) = self.handing_over.successor(self.node, group, &candidates) {
+            if let Some(to) = self.handing_over.successor(self.node, group, &self.heirs(group)) {
                 self.tell_raft(RaftInput::TransferLeader { group, to });
             }
         }

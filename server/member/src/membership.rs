@@ -108,11 +108,25 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.nodes().is_drained(self.node)
     }
 
-    /// Returns the voters of a group that can take its leadership, ascending: they are there, and are not drained.
+    /// Returns the voters of a group that can take its leadership, ascending: they are there, stay, and are not drained.
     pub(crate) fn candidates(&self, group: GroupId) -> Vec<NodeId> {
+        self.voters_here(group).filter(|node| !self.is_gone(*node) && !self.nodes().is_drained(*node)).collect()
+    }
+
+    fn voters_here(&self, group: GroupId) -> impl Iterator<Item = NodeId> + '_ {
         let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
-        let can_lead = |node: &NodeId| self.presence.is_here(*node) && !self.nodes().is_drained(*node);
-        voters.copied().filter(can_lead).collect()
+        voters.copied().filter(|node| self.presence.is_here(*node))
+    }
+
+    /// Returns the voters to which a node that leaves can give a group, ascending.
+    pub(crate) fn heirs(&self, group: GroupId) -> Vec<NodeId> {
+        let mut heirs = self.candidates(group);
+        if heirs.is_empty() {
+            // Better one that is drained than none. Two that were removed would give the group to each other for ever.
+            let is_gone = self.is_gone(self.node);
+            heirs.extend(self.voters_here(group).filter(|node| !is_gone || !self.is_gone(*node)));
+        }
+        heirs
     }
 
     /// Begins the groups of nodes that were admitted, unless the log had them.
@@ -178,19 +192,24 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         if self.is_removed() {
             self.handing_over.begin();
         }
-        if self.handing_over.is_leaving() {
-            return;
-        }
         let gone = self.nodes().nodes().map(|node| node.id).filter(|node| self.is_gone(*node)).collect::<Vec<_>>();
         let now = self.membership.now;
         gone.iter().for_each(|node| _ = self.membership.gone.entry(*node).or_insert(now));
+        let is_leaving = self.handing_over.is_leaving();
         for group in self.roles.led().collect::<Vec<_>>() {
+            // Where every voter leaves, one of them has to bring in those that stay.
+            if is_leaving && !(self.is_gone(self.node) && self.heirs(group).is_empty()) {
+                continue;
+            }
             // Nobody is added to the control group any more whose removal has begun: groups begin with its voters.
             let may_change = group != GroupId::CONTROL || self.knows_all_groups();
             if let Some(members) = self.next_members(group).filter(|_| may_change) {
                 // If it is refused, it is not the moment, and the next tick comes to the same.
                 let _ = self.raft.propose_members(group, &members);
             }
+        }
+        if is_leaving {
+            return;
         }
         self.depose(&gone);
         self.propose_join();
