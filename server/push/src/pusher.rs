@@ -82,6 +82,8 @@ pub struct Pusher {
     skips: Arc<Mutex<BTreeSet<Lsn>>>,
     /// Records up to here are pushed one by one, to find the record that failed.
     single_until: Lsn,
+    /// The sink was told that the storage is away.
+    interrupted: bool,
 }
 
 /// Why pushing was interrupted.
@@ -130,7 +132,7 @@ impl Pusher {
             resume: Arc::clone(&resume),
             skips: Arc::clone(&skips),
         };
-        (Pusher { parts, progress, resume, skips, single_until: Lsn(0) }, handle)
+        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), interrupted: false }, handle)
     }
 
     /// Pushes until `shutdown` completes. Whether the request in flight succeeded is determined from the watermark at the
@@ -176,7 +178,10 @@ impl Pusher {
     }
 
     /// Reports a temporary error. Returns the delay: exponential, half of it random.
-    fn back_off(&self, attempts: u32, text: String) -> Option<Duration> {
+    fn back_off(&mut self, attempts: u32, text: String) -> Option<Duration> {
+        if !std::mem::replace(&mut self.interrupted, true) {
+            self.parts.sink.interrupted(self.parts.store, &text);
+        }
         let options = &self.parts.options;
         let step = options.backoff_min.saturating_mul(1 << attempts.saturating_sub(1).min(16));
         let step = step.clamp(Duration::from_millis(1), options.backoff_max.max(Duration::from_millis(1)));
@@ -238,13 +243,25 @@ impl Pusher {
         }
     }
 
-    fn reading(&self, idle: bool) {
-        let mut progress = self.progress.lock();
-        progress.activity = if idle { PushActivity::Idle } else { PushActivity::Pushing };
+    fn reading(&mut self, idle: bool) {
+        {
+            let mut progress = self.progress.lock();
+            progress.activity = if idle { PushActivity::Idle } else { PushActivity::Pushing };
+            if idle {
+                progress.caught_up = Instant::now();
+                progress.attempts = 0;
+                progress.last_error = None;
+            }
+        }
         if idle {
-            progress.caught_up = Instant::now();
-            progress.attempts = 0;
-            progress.last_error = None;
+            self.works();
+        }
+    }
+
+    /// Tells the sink that the storage is back, if it was told that it was away.
+    fn works(&mut self) {
+        if std::mem::take(&mut self.interrupted) {
+            self.parts.sink.restored(self.parts.store);
         }
     }
 
@@ -323,7 +340,9 @@ impl Pusher {
         if let Some(watch) = watch {
             watch.ended(pushed.as_ref().err().map(Trouble::text));
         }
-        pushed.map(|()| last)
+        pushed?;
+        self.works();
+        Ok(last)
     }
 
     /// Encodes a batch and sends it, command by command.

@@ -128,6 +128,12 @@ pub trait AckSink: Send + Sync + 'static {
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
 
+    /// The storage cannot be pushed to at present, and the push tries again. Called once until it is [`restored`](Self::restored).
+    fn interrupted(&self, _store: StoreId, _text: &str) {}
+
+    /// The storage takes records again, or has all of them.
+    fn restored(&self, _store: StoreId) {}
+
     /// Called with a batch that is about to be pushed. The returned watch is notified of its progress. `None` by default.
     fn watch(&self, _batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         None

@@ -154,6 +154,14 @@ impl AckSink for NoVisibility {
         tracing::error!(store = self.name, store_id = store.0, text, "pushing to a webhook stopped");
     }
 
+    fn interrupted(&self, store: StoreId, text: &str) {
+        tracing::warn!(store = self.name, store_id = store.0, text, "a webhook does not take records; trying again");
+    }
+
+    fn restored(&self, store: StoreId) {
+        tracing::info!(store = self.name, store_id = store.0, "the webhook takes records again");
+    }
+
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         self.tracing.as_ref().and_then(|tracing| PostTraces::of(tracing, &self.name, batch))
     }

@@ -486,6 +486,14 @@ impl AckSink for Acks {
         self.report(store, |newest| newest.stopped = true);
     }
 
+    fn interrupted(&self, store: StoreId, text: &str) {
+        tracing::warn!(store = self.name, store_id = store.0, text, "the storage cannot be pushed to; trying again");
+    }
+
+    fn restored(&self, store: StoreId) {
+        tracing::info!(store = self.name, store_id = store.0, "the storage is pushed to again");
+    }
+
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         self.tracing.as_ref().and_then(|tracing| PushTraces::of(tracing, &self.name, batch))
     }

@@ -138,6 +138,8 @@ pub enum Event {
     Rewound(Lsn),
     Forked(Option<Lsn>),
     Failed(String),
+    Interrupted,
+    Restored,
 }
 
 #[derive(Default)]
@@ -164,5 +166,13 @@ impl AckSink for Events {
 
     fn failed(&self, _store: StoreId, text: &str) {
         self.0.lock().push(Event::Failed(text.to_owned()));
+    }
+
+    fn interrupted(&self, _: StoreId, _: &str) {
+        self.0.lock().push(Event::Interrupted);
+    }
+
+    fn restored(&self, _: StoreId) {
+        self.0.lock().push(Event::Restored);
     }
 }

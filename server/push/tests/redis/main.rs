@@ -176,6 +176,12 @@ async fn redis_equals_the_log_after_a_kill_and_after_a_restore() {
     redis.restart();
     push.until_caught_up().await;
     assert_eq!(rows_in(redis.endpoint()).await, push.log.state(), "after a kill");
+    let outages = || {
+        let events = push.events.all().into_iter();
+        events.filter(|event| matches!(event, Event::Interrupted | Event::Restored)).collect::<Vec<_>>()
+    };
+    push.until("the end of the outage is told", |_| outages().last() == Some(&Event::Restored)).await;
+    assert_eq!(outages(), [Event::Interrupted, Event::Restored], "once, however often it was tried");
 
     let acked = push.handle.status().acked;
     redis.kill();
