@@ -122,7 +122,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     pub(crate) fn heirs(&self, group: GroupId) -> Vec<NodeId> {
         let mut heirs = self.candidates(group);
         if heirs.is_empty() {
-            // Better one that is drained than none. Two that were removed would give the group to each other for ever.
+            // Better one that is drained than none. Two that were removed would give the group to each other without end.
             let is_gone = self.is_gone(self.node);
             heirs.extend(self.voters_here(group).filter(|node| !is_gone || !self.is_gone(*node)));
         }

@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Somebody asks a node for the status of some ids: a verdict is final, whoever tells it.
+    /// Somebody asks a node for the status of some ids: a verdict is final, no matter which node tells it.
     pub(super) fn ask_for_statuses(&mut self, node: u16) -> Result<(), String> {
         for _ in 0..STATUSES {
             let last = (self.operations.len() as u64).saturating_sub(1);

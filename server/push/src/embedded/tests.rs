@@ -361,6 +361,8 @@ async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     let test = async {
         until(&handle, PushActivity::Idle).await;
         log.commit(&[(Add, "gone", "1")]);
+        // This log wakes nobody.
+        handle.resume();
         until(&handle, PushActivity::Stopped).await;
         assert_eq!((handle.status().poison, reports.rewound.load(Ordering::Relaxed)), (Some(Lsn(1)), 1));
         store.skip(Lsn(1));

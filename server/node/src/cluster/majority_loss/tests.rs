@@ -302,6 +302,10 @@ fn entries_of_peers_stay_if_a_power_cut_interrupts_the_change() {
     let end = (0..new.len()).rfind(differs).unwrap() + 1;
     for cut in 0..=CUTS {
         let upto = first + (end - first) * cut / CUTS;
+        files(&log)
+            .keys()
+            .filter(|path| !before.contains_key(*path))
+            .for_each(|path| std::fs::remove_file(path).unwrap());
         before.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
         let mut survived = (*old).clone();
         survived.resize(new.len(), 0);

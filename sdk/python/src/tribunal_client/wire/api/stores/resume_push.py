@@ -59,7 +59,9 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
+    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
+    nothing else: either may stop
+    again for the same reason.
 
     Args:
         store (str):
@@ -88,7 +90,9 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
+    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
+    nothing else: either may stop
+    again for the same reason.
 
     Args:
         store (str):
@@ -112,7 +116,9 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
+    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
+    nothing else: either may stop
+    again for the same reason.
 
     Args:
         store (str):
@@ -139,7 +145,9 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Retries a push that stopped or waits. Changes nothing else: it may stop again for the same reason.
+    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
+    nothing else: either may stop
+    again for the same reason.
 
     Args:
         store (str):
