@@ -169,7 +169,7 @@ pub struct PluginDeactivate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "rule")]
     pub slot: Option<String>,
-    /// First epoch that the rule or validator does not decide any more; the next one if absent or already past. Not for an
+    /// First epoch that the rule or validator no longer decides; the next one if absent or already past. Not for an
     /// adaptor, which is deactivated at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9000")]

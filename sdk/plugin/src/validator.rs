@@ -16,7 +16,7 @@
 //!
 //! It sees no keys, no values, no names of stores and nothing of other epochs, and cannot ask for more. Transactions that
 //! were aborted before (a snapshot that is too old, a row that must exist and does not) are missing. Conflicts *within*
-//! the epoch are no matter of validators: the conflict rule decides them afterwards, among those that were accepted. The
+//! the epoch are not the validators' concern: the conflict rule decides them afterwards, among those that were accepted. The
 //! version map has partitions, and each calls the validator with the operations in it: a transaction can take part in
 //! several, and is then rejected if one of them does. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A commit
 //! that only reads, and a dry run, are judged in the same way in a call of their own.
@@ -43,7 +43,7 @@
 //! own, which the client gets as `plugin_code`: 1 to 63 if the same work, done again on fresh reads, may be accepted; from
 //! [`FIRST_FINAL`] to 127 if it would be rejected again: `retryable` is then `false`. The witness is the operation to blame,
 //! which the client gets with its row, or [`NO_WITNESS`]: then the first operation is named, without another transaction.
-//! A code of no reason, or a witness beyond the operations, is a fault: the built-in validator of the level decides then.
+//! A code that is not a reason, or a witness beyond the operations, is a fault: the built-in validator of the level decides then.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -291,6 +291,7 @@ async fn what_the_node_says_becomes_a_status() {
         (ServiceError::TxnIdExpired, 422, "txn_id_expired", false),
         (ServiceError::LogTruncated { oldest: Lsn(4), nodes: Vec::new() }, 410, "log_truncated", false),
         (ServiceError::StoreLagging { store: KV, retry_after_ms: 1 }, 503, "store_lagging", true),
+        (ServiceError::StoreStopped { store: KV, reason: "disk".into() }, 503, "store_lagging", true),
         (ServiceError::NotFound { what: detail() }, 404, "not_found", false),
     ];
     for (error, status, code, retryable) in table {

@@ -419,7 +419,7 @@ fn a_configuration_of_a_plugin_that_is_no_json_object_is_refused() {
 #[test]
 fn a_digest_that_is_none_is_refused_with_the_reason() {
     for (digest, expected) in [
-        ("zz", "`z` is no hexadecimal digit; a digest has 64 hexadecimal digits"),
+        ("zz", "`z` is not a hexadecimal digit; a digest has 64 hexadecimal digits"),
         ("abc", "it has 3 digits; a digest has 64 hexadecimal digits"),
         ("1234567", "of which the first 8 are enough"),
         (&"a".repeat(65), "it has 65 digits"),

@@ -76,7 +76,7 @@ fn readiness_names_stores_to_operators_of_the_service_only() {
     };
     for key in [None, Some(&*shop), Some("x")] {
         let told = reasons(key);
-        assert!(told.contains("1 stores") && !told.contains("secret-name"), "{told}");
+        assert!(told.contains("one store") && !told.contains("secret-name"), "{told}");
     }
     assert!(reasons(Some(&root)).contains("secret-name"), "{}", reasons(Some(&root)));
 }

@@ -32,7 +32,12 @@ impl<L: GroupLog> Group<L> {
         }
         match message.get_msg_type() {
             MessageType::MsgHeartbeat if message.term >= raft.term && message.commit > last => {
-                return Err(Refused::PastLog { index: message.commit, last });
+                let is_known = message.term == raft.term && raft.leader_id != 0;
+                return Err(if is_known && raft.leader_id != message.from {
+                    Refused::NotLeader(from)
+                } else {
+                    Refused::PastLog { index: message.commit, last }
+                });
             }
             MessageType::MsgAppendResponse => {
                 self.check_member(from)?;
@@ -41,7 +46,7 @@ impl<L: GroupLog> Group<L> {
                     return Err(Refused::NotLeader(NodeId(raft.id as u16)));
                 }
                 if message.term == raft.term && message.index > last {
-                    return Err(Refused::PastLog { index: message.index, last });
+                    return Err(Refused::PastLeader { from, index: message.index, last });
                 }
             }
             MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse => {

@@ -57,6 +57,19 @@ pub enum Refused {
         /// The last one.
         last: u64,
     },
+    /// The message vouches for what this node lacks although it leads: it was elected by the vote of a replica that has lost what it
+    /// acknowledged, or is one.
+    #[error(
+        "node {from} has agreed on entry {index}, which is past the last one here, {last}, although this node leads: this node, or one that voted for it, has lost entries that it had acknowledged, as after the restore of a backup"
+    )]
+    PastLeader {
+        /// Who has it.
+        from: NodeId,
+        /// The entry.
+        index: u64,
+        /// The last one here.
+        last: u64,
+    },
     /// The message is of a term that no elections since this node's own can have reached.
     #[error("term {term} is impossible: this node is in term {own}")]
     TermTooFar {
@@ -106,6 +119,7 @@ impl Refused {
             | Refused::TooLong(_)
             | Refused::BadMembers(_)
             | Refused::PastLog { .. }
+            | Refused::PastLeader { .. }
             | Refused::TermTooFar { .. }
             | Refused::NotApplied(_)
             | Refused::Compacted(_)

@@ -79,6 +79,13 @@ pub enum ServiceError {
         /// When to retry.
         retry_after_ms: u64,
     },
+    /// The store has not yet applied what the request needs to see, and its push has stopped: 503.
+    StoreStopped {
+        /// The store.
+        store: StoreId,
+        /// Why, as the push reports it.
+        reason: String,
+    },
     /// The store is detached from its storage, so it has no snapshot: 503.
     StoreDetached {
         /// The store.

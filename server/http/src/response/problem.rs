@@ -13,6 +13,9 @@ use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::limits::ID_WINDOW_MS;
 
+/// When to come back to a store whose push has stopped: an operator has to look after it first.
+const STOPPED_RETRY_MS: u64 = 1_000;
+
 /// A request that got no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemResponse {
@@ -195,6 +198,16 @@ impl ProblemResponse {
                 let detail = format!("store {name} has not applied everything that this request must see; retry");
                 ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail)
                     .retryable(Some(retry_after_ms))
+            }
+            ServiceError::StoreStopped { store, reason } => {
+                let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());
+                let detail = format!(
+                    "store {name} has not applied everything that this request must see, and its push has stopped: {}. See GET \
+                     /v1/stores/{name}",
+                    without_folders(&reason)
+                );
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail)
+                    .retryable(Some(STOPPED_RETRY_MS))
             }
             ServiceError::StoreDetached { store } => {
                 let name = catalog.by_id(store).map_or("a store", |spec| spec.name.as_str());

@@ -16,8 +16,8 @@ use crate::response::problem::ProblemResponse;
 use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
 
-/// Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-/// again for the same reason.
+/// Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+/// stop again for the same reason.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/resume", operation_id = "resumePush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),

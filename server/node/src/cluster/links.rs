@@ -172,7 +172,10 @@ pub fn of_pushes(pushes: &Arc<Pushes>, webhooks: &Arc<Webhooks>) -> (OnPushFrame
             Ok(told) => of_webhooks.told(from, told),
             Err(malformed) => tracing::warn!(%from, %malformed, "what a node tells of its webhooks was dropped"),
         },
-        Frame::ResumePush(store) => taking.resume_aside(store),
+        Frame::ResumePush(store) => {
+            of_webhooks.resume(store);
+            taking.resume_aside(store);
+        }
         _ => {}
     });
     let states = Box::new(move || {

@@ -28,9 +28,11 @@ pub fn mark(data: &Path, reason: &str) -> Result<(), String> {
 pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
     let file = data.join(MARK);
     match std::fs::read_to_string(&file) {
-        Ok(reason) => {
-            Err(format!("this node does not start any more, as {} says: {}", file.display(), reason.trim_end()))
-        }
+        Ok(reason) => Err(format!(
+            "this node must not be started again, and {} gives the reason: {}",
+            file.display(),
+            reason.trim_end()
+        )),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(format!("cannot read {}: {error}", file.display())),
     }

@@ -54,7 +54,7 @@ pub enum PluginCommand {
         /// The slot, if the plugin is in several.
         #[arg(long)]
         slot: Option<String>,
-        /// First epoch that the plugin does not decide any more, or `+N` for N epochs from now; the default is the next one.
+        /// First epoch that the plugin no longer decides, or `+N` for N epochs from now; the default is the next one.
         #[arg(long, value_name = "EPOCH")]
         at_epoch: Option<String>,
     },
@@ -212,7 +212,7 @@ fn digest_text(text: &str) -> Result<String, String> {
         "a digest has {DIGEST_DIGITS} hexadecimal digits, of which the first {PREFIX_DIGITS_MIN} are enough; `plugin ls` prints more"
     );
     if let Some(wrong) = text.chars().find(|digit| !digit.is_ascii_hexdigit()) {
-        return Err(format!("`{}` is no hexadecimal digit; {is}", wrong.escape_debug()));
+        return Err(format!("`{}` is not a hexadecimal digit; {is}", wrong.escape_debug()));
     }
     match text.len() {
         PREFIX_DIGITS_MIN..=DIGEST_DIGITS => Ok(text.to_ascii_lowercase()),

@@ -117,7 +117,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         ..LogOptions::default()
     };
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| match error {
-        LogError::Damaged { .. } => format!("{error}: {} tells what can be kept", salvage_command(&config.data)),
+        LogError::Damaged { .. } => format!("{error}: run {} to see what can be kept", salvage_command(&config.data)),
         other => other.to_string(),
     })?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);

@@ -178,21 +178,26 @@ impl NodeService {
     }
 
     async fn judge(&self, txn: TxnRequest) -> Result<Verdict, ServiceError> {
-        let verdicts = self.judge_all(vec![txn]).await?;
+        let verdicts = self.judge_all(vec![txn], || Ok(())).await?;
         verdicts.into_iter().next().ok_or_else(stopping)
     }
 
     /// Decides transactions that only read. A node that is cut off from the others decides nothing: its state may be old.
     async fn decide_reads(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
-        if self.joined.is_some() && !self.shared.view.takes_commits() {
-            return Err(self.not_taken());
-        }
-        self.judge_all(txns).await
+        let takes_commits = || match &self.joined {
+            Some(_) if !self.shared.view.takes_commits() => Err(self.not_taken()),
+            _ => Ok(()),
+        };
+        self.judge_all(txns, takes_commits).await
     }
 
     /// Judges one transaction, or several that only read. Does not wait for an epoch. The sequencer does other work in
     /// between, so two of them may be judged on different states.
-    async fn judge_all(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
+    async fn judge_all(
+        &self,
+        txns: Vec<TxnRequest>,
+        may_judge: impl Fn() -> Result<(), ServiceError>,
+    ) -> Result<Vec<Verdict>, ServiceError> {
         let mut verdicts = Vec::with_capacity(txns.len());
         let mut txns = txns.into_iter().peekable();
         while let Some(first) = txns.next() {
@@ -202,6 +207,7 @@ impl NodeService {
                 work += judging_work(&next);
                 slice.push(next);
             }
+            may_judge()?;
             self.admit(slice.iter().map(TxnRequest::memory_bytes).sum())?;
             let (reply, answer) = oneshot::channel();
             self.send(Message::Judge(slice, reply))?;

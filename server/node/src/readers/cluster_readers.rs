@@ -18,7 +18,9 @@ use tokio::time::timeout;
 use tribunal_core::control::readers::{ReaderMoved, ReaderTable};
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_types::limits::READER_MOVES_MAX;
-use tribunal_types::{ConsumerOffset, ControlChange, ControlIndex, HeldWebhook, Lsn, NamespaceId, ReaderMove, StoreId};
+use tribunal_types::{
+    ConsumerOffset, ControlChange, ControlIndex, HeldWebhook, Lsn, NamespaceId, ReaderMove, StoreId, Webhook,
+};
 
 use crate::commit::message::Message;
 use crate::readers::earlier_file::EarlierFile;
@@ -147,8 +149,11 @@ impl ClusterReaders {
         let proposed =
             waiting.delivered.get(&store).filter(|own| own.delivery == delivery).and_then(|own| own.proposed);
         waiting.delivered.insert(store, Delivered { delivery, lsn, proposed });
-        if waiting.watermarks_due.is_none() {
-            waiting.watermarks_due = Some(Instant::now() + WATERMARK_WAIT);
+        // That a receiver is ahead of the log is noticed only while it is.
+        let wait = if lsn == Webhook::AHEAD { Duration::ZERO } else { WATERMARK_WAIT };
+        let due = Instant::now() + wait;
+        if waiting.watermarks_due.is_none_or(|before| due < before) {
+            waiting.watermarks_due = Some(due);
             self.added.notify_one();
         }
     }

@@ -284,15 +284,15 @@ impl NodeService {
         let catalog = self.stores.catalog();
         let own = self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held));
         let stopped = own.filter(|held| self.is_stopped(held));
-        let names = stopped.filter_map(|held| catalog.by_id(held.webhook.store).map(|spec| spec.name.clone()));
-        names
-            .map(|name| {
-                format!(
-                    "the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and POST \
-                     /v1/stores/{name}/push/resume tries it again"
-                )
-            })
-            .collect()
+        let told = stopped.filter_map(|held| {
+            let name = &catalog.by_id(held.webhook.store)?.name;
+            let way_on = match held.webhook.log == self.records.log_id() {
+                true => format!("POST /v1/stores/{name}/push/resume tries it again"),
+                false => "a PUT there with `after` registers it again".to_owned(),
+            };
+            Some(format!("the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and {way_on}"))
+        });
+        told.collect()
     }
 
     /// Whether this node delivers a webhook. Until a cluster has named a node, each one does.
@@ -365,9 +365,7 @@ fn unsaved(error: Unsaved) -> ServiceError {
         },
         Unsaved::NotDurable(detail) => ServiceError::Unavailable { detail },
         Unsaved::Unknown(reason) => ServiceError::OutcomeUnknown {
-            detail: format!(
-                "it is not known whether this change was made: {reason}. Look, and repeat it if it was not"
-            ),
+            detail: format!("it is not known whether this change was made: {reason}. Check, and repeat it if not"),
         },
     }
 }

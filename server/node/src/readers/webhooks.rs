@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -55,6 +56,8 @@ pub struct Webhooks {
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
+    /// Nothing is started any more. Changes under the lock of `running`.
+    stopped: AtomicBool,
     /// One registration of a store's webhook at a time.
     pub registering: StoreLocks,
 }
@@ -178,9 +181,9 @@ impl Webhooks {
         runtime: Handle,
         tracing: Option<Arc<Tracing>>,
     ) -> Webhooks {
-        let (registering, running) = (StoreLocks::default(), Mutex::default());
+        let (registering, running, stopped) = (StoreLocks::default(), Mutex::default(), AtomicBool::default());
         let told = ToldDeliveries::default();
-        Webhooks { egress_by_tenant, records, readers, told, view, runtime, tracing, running, registering }
+        Webhooks { egress_by_tenant, records, readers, told, view, runtime, tracing, running, stopped, registering }
     }
 
     /// Makes a store's receiver.
@@ -231,12 +234,16 @@ impl Webhooks {
             },
         };
         let (pusher, handle) = Pusher::new(parts);
+        let mut running = self.running.lock();
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
         let (stop, mut stopped) = watch::channel(false);
         let task = self.runtime.spawn(pusher.run(async move {
             let _ = stopped.wait_for(|stop| *stop).await;
         }));
         let delivery = held.delivery();
-        self.running.lock().insert(registered.store, Running { delivery, handle, stop, task });
+        running.insert(registered.store, Running { delivery, handle, stop, task });
     }
 
     /// Tries a delivery again that stopped or waits, if it is here.
@@ -286,7 +293,11 @@ impl Webhooks {
 
     /// Ends all pushes and waits for them.
     pub async fn stop(&self) {
-        let running: Vec<Running> = self.running.lock().drain().map(|(_, running)| running).collect();
+        let running: Vec<Running> = {
+            let mut running = self.running.lock();
+            self.stopped.store(true, Ordering::Relaxed);
+            running.drain().map(|(_, running)| running).collect()
+        };
         for push in &running {
             let _ = push.stop.send(true);
         }

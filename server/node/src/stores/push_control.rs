@@ -110,6 +110,7 @@ impl NodeService {
 
     /// Tries a stopped push again.
     pub(crate) async fn resume(&self, store: StoreId) -> Result<(), ServiceError> {
+        self.resume_webhook(store);
         if self.is_detached(store) {
             return Err(mistake("store_detached", "nothing is pushed to a detached store; attach it".into()));
         }
@@ -126,11 +127,21 @@ impl NodeService {
                 Ok(())
             }
             _ => {
-                self.webhooks.resume(store);
                 self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })?;
                 self.pushes.tried(store).await;
                 Ok(())
             }
+        }
+    }
+
+    /// Tries the delivery to a store's webhook again, on whichever node it runs.
+    fn resume_webhook(&self, store: StoreId) {
+        self.webhooks.resume(store);
+        let deliverer = self.webhooks.readers.webhook(store).and_then(|held| self.deliverer(&held));
+        if let (Some(node), Some(joined)) = (deliverer, &self.joined)
+            && node != self.group.node
+        {
+            let _ = links::send(&joined.peers, node, &Frame::ResumePush(store));
         }
     }
 

@@ -81,11 +81,7 @@ impl NodeService {
         }
         let push = self.pushes.status(store);
         if push.state == PushState::Stopped {
-            let name = self.stores.catalog().by_id(store).map_or_else(String::new, |spec| spec.name.clone());
-            let reason = push.last_error.unwrap_or_default();
-            let detail =
-                format!("the push to store `{name}` has stopped: {reason}. GET /v1/stores/{name} shows its state");
-            return ServiceError::Unavailable { detail };
+            return ServiceError::StoreStopped { store, reason: push.last_error.unwrap_or_default() };
         }
         ServiceError::StoreLagging { store, retry_after_ms }
     }

@@ -139,9 +139,12 @@ fn what_vouches_for_entries_that_are_not_there_is_refused() {
     let heartbeat = message(MessageType::MsgHeartbeat, 1, 2, |message| message.commit = 99);
     let refused = cluster.node(2).step(Input::Message { from: NodeId(1), message: heartbeat });
     assert_eq!(refused, Err(Refused::PastLog { index: 99, last: 3 }));
+    let forged = message(MessageType::MsgHeartbeat, 3, 2, |message| message.commit = 99);
+    let refused = cluster.node(2).step(Input::Message { from: NodeId(3), message: forged });
+    assert_eq!(refused, Err(Refused::NotLeader(NodeId(3))), "another node leads this term");
     let ack = message(MessageType::MsgAppendResponse, 2, 1, |message| message.index = NUMBER_MAX);
     let refused = cluster.node(1).step(Input::Message { from: NodeId(2), message: ack });
-    assert_eq!(refused, Err(Refused::PastLog { index: NUMBER_MAX, last: 3 }));
+    assert_eq!(refused, Err(Refused::PastLeader { from: NodeId(2), index: NUMBER_MAX, last: 3 }));
     // A vote for a candidate that did not ask yet: its log is not durable.
     let node = cluster.node(2);
     node.fast_disk = false;

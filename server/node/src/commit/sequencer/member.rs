@@ -60,6 +60,8 @@ impl Sequencer {
             (Err(refused @ Refused::PastLog { .. }), Some(from)) => {
                 self.refuse_lost(&format!("{refused} (found by a message of node {from})"));
             }
+            // A leader that should not be one steps down. Which node is to blame is not known.
+            (Err(refused @ Refused::PastLeader { .. }), Some(_)) => self.refuse(refused.to_string()),
             (Err(refused), Some(from)) if !refused.is_momentary() => self.shared.view.refused.note(from, &refused),
             (Err(refused), from) => tracing::debug!(from = from.map(|from| from.0), %refused, "an input was refused"),
             (Ok(()), _) => {}
