@@ -1792,8 +1792,8 @@ type ClientInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPush(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ResumePush Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-	// again for the same reason.
+	// ResumePush Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+	// stop again for the same reason.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 	ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2313,8 +2313,8 @@ func (c *Client) AttachPush(ctx context.Context, store string, body AttachPushJS
 	return c.Client.Do(req)
 }
 
-// ResumePush Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-// again for the same reason.
+// ResumePush Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+// stop again for the same reason.
 //
 // Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 func (c *Client) ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4269,8 +4269,8 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithResponse(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
-	// ResumePushWithResponse Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-	// again for the same reason.
+	// ResumePushWithResponse Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+	// stop again for the same reason.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6881,8 +6881,8 @@ func (c *ClientWithResponses) AttachPushWithResponse(ctx context.Context, store 
 	return ParseAttachPushAnswer(rsp)
 }
 
-// ResumePushWithResponse Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-// again for the same reason.
+// ResumePushWithResponse Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+// stop again for the same reason.
 //
 // Returns a wrapper object for the known response body format(s).
 //

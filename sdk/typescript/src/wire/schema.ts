@@ -181,8 +181,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes nothing else: either may stop
-         *     again for the same reason.
+         * Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
+         *     stop again for the same reason.
          */
         post: operations["resumePush"];
         delete?: never;

@@ -59,9 +59,9 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
-    nothing else: either may stop
-    again for the same reason.
+    """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
+    nothing else: either may
+    stop again for the same reason.
 
     Args:
         store (str):
@@ -90,9 +90,9 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
-    nothing else: either may stop
-    again for the same reason.
+    """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
+    nothing else: either may
+    stop again for the same reason.
 
     Args:
         store (str):
@@ -116,9 +116,9 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | StoreInfo]:
-    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
-    nothing else: either may stop
-    again for the same reason.
+    """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
+    nothing else: either may
+    stop again for the same reason.
 
     Args:
         store (str):
@@ -145,9 +145,9 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | StoreInfo | None:
-    """Retries a push that stopped or waits, and a delivery to the store's webhook that did. Changes
-    nothing else: either may stop
-    again for the same reason.
+    """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
+    nothing else: either may
+    stop again for the same reason.
 
     Args:
         store (str):
