@@ -41,6 +41,19 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
+/// Removes a file durably, if it is there.
+///
+/// # Errors
+/// The system's; the file may be there again after a crash.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        // One that is gone may have been removed by an attempt that could not sync.
+        _ => {}
+    }
+    path.parent().map_or(Ok(()), sync_directory)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -63,6 +76,9 @@ mod tests {
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "nothing is left beside: {left:?}");
         assert!(sync_directory(&dir.join("missing")).is_err());
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists() && remove(&taken).is_err(), "a directory is not removed");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

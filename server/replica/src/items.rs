@@ -15,7 +15,7 @@ pub struct PendingItems<W: Waiters> {
     pub(crate) txns: Vec<PendingTxn<W::Item>>,
     /// Items that were aborted before their epoch.
     pub(crate) aborts: Vec<PendingTxn<W::Item>>,
-    /// Places among these of those whose id is outside the window of their epoch: they are not remembered.
+    /// Places among these, ascending, of those whose id is outside the window of their epoch: they are not remembered.
     pub(crate) expired: Vec<usize>,
     pub(crate) fences: Vec<W::Item>,
     pub(crate) import: Option<W::Import>,
@@ -67,7 +67,7 @@ impl<W: Waiters> PendingItems<W> {
         for ((place, txn), &at) in self.aborts.into_iter().enumerate().zip(&outcome.early_aborts[early_aborts]) {
             let answer = match at {
                 // A commit of an id ahead of the window may still come in time, so nobody is told that it is aborted.
-                _ if self.expired.contains(&place) => Answer::Expired,
+                _ if self.expired.binary_search(&place).is_ok() => Answer::Expired,
                 VerdictAt { epoch, item } if epoch == outcome.epoch => Answer::Decided { epoch: (), item },
                 at => Answer::Stored(at),
             };

@@ -237,9 +237,11 @@ impl RangeWindow {
             range.place(StoreId(store), key)
         };
         let above = |item: &Item| self.arenas.of(item).epoch > snapshot.0;
-        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| match run.sorted {
-            true => run.first_above(&self.arenas, range, snapshot).is_some(),
-            false => run.items.iter().any(|item| above(item) && within(item).is_eq()),
+        self.runs.iter().rev().take_while(|run| run.last > snapshot.0).any(|run| {
+            if run.sorted {
+                return run.first_above(&self.arenas, range, snapshot).is_some();
+            }
+            run.items.iter().any(|item| above(item) && within(item).is_eq())
         })
     }
 

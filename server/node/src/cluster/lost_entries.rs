@@ -3,7 +3,7 @@
 //! Its votes and acknowledgements cannot be relied on: with them, a majority may agree on something that another majority has
 //! agreed on otherwise. It learns of its loss when a leader counts on what it lacks. Then it stops, and no process starts with
 //! its directory any more, or it would vote until a leader counts on it again. Only `tribunal cluster recover` takes the mark
-//! back: who uses that accepts the loss, and leaves no other member.
+//! back: an operator who runs it accepts the loss, and keeps no other member.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -44,10 +44,6 @@ pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
 /// If it stays.
 pub fn remove_mark(data: &Path) -> Result<(), String> {
     let file = data.join(MARK);
-    match std::fs::remove_file(&file) {
-        Ok(()) => tribunal_disk::sync_directory(data).map_err(|error| error.to_string()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
-    .map_err(|error| format!("cannot remove {}; repeat the command: {error}", file.display()))
+    tribunal_disk::remove(&file)
+        .map_err(|error| format!("cannot remove {}; repeat the command: {error}", file.display()))
 }

@@ -3,7 +3,6 @@
 //! Such a node must not start: some of its groups have it as their only member and others do not, and the other nodes may
 //! run. The command can be repeated, and removes the mark once all of its changes are durable.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 /// The mark, in the data directory.
@@ -32,13 +31,9 @@ pub fn is_marked(data: &Path) -> bool {
 /// # Errors
 /// If it stays.
 pub fn remove_mark(data: &Path) -> Result<(), String> {
-    let removed = std::fs::remove_file(data.join(MARK)).or_else(|error| match error.kind() {
-        ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    });
-    removed
-        .and_then(|()| tribunal_disk::sync_directory(data))
-        .map_err(|error| format!("cannot remove {}; repeat the command: {error}", data.join(MARK).display()))
+    let file = data.join(MARK);
+    tribunal_disk::remove(&file)
+        .map_err(|error| format!("cannot remove {}; repeat the command: {error}", file.display()))
 }
 
 /// Refuses to start a node that has the mark.

@@ -156,13 +156,16 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
         Err(error) => format!("it cannot be checked: {error}"),
     };
     if !accept_loss {
-        let report = tribunal_log::preview_salvage(&dir).map_err(|error| error.to_string())?;
+        // Needs as much room as the salvage itself, and a full disk may be why the log is damaged.
+        let preview = match tribunal_log::preview_salvage(&dir) {
+            Ok(report) => format!("This is what it would keep and lose:\n{}", kept_and_lost(&report)),
+            Err(error) => format!("What it would keep and lose cannot be told: {error}.\n"),
+        };
         return Err(format!(
             "the log in {} is damaged: {damage}. A salvage keeps what it can prove and gives up the rest, acknowledged \
-             commits included if they are unreadable; the damaged files stay beside the new log. This is what it would keep and \
-             lose:\n{}nothing was changed: repeat the command with --accept-loss",
+             commits included if they are unreadable; the damaged files stay beside the new log. {preview}nothing was changed: \
+             repeat the command with --accept-loss",
             dir.display(),
-            kept_and_lost(&report)
         ));
     }
     let report = tribunal_log::salvage(&dir).map_err(|error| error.to_string())?;

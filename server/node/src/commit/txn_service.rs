@@ -30,7 +30,7 @@ use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Operations that the sequencer judges at once, about a millisecond of them: commits wait meanwhile.
+/// Operations that the sequencer judges at once, at most a few milliseconds of work: commits wait meanwhile.
 const JUDGING_WORK_MAX: usize = 2048;
 /// Operations that a range counts for: every shard searches it in all of its runs above the snapshot.
 const RANGE_WORK: usize = 32;
@@ -486,7 +486,7 @@ fn judged(verdict: Verdict) -> Decided {
 fn unreadable(reason: impl std::fmt::Display) -> ServiceError {
     tracing::error!(%reason, "a verdict cannot be read");
     ServiceError::OutcomeUnknown {
-        detail: "the transaction was decided, but its verdict cannot be read now; get its status by id, later".into(),
+        detail: "the transaction was decided, but its verdict cannot be read now; get its status by id later".into(),
     }
 }
 

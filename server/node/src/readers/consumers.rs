@@ -286,9 +286,10 @@ impl NodeService {
         let stopped = own.filter(|held| self.is_stopped(held));
         let told = stopped.filter_map(|held| {
             let name = &catalog.by_id(held.webhook.store)?.name;
-            let way_on = match held.webhook.log == self.records.log_id() {
-                true => format!("POST /v1/stores/{name}/push/resume tries it again"),
-                false => "a PUT there with `after` registers it again".to_owned(),
+            let way_on = if held.webhook.log == self.records.log_id() {
+                format!("POST /v1/stores/{name}/push/resume tries it again")
+            } else {
+                "a PUT there with `after` registers it again".to_owned()
             };
             Some(format!("the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and {way_on}"))
         });

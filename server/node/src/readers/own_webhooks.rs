@@ -14,9 +14,8 @@ use crate::readers::webhooks::Webhooks;
 use crate::stores::catalog::{Records, Stores};
 
 /// Why a webhook is not started.
-pub(crate) const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged, replaced or \
-                                         restored since, or the receiver has followed another one. Bring the receiver to a state of the store (/v1/stores/{store}/state), and \
-                                         register it again with `after`";
+pub(crate) const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged, replaced or restored since, or the receiver has followed \
+     another one. Bring the receiver to a state of the store (/v1/stores/{store}/state), and register it again with `after`";
 
 /// See the file's head.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use tribunal_disk::{replace, sync_directory};
+use tribunal_disk::{remove, replace};
 use tribunal_types::{ControlIndex, Lsn, StoreId};
 
 /// The file of one store.
@@ -55,10 +55,7 @@ impl ForkFile {
                     fs::create_dir_all(dir)?;
                     replace(&self.0, format!("{} {fork}\n", generation.0).as_bytes())
                 }
-                None => match fs::remove_file(&self.0) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-                    _ => sync_directory(dir),
-                },
+                None => remove(&self.0),
             }
         };
         if let Err(error) = write() {
