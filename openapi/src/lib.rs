@@ -11,6 +11,7 @@ pub mod examples;
 pub mod log;
 pub mod meta;
 pub mod plugin;
+pub mod present;
 pub mod problem;
 pub mod read;
 pub mod reader;

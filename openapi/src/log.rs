@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::Problem;
+use crate::present::present;
 use crate::txn::WriteOp;
 
 /// A page of a store's committed log.
@@ -80,7 +81,7 @@ pub struct LogWrite {
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
     /// The value as posted; the delta of an `add`; absent for a `delete`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
     /// The value in base64, if it was posted as `value_b64`.
@@ -183,7 +184,7 @@ pub struct StateLine {
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
     /// The row's value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
     /// The row's value in base64, if it was posted as `value_b64`.

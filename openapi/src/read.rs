@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::present::present;
 use crate::store::Row;
 use crate::txn::Consistency;
 
@@ -113,7 +114,7 @@ pub struct ReadRow {
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
     /// Value of the row; absent if the row does not exist or is `unchanged`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
     /// Value of the row in base64, if it was written that way.

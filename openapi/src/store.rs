@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::present::present;
+
 /// Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
 /// engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
 /// and `add` aborts.
@@ -256,7 +258,7 @@ pub struct Row {
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
     /// The value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
     /// The value in base64, if it was posted as `value_b64`.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::present::present;
 use crate::problem::Problem;
 use crate::read::{RangeRead, ReadRange, ReadRow, RowRead};
 
@@ -114,7 +115,7 @@ pub struct BeginResponse {
     /// Snapshot of each store: read at it, and pass it to the commit.
     #[schema(example = json!({"kv": "8841"}))]
     pub snapshots: BTreeMap<String, String>,
-    /// The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
+    /// The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions began.
     #[schema(example = "8842")]
     pub epoch: String,
     /// The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. What is enforced is the
@@ -195,9 +196,10 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
+    /// The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
+    /// are within the range of a double. If a name occurs twice in an object, both are stored,
     /// and readers choose. An integer for `add`; absent for `delete`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,
     /// A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`.
@@ -231,7 +233,7 @@ pub struct CommitRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
-    /// `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+    /// `epoch` as returned by Begin, for conflict rules that compare when transactions began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
@@ -276,7 +278,7 @@ pub struct BatchTxn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub ack: Option<Ack>,
-    /// `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+    /// `epoch` as returned by Begin, for conflict rules that compare when transactions began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,

@@ -306,6 +306,25 @@ async fn the_log_is_read_from_an_offset_and_waits_for_further_records() {
 }
 
 #[tokio::test]
+async fn a_null_in_the_log_is_a_value_and_a_delete_has_none() {
+    let Some(server) = Server::start("null") else { return };
+    let client = Client::new(&server.url).expect("a URL");
+    let mut txn = local(&client);
+    txn.put("kv", "a", &json!(null)).expect("JSON");
+    committed(txn.commit().await.expect("a verdict"));
+    let mut txn = local(&client);
+    txn.delete("kv", "a").expect("a write");
+    committed(txn.commit().await.expect("a verdict"));
+    // The checksum of a record covers the text of its values.
+    let mut log = client.log("kv", Lsn(0)).wait_ms(0);
+    let mut seen = Vec::new();
+    while let Some(record) = log.next().await.expect("a record with a valid checksum") {
+        seen.extend(record.writes.into_iter().map(|write| (write.op, write.value)));
+    }
+    assert_eq!(seen, [(WriteOp::Put, Some(json!(null))), (WriteOp::Delete, None)]);
+}
+
+#[tokio::test]
 async fn lost_replies_are_resolved_by_id_and_lost_requests_fenced() {
     let Some(server) = Server::start("lost") else { return };
     let proxy = Proxy::start(&server.url).await;
