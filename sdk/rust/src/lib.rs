@@ -68,6 +68,7 @@ mod stream;
 mod tls;
 mod told;
 mod transaction;
+mod webhooks;
 mod wire;
 mod wire_outcome;
 mod writes;

@@ -361,3 +361,43 @@ fn a_receiver_over_tls_must_have_a_certificate_for_its_name_that_the_node_trusts
     assert!(error.contains("TLS handshake with localhost failed") && error.contains("certificate"), "{error}");
     assert_eq!(receiver.seen(), BTreeSet::from([1]), "nothing was told to somebody who may be anybody");
 }
+
+#[test]
+fn the_cli_registers_shows_and_deletes_a_receiver() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let receiver = Receiver::new(|_, _| ok());
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        let output =
+            command.args(["webhook"]).args(words).args(["--url", &node.url]).output().expect("the binary runs");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("utf-8");
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let (is_shown, _, error) = run(&["show", "kv"]);
+    assert!(!is_shown && error.contains("no webhook is registered for store `kv`; `tribunal webhook set`"), "{error}");
+    let (is_deleted, _, error) = run(&["rm", "kv"]);
+    assert!(!is_deleted && error.contains("no webhook is registered"), "{error}");
+
+    (1..=3).for_each(|n| drop(node.put_row(&format!("k{n}"), n)));
+    let set = ["set", "kv", &receiver.url(), "--secret-file", secret.to_str().expect("a path"), "--after", "1"];
+    let (is_set, set_to, error) = run(&set);
+    assert!(is_set && set_to.contains(&receiver.url()), "{set_to}{error}");
+    until_acked(&node, "kv", 3);
+    assert_eq!(receiver.seen(), BTreeSet::from([2, 3]), "it begins after LSN 1");
+    assert!(receiver.posts().iter().all(|post| post.is_signed(SECRET)), "the line break of the file is no part of it");
+    let (_, shown, _) = run(&["show", "kv"]);
+    assert!(shown.contains("acknowledged     3 of 3") && shown.contains("at most 500 records"), "{shown}");
+    let (_, json, _) = run(&["show", "kv", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&json["url"], &json["acked_lsn"]), (&json!(receiver.url()), &json!("3")));
+
+    let (is_set, _, error) = run(&["set", "kv", "ftp://host", "--secret-file", secret.to_str().expect("a path")]);
+    assert!(!is_set && error.contains("must begin with https:// or http://"), "{error}");
+    let (is_set, _, error) = run(&["set", "kv", &receiver.url(), "--secret-file", "/nowhere/secret"]);
+    assert!(!is_set && error.contains("`/nowhere/secret`: No such file"), "{error}");
+    assert_eq!(run(&["rm", "kv"]).1, "the webhook of store `kv` is deleted\n");
+    assert_eq!(node.get("/v1/stores/kv/push").status, 404);
+}

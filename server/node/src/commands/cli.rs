@@ -64,6 +64,9 @@ pub enum Command {
     /// List and delete log consumers.
     #[command(subcommand)]
     Consumer(ConsumerCommand),
+    /// Have a store's log posted to an HTTP receiver.
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
     /// Issue, list and revoke API keys.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -643,6 +646,56 @@ pub enum ConsumerCommand {
         /// Name of the consumer.
         name: String,
     },
+}
+
+/// Webhooks.
+#[derive(Debug, Subcommand)]
+pub enum WebhookCommand {
+    /// Register the receiver of a store's log, or change the one that is registered.
+    Set(Receiver),
+    /// Print the registered receiver and the state of its deliveries.
+    Show {
+        /// The service.
+        #[command(flatten)]
+        target: Target,
+        /// Name of the store.
+        store: String,
+    },
+    /// Delete the receiver; nothing is delivered to it any more.
+    Rm {
+        /// The service.
+        #[command(flatten)]
+        target: Target,
+        /// Name of the store.
+        store: String,
+    },
+}
+
+/// Flags of `tribunal webhook set`.
+#[derive(Debug, Args)]
+pub struct Receiver {
+    /// The service.
+    #[command(flatten)]
+    pub target: Target,
+    /// Name of the store.
+    pub store: String,
+    /// Where records are posted: `https://` or `http://`. A private address must be listed in the node's `push.allow`.
+    pub receiver: String,
+    /// File with the key of the signatures, 16 to 256 characters.
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: PathBuf,
+    /// Start after this position; the default is the last position of a receiver of this store, or the start of the log.
+    #[arg(long, value_name = "LSN")]
+    pub after: Option<u64>,
+    /// Maximum number of records in one request [default: 500].
+    #[arg(long, value_name = "N")]
+    pub records_max: Option<u32>,
+    /// Bytes of keys and values after which no further record is added to a request [default: 1 MiB].
+    #[arg(long, value_name = "N")]
+    pub bytes_max: Option<u32>,
+    /// Timeout of one request, milliseconds [default: 10000].
+    #[arg(long, value_name = "MS")]
+    pub timeout_ms: Option<u32>,
 }
 
 /// Configuration.

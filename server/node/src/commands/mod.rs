@@ -21,6 +21,7 @@ mod plugin;
 pub mod plugin_flags;
 mod serve;
 mod store;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ use clap::CommandFactory;
 use self::output::out;
 use crate::commands::cli::{
     Cli, ClusterCommand, Command, ConfigCommand, ConsumerCommand, Demo, KeyCommand, LogCommand, StoreCommand,
+    WebhookCommand,
 };
 
 /// Prints what to do next, for a command line without a command.
@@ -65,6 +67,9 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         }
         Command::Consumer(ConsumerCommand::Ls { target }) => consumer::ls(&target),
         Command::Consumer(ConsumerCommand::Rm { target, name }) => consumer::rm(&target, &name),
+        Command::Webhook(WebhookCommand::Set(flags)) => webhook::set(&flags),
+        Command::Webhook(WebhookCommand::Show { target, store }) => webhook::show(&target, &store),
+        Command::Webhook(WebhookCommand::Rm { target, store }) => webhook::rm(&target, &store),
         Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
         Command::Log(LogCommand::Salvage { data, accept_loss, rebuild }) => log::salvage(&data, accept_loss, rebuild),
         Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
