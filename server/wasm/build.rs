@@ -12,18 +12,68 @@ use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// World, name and package of every built-in.
-const BUILTINS: [(&str, &str, &str); 10] = [
-    ("ConflictRule", "first-writer-wins", "tribunal-plugin-first-writer-wins"),
-    ("ConflictRule", "shorter-txn-wins", "tribunal-plugin-shorter-txn-wins"),
-    ("ConflictRule", "fair-rotation", "tribunal-plugin-fair-rotation"),
-    ("ConflictRule", "priority", "tribunal-plugin-priority"),
-    ("IsolationValidator", "read-committed", "tribunal-plugin-read-committed"),
-    ("IsolationValidator", "repeatable-read", "tribunal-plugin-repeatable-read"),
-    ("IsolationValidator", "snapshot", "tribunal-plugin-snapshot"),
-    ("IsolationValidator", "serializable", "tribunal-plugin-serializable"),
-    ("LogAdaptor", "postgres", "tribunal-adaptor-postgres"),
-    ("LogAdaptor", "redis", "tribunal-adaptor-redis"),
+/// World, name, package and description of every built-in. A test compares the description with the plugin's own.
+const BUILTINS: [(&str, &str, &str, &str); 10] = [
+    (
+        "ConflictRule",
+        "first-writer-wins",
+        "tribunal-plugin-first-writer-wins",
+        "The transaction that arrived first wins.",
+    ),
+    (
+        "ConflictRule",
+        "shorter-txn-wins",
+        "tribunal-plugin-shorter-txn-wins",
+        "The transaction that began last wins, then the one that arrived first.",
+    ),
+    (
+        "ConflictRule",
+        "fair-rotation",
+        "tribunal-plugin-fair-rotation",
+        "Origins take turns: in epoch e the one at position -e modulo `turns` wins.",
+    ),
+    (
+        "ConflictRule",
+        "priority",
+        "tribunal-plugin-priority",
+        "The highest priority wins, then the transaction that arrived first.",
+    ),
+    (
+        "IsolationValidator",
+        "read-committed",
+        "tribunal-plugin-read-committed",
+        "Accepts every transaction: reads saw committed rows, that is all the level asks.",
+    ),
+    (
+        "IsolationValidator",
+        "repeatable-read",
+        "tribunal-plugin-repeatable-read",
+        "Rejects a transaction if a row that it read has changed, appeared or is gone.",
+    ),
+    (
+        "IsolationValidator",
+        "snapshot",
+        "tribunal-plugin-snapshot",
+        "Rejects a transaction unless its reads form one snapshot and it is the first committer.",
+    ),
+    (
+        "IsolationValidator",
+        "serializable",
+        "tribunal-plugin-serializable",
+        "Rejects a transaction if a row or a range that it read has changed.",
+    ),
+    (
+        "LogAdaptor",
+        "postgres",
+        "tribunal-adaptor-postgres",
+        "Writes records to tables of PostgreSQL, rows and watermark in one transaction.",
+    ),
+    (
+        "LogAdaptor",
+        "redis",
+        "tribunal-adaptor-redis",
+        "Writes records to Redis, rows and watermark in one atomic script.",
+    ),
 ];
 
 /// Paths, relative to the workspace, that the modules are built from.
@@ -43,13 +93,16 @@ fn main() {
     let folder = out.join("plugins");
     compile(&workspace, &folder);
     let mut table = String::from("&[\n");
-    for (world, name, package) in BUILTINS {
+    for (world, name, package, about) in BUILTINS {
         let module = folder.join(TARGET).join("release").join(format!("{}.wasm", package.replace('-', "_")));
         let component = out.join(format!("{name}.wasm"));
         encode(&module, &component);
         let path = component.display();
-        writeln!(table, "Builtin {{ world: World::{world}, name: {name:?}, bytes: include_bytes!({path:?}) }},")
-            .expect("writing to a string");
+        writeln!(
+            table,
+            "Builtin {{ world: World::{world}, name: {name:?}, about: {about:?}, bytes: include_bytes!({path:?}) }},"
+        )
+        .expect("writing to a string");
     }
     table.push(']');
     fs::write(out.join("builtins.rs"), table).expect("OUT_DIR is writable");
@@ -74,7 +127,7 @@ fn compile(workspace: &Path, folder: &Path) {
         .current_dir(workspace)
         .args(["build", "--release", "--locked", "--target", TARGET, "--target-dir"])
         .arg(folder);
-    for (_, _, package) in BUILTINS {
+    for (_, _, package, _) in BUILTINS {
         cargo.args(["--package", package]);
     }
     for (name, _) in env::vars_os() {

@@ -16,6 +16,8 @@ pub struct Builtin {
     pub world: World,
     /// Name of the plugin; a validator has the name of its level.
     pub name: &'static str,
+    /// What it does, in one sentence.
+    pub about: &'static str,
     /// The component.
     pub bytes: &'static [u8],
 }

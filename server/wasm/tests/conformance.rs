@@ -28,7 +28,7 @@ fn every_builtin_passes_within_its_budget() {
     for builtin in BUILTINS {
         let report = report(&engine, builtin.world, builtin.name);
         assert_eq!(report.world, builtin.world);
-        assert_eq!(report.description.name, builtin.name);
+        assert_eq!((&*report.description.name, &*report.description.about), (builtin.name, builtin.about));
         assert!(report.checks.len() >= 4, "{}: {:?}", builtin.name, report.checks);
         assert!(report.cost.fuel_per_item > 0, "{}: {:?}", builtin.name, report.cost);
         assert!(report.cost.fuel_per_item < report.cost.budget_per_item, "{}: {:?}", builtin.name, report.cost);

@@ -339,7 +339,7 @@ impl Parts {
                 versions: vec![Version {
                     digest: builtin_digest(builtin.world, builtin.name).unwrap_or_default(),
                     version: env!("CARGO_PKG_VERSION").to_owned(),
-                    about: "Built in.".to_owned(),
+                    about: builtin.about.to_owned(),
                     bytes: builtin.bytes.len() as u64,
                     uploaded_ms: None,
                     signed: None,
