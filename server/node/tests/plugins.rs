@@ -77,6 +77,27 @@ fn own_test_survives_an_edit(folder: &Path, world: &str, name: &str) {
     std::fs::write(&source, text).expect("writes");
 }
 
+/// The environment names one target folder for both, as a configuration of cargo may.
+#[test]
+fn plugins_of_one_name_in_two_folders_stay_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for team in ["a", "b"] {
+        let path = format!("team-{team}/limit");
+        done(folder.path(), &["new", "--world", "conflict-rule", "--lang", "rust", "--folder", &path, "limit"]);
+        let source = folder.path().join(&path).join("src/lib.rs");
+        let text = std::fs::read_to_string(&source).expect("reads");
+        let line = text.lines().find(|line| line.contains("const ABOUT")).expect("a description");
+        let own = format!("    const ABOUT: &'static str = \"The rule of team {team}.\";");
+        std::fs::write(&source, text.replace(line, &own)).expect("writes");
+    }
+    for team in ["a", "b"] {
+        let path = format!("team-{team}/limit");
+        done(folder.path(), &["build", &path]);
+        let told = done(folder.path(), &["test", &path]);
+        assert!(told.contains(&format!("The rule of team {team}.")), "{told}");
+    }
+}
+
 /// One test, because all stories need the same three builds.
 #[test]
 fn external_plugins_work_in_every_slot() {

@@ -123,7 +123,13 @@ async fn open_accounts(client: &Client, accounts: u32) -> Result<(), Error> {
             txn.put(STORE, account(n), &DEPOSIT)?;
         }
         txn.set_ack(tribunal_api::Ack::Applied);
-        txn.commit().await?;
+        if let Outcome::Aborted(aborted) = txn.commit().await? {
+            return Err(Error::Misuse(format!(
+                "the accounts cannot be opened, because {aborted}. The demo needs a service whose plugins accept {} new rows in one \
+                 transaction",
+                accounts.min(first + 1000) - first
+            )));
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ pub fn plugin(folder: &Path, arguments: &[&str]) -> (bool, String) {
         .current_dir(folder)
         .arg("plugin")
         .args(arguments)
-        // One folder for all that a test builds, so that what they share is compiled once; not that of this very build.
+        // Not the folder of this very build; `build` uses one in the plugin's own folder anyway.
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

@@ -57,7 +57,9 @@ fn rust(folder: &Path) -> Result<Vec<u8>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(folder).args(["build", "--release", "--lib", "--target", TARGET]);
-    command.args(["--message-format", "json-render-diagnostics"]);
+    // In the plugin's own folder, whatever the environment or a configuration of cargo says: in a target folder that they share,
+    // cargo takes plugins of one name, and the SDKs of all, for the same package, and one gets what was built for another.
+    command.args(["--target-dir", "target", "--message-format", "json-render-diagnostics"]);
     let said =
         run(&mut command, &format!("install Rust with rustup (https://rustup.rs), then `rustup target add {TARGET}`"))
             .map_err(|error| format!("{error}; if it misses `core`, run `rustup target add {TARGET}`"))?;
