@@ -347,6 +347,13 @@ fn requests_that_wait_for_a_storage_end_when_the_node_stops() {
         });
         let reader = scope.spawn(move || support::get(&format!("{url}/v1/log?store=r&after=2&wait_ms=60000")));
         eventually("the commit to be in the log", || (node.log_of("r").len() == 2).then_some(()));
+        // Those of the writer, of the reader and of this thread.
+        eventually("the reader to be connected", || {
+            let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+            let open = metrics.lines().find_map(|line| line.strip_prefix("tribunal_http_connections_open "));
+            (open?.parse::<u64>().ok()? >= 3).then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(200));
         node.signal("TERM");
         let verdict = writer.join().unwrap();
         assert_eq!((verdict.status, &verdict.body["status"]), (200, &json!("committed")), "{}", verdict.body);
