@@ -220,6 +220,8 @@ fn fresh_dir() -> Result<PathBuf, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = format!("tribunal-postgres-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let dir = std::env::temp_dir().join(unique);
+    // Left by a process with this number that was killed.
+    let _ = fs::remove_dir_all(&dir);
     let made = fs::create_dir_all(&dir).and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)));
     made.map_err(|e| format!("{}: {e}", dir.display()))?;
     if let Some((user, group)) = owner()? {

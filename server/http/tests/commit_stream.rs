@@ -454,9 +454,7 @@ async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
     let server = start().await;
     for (http, n) in BOTH.into_iter().zip([1, 101]) {
         let garbage = Duplex::open(http, server.address).await;
-        let sending = async {
-            flood(&garbage, std::iter::repeat_n("x\n".repeat(100_000), 200)).await
-        };
+        let sending = async { flood(&garbage, std::iter::repeat_n("x\n".repeat(100_000), 200)).await };
         let committing = async {
             let mut stream = Duplex::open(http, server.address).await;
             for n in n..n + 50 {

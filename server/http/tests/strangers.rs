@@ -44,10 +44,8 @@ async fn silent_connections_without_a_key_make_room_for_new_ones() {
     assert_eq!(asking.get("/healthz").await.status, 200);
     for _ in 0..20 {
         let mut client = Client::connect(server.address).await;
-        let reply = tokio::time::timeout(
-            TIMEOUT,
-            client.call("GET", "/v1/stores", &[("authorization", "Bearer bad")], b""),
-        );
+        let reply =
+            tokio::time::timeout(TIMEOUT, client.call("GET", "/v1/stores", &[("authorization", "Bearer bad")], b""));
         assert_eq!(reply.await.expect("a stranger that asks is answered").status, 401);
         silent.push(client);
     }

@@ -165,9 +165,7 @@ fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
         let said = done(folder, &["activate", "--url", &url, "--at-epoch", &from.to_string(), "most-writes-wins"]);
         assert!(said.contains(&format!("from epoch {from} on")), "{said}");
         assert_eq!(slot(&node, "rule")["pending"]["name"], "most-writes-wins");
-        eventually_within(Duration::from_secs(600), "the epoch to come", || {
-            (epoch(&node) > from + 100).then_some(())
-        });
+        eventually_within(Duration::from_secs(600), "the epoch to come", || (epoch(&node) > from + 100).then_some(()));
         stop.store(true, Ordering::Relaxed);
         let contests: Vec<_> = load.into_iter().flat_map(|thread| thread.join().expect("the load runs")).collect();
         (from, contests)

@@ -20,6 +20,8 @@ impl RedisServer {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("tribunal-push-redis-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(unique);
+        // Left by a process with this number that was killed.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the temporary directory is writable");
         let port = free_port();
         let mut server = RedisServer { child: None, dir, port, fsync };
