@@ -70,7 +70,7 @@ func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 		}
 		return 504, problemText(504, "outcome_unknown")
 	}, httptest.NewServer)
-	client := service.client(t, Options{Timeout: 2 * time.Second, ResolveTimeout: 2 * time.Second})
+	client := service.client(t, Options{Timeout: time.Minute, ResolveTimeout: time.Minute})
 	results := batchOf(t, client, count)
 	for at, result := range results {
 		if _, ok := result.Verdict.(*Committed); !ok {
@@ -105,6 +105,8 @@ func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
 			t.Errorf("%d: %+v", at, result)
 		}
 	}
+	mutex.Lock()
+	defer mutex.Unlock()
 	if len(asked) > concurrentMax {
 		t.Errorf("%d outcomes were requested, %d at a time", len(asked), concurrentMax)
 	}

@@ -54,7 +54,7 @@ func reads(t *testing.T, txn *Transaction) {
 // A write that a commit under way does not contain would be in no commit at all.
 func TestATransactionTakesNoReadsAndWritesDuringItsCommitAndAfterTheVerdict(t *testing.T) {
 	url, arrived := holding(t)
-	client, err := New(url, Options{Timeout: 2 * time.Second, Retry: once.Retry})
+	client, err := New(url, Options{Timeout: time.Minute, Retry: once.Retry})
 	if err != nil {
 		t.Fatal(err)
 	}

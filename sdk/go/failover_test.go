@@ -166,12 +166,16 @@ func deadEndpoint(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
+// clientOf has times for a busy machine: what is to happen does not wait for their end.
 func clientOf(t *testing.T, options Options, urls ...string) *Client {
 	t.Helper()
 	if options.Timeout == 0 {
-		options.Timeout = 6 * time.Second
+		options.Timeout = time.Minute
 	}
-	options.ResolveTimeout, options.Retry.AttemptsMax = 300*time.Millisecond, 4
+	if options.EndpointTimeout == 0 {
+		options.EndpointTimeout = 30 * time.Second
+	}
+	options.ResolveTimeout, options.Retry.AttemptsMax = time.Minute, 4
 	client, err := NewWithEndpoints(urls, options)
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +239,7 @@ func TestAnUnavailableEndpointIsLeftUntilItsCoolDownHasPassed(t *testing.T) {
 		return 503, troubleText(503, "unavailable")
 	})
 	third := startEndpoint(t, works)
-	client := clientOf(t, Options{EndpointCoolDown: 300 * time.Millisecond}, first.url, second.url, third.url)
+	client := clientOf(t, Options{EndpointCoolDown: time.Hour}, first.url, second.url, third.url)
 	check := func(expected ...int) {
 		t.Helper()
 		if _, err := client.Stores(context.Background()); err != nil {
@@ -249,9 +253,26 @@ func TestAnUnavailableEndpointIsLeftUntilItsCoolDownHasPassed(t *testing.T) {
 	check(1, 2, 0)
 	// The first one has failed shortly before.
 	check(1, 3, 1)
-	time.Sleep(310 * time.Millisecond)
-	// The third one stays in use, although the first one may be tried again.
-	check(1, 3, 2)
+}
+
+func TestTheEndpointInUseStaysSoWhenAnEarlierOneMayBeTriedAgain(t *testing.T) {
+	first := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
+		if before == 0 {
+			return 503, troubleText(503, "stopping")
+		}
+		return works(kind, ids, before)
+	})
+	second := startEndpoint(t, works)
+	client := clientOf(t, Options{EndpointCoolDown: 50 * time.Millisecond}, first.url, second.url)
+	for range 2 {
+		if _, err := client.Stores(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Millisecond)
+	}
+	if len(first.asked()) != 1 || len(second.asked()) != 2 || client.Endpoint() != second.url {
+		t.Error(first.asked(), second.asked(), client.Endpoint())
+	}
 }
 
 func TestAFailedEndpointIsTriedAgainAfterItsCoolDown(t *testing.T) {
@@ -285,7 +306,7 @@ func TestACommitWithoutAReplyIsSentElsewhereWithTheSameIDAndBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := startEndpoint(t, lost), startEndpoint(t, works)
-			client := clientOf(t, Options{Timeout: 2 * time.Second}, first.url, second.url)
+			client := clientOf(t, Options{EndpointTimeout: 2 * time.Second}, first.url, second.url)
 			checkCommits(t, client)
 			// The same request, and no question about its status.
 			if len(first.asked()) != 1 || !reflect.DeepEqual(first.asked(), second.asked()) || client.Endpoint() != second.url {
@@ -385,9 +406,9 @@ func TestAnAnswerThatIsNotOfTribunalNamesItsEndpoint(t *testing.T) {
 func TestTheTimeoutIsSharedByTheEndpoints(t *testing.T) {
 	first, second := startEndpoint(t, fails(isSilent)), startEndpoint(t, fails(isSilent))
 	begun := time.Now()
-	client := clientOf(t, Options{Timeout: 600 * time.Millisecond}, first.url, second.url)
+	client := clientOf(t, Options{Timeout: 4 * time.Second}, first.url, second.url)
 	_, err := client.Begin(context.Background(), BeginOptions{})
-	if err == nil || time.Since(begun) < 590*time.Millisecond || len(first.asked()) != 1 || len(second.asked()) != 1 {
+	if err == nil || time.Since(begun) < 3990*time.Millisecond || len(first.asked()) != 1 || len(second.asked()) != 1 {
 		t.Error(err, time.Since(begun), first.asked(), second.asked())
 	}
 }
@@ -455,7 +476,7 @@ func TestAStreamOfCommitsContinuesAtTheNextEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, second := startEndpoint(t, lost), startEndpoint(t, works)
-			client := clientOf(t, Options{Timeout: 2 * time.Second}, first.url, deadEndpoint(t), second.url)
+			client := clientOf(t, Options{EndpointTimeout: 2 * time.Second}, first.url, deadEndpoint(t), second.url)
 			stream := client.CommitStream()
 			defer stream.Close()
 			prepared := preparedOf(t, client)
@@ -501,7 +522,7 @@ func TestANodeThatLagsIsAskedOnceAndRemainsInUse(t *testing.T) {
 }
 
 func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed(t *testing.T) {
-	endpoints, err := newEndpoints([]string{"http://a:1, http://b:2/", "http://c:3,http://a:1"}, time.Second, time.Second)
+	endpoints, err := newEndpoints([]string{"http://a:1, http://b:2/", "http://c:3,http://a:1"}, time.Second, time.Hour)
 	if err != nil || !slices.Equal(endpoints.urls, []string{"http://a:1", "http://b:2", "http://c:3"}) {
 		t.Fatal(endpoints, err)
 	}
@@ -514,10 +535,9 @@ func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed
 	// A log reader, for example, that is still connected to the second one.
 	endpoints.failed(1)
 	check(0)
-	time.Sleep(600 * time.Millisecond)
 	endpoints.failed(0)
 	check(2)
-	time.Sleep(500 * time.Millisecond)
+	endpoints.failedAt[1] = time.Now().Add(-2 * time.Hour)
 	endpoints.failed(2)
 	// Unlike the first one, the second has rested.
 	check(1)
@@ -561,7 +581,7 @@ func TestAnEndpointThatDoesNotAnswerIsLeftBeforeItsShareOfTheTimeoutIsOver(t *te
 	for _, kind := range []string{"begin", "commit", "stream"} {
 		paused := startEndpoint(t, func(string, []string, int) (int, string) { return isSilent, "" })
 		second, third := startEndpoint(t, works), startEndpoint(t, works)
-		options := Options{Timeout: 30 * time.Second, EndpointTimeout: 100 * time.Millisecond}
+		options := Options{Timeout: 90 * time.Second, EndpointTimeout: 2 * time.Second}
 		client := clientOf(t, options, paused.url, second.url, third.url)
 		for range 2 {
 			begun := time.Now()
@@ -576,7 +596,7 @@ func TestAnEndpointThatDoesNotAnswerIsLeftBeforeItsShareOfTheTimeoutIsOver(t *te
 				_, err = stream.Commit(t.Context(), preparedOf(t, client))
 				stream.Close()
 			}
-			if err != nil || time.Since(begun) > 10*time.Second {
+			if err != nil || time.Since(begun) > 30*time.Second {
 				t.Fatalf("%s: %v after %v", kind, err, time.Since(begun))
 			}
 		}
@@ -589,10 +609,10 @@ func TestAnEndpointThatDoesNotAnswerIsLeftBeforeItsShareOfTheTimeoutIsOver(t *te
 func TestTheLastEndpointHasTheTimeThatIsLeft(t *testing.T) {
 	silent := func(string, []string, int) (int, string) { return isSilent, "" }
 	first, second := startEndpoint(t, silent), startEndpoint(t, silent)
-	options := Options{Timeout: 2 * time.Second, EndpointTimeout: 50 * time.Millisecond}
+	options := Options{Timeout: 5 * time.Second, EndpointTimeout: 2 * time.Second}
 	begun := time.Now()
 	_, err := clientOf(t, options, first.url, second.url).Begin(t.Context(), BeginOptions{Stores: []string{"kv"}})
-	if err == nil || time.Since(begun) < 1900*time.Millisecond || len(first.asked()) != 1 || len(second.asked()) != 1 {
+	if err == nil || time.Since(begun) < 4900*time.Millisecond || len(first.asked()) != 1 || len(second.asked()) != 1 {
 		t.Fatalf("%v after %v, requests %d and %d", err, time.Since(begun), len(first.asked()), len(second.asked()))
 	}
 }

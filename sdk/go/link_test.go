@@ -372,16 +372,17 @@ func TestOnlyLinesThatTheConnectionTookMayBeTakenIn(t *testing.T) {
 
 func TestAWindowIsEnteredInOrderAndLeftByThoseWhoGiveUp(t *testing.T) {
 	w := window{commitsMax: 2, bytesMax: 10}
-	enter := func(bytes int) error {
+	enter := func(bytes int) error { return w.enter(t.Context(), bytes) }
+	waits := func(bytes int) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		return w.enter(ctx, bytes)
+		return w.enter(ctx, bytes) != nil
 	}
-	if enter(100) != nil || enter(1) == nil {
+	if enter(100) != nil || !waits(1) {
 		t.Fatal("a large one enters alone")
 	}
 	w.leave(100)
-	if enter(4) != nil || enter(7) == nil || enter(6) != nil || enter(0) == nil {
+	if enter(4) != nil || !waits(7) || enter(6) != nil || !waits(0) {
 		t.Fatal("two, and ten bytes")
 	}
 	w.leave(4)

@@ -49,7 +49,7 @@ func TestALostRequestIsFencedAndRunRepeatsTheWork(t *testing.T) {
 
 func TestAReplyThatNeverArrivesIsRequestedAfterTheTimeout(t *testing.T) {
 	proxy := startProxy(t)
-	txn := connectedTo(t, proxy.url(), tribunal.Options{Timeout: 500 * time.Millisecond}).BeginLocal("")
+	txn := connectedTo(t, proxy.url(), tribunal.Options{Timeout: 3 * time.Second}).BeginLocal("")
 	txn.Put("kv", freshPrefix()+"a", 1)
 	proxy.lose(silence, "/commit")
 	verdict, err := txn.Commit(t.Context())
@@ -92,7 +92,7 @@ func TestARepeatedCommitGetsTheSameVerdictAndIsExecutedOnce(t *testing.T) {
 
 func TestAnOutcomeThatCannotBeDeterminedIsUnknown(t *testing.T) {
 	proxy := startProxy(t)
-	options := tribunal.Options{Timeout: 300 * time.Millisecond, ResolveTimeout: 300 * time.Millisecond}
+	options := tribunal.Options{Timeout: 5 * time.Second, ResolveTimeout: time.Second}
 	txn := connectedTo(t, proxy.url(), options).BeginLocal("")
 	txn.Put("kv", freshPrefix()+"a", 1)
 	proxy.lose(silence, "/commit")

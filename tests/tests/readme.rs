@@ -62,6 +62,8 @@ struct Playground(PathBuf);
 impl Playground {
     fn new(name: &str) -> Playground {
         let folder = std::env::temp_dir().join(format!("tribunal-readme-{name}-{}", std::process::id()));
+        // Left by a process with this number that was killed.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("target/release")).expect("a temporary folder");
         std::os::unix::fs::symlink(binary(), folder.join("target/release/tribunal")).expect("a link to the binary");
         Playground(folder)

@@ -220,6 +220,8 @@ fn fresh_dir() -> Result<PathBuf, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = format!("tribunal-postgres-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let dir = std::env::temp_dir().join(unique);
+    // Left by a process with this number that was killed.
+    let _ = fs::remove_dir_all(&dir);
     let made = fs::create_dir_all(&dir).and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)));
     made.map_err(|e| format!("{}: {e}", dir.display()))?;
     if let Some((user, group)) = owner()? {
@@ -228,9 +230,13 @@ fn fresh_dir() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
+/// Returns a port that is free, below those that the system gives to others: it stays free while a server is away.
 fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(61);
+    let next = || first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
+    let mut ports = (0..18_000).map(|_| 12_000 + next() as u16);
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).ok_or_else(|| "no port is free".to_owned())
 }
 
 fn random_word() -> Result<String, String> {

@@ -220,7 +220,7 @@ mod tests {
         command.args(["-c", "sleep 60 & wait"]);
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
-        while tree(child.id()).len() < 2 && start.elapsed() < Duration::from_secs(10) {
+        while tree(child.id()).len() < 2 && start.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(10));
         }
         let pids = tree(child.id());

@@ -148,12 +148,13 @@ def _dead() -> str:
 
 
 def _client(
-    urls: Sequence[str], *, timeout_s: float = 6, endpoint_timeout_s: float = 2, cool_down_s: float = 10
+    urls: Sequence[str], *, timeout_s: float = 60, endpoint_timeout_s: float = 30, cool_down_s: float = 10
 ) -> Client:
+    """The times are for a busy machine: what is to happen does not wait for their end."""
     return Client(
         urls,
         timeout_s=timeout_s,
-        resolve_timeout_s=0.3,
+        resolve_timeout_s=60,
         endpoint_timeout_s=endpoint_timeout_s,
         endpoint_cool_down_s=cool_down_s,
         retry=RetryPolicy(attempts_max=4),
@@ -189,7 +190,7 @@ def test_an_unavailable_endpoint_is_left_until_its_cool_down_has_passed(start: S
     # The second one fails at its third request.
     second = start(lambda kind, ids, before: _works(kind, ids) if before < 2 else _refused(503, "unavailable"))
     third = start(_works)
-    client = _client([first.url, second.url, third.url], cool_down_s=0.3)
+    client = _client([first.url, second.url, third.url], cool_down_s=3600)
 
     def counts() -> list[int]:
         client.stores()
@@ -198,8 +199,16 @@ def test_an_unavailable_endpoint_is_left_until_its_cool_down_has_passed(start: S
     assert counts() == [1, 1, 0]
     assert counts() == [1, 2, 0], "the second one stays in use"
     assert counts() == [1, 3, 1], "the first one has failed shortly before"
-    time.sleep(0.31)
-    assert counts() == [1, 3, 2], "the third one stays in use, although the first one may be tried again"
+
+
+def test_the_endpoint_in_use_stays_so_when_an_earlier_one_may_be_tried_again(start: Start) -> None:
+    first = start(lambda kind, ids, before: _works(kind, ids) if before else _refused(503, "stopping"))
+    second = start(_works)
+    client = _client([first.url, second.url], cool_down_s=0.05)
+    client.stores()
+    time.sleep(0.06)
+    client.stores()
+    assert (len(first.asked), len(second.asked), client.endpoint) == (1, 2, second.url)
 
 
 def test_a_failed_endpoint_is_tried_again_after_its_cool_down(start: Start) -> None:
@@ -217,7 +226,7 @@ def test_a_failed_endpoint_is_tried_again_after_its_cool_down(start: Start) -> N
 )
 def test_a_commit_without_a_reply_is_sent_elsewhere_with_the_same_id_and_body(start: Start, lost: Reply) -> None:
     first, second = start(lambda *_: lost), start(_works)
-    client = _client([first.url, second.url], timeout_s=1)
+    client = _client([first.url, second.url], endpoint_timeout_s=2)
     _commit(client)
     assert len(first.asked) == 1
     assert first.asked == second.asked, "the same request, and no question about its status"
@@ -297,8 +306,8 @@ def test_the_timeout_is_shared_by_the_endpoints(start: Start) -> None:
     endpoints = [start(lambda *_: "silent") for _ in range(2)]
     begun = time.monotonic()
     with pytest.raises(Unavailable):
-        _client([endpoint.url for endpoint in endpoints], timeout_s=0.6).begin()
-    assert time.monotonic() - begun >= 0.6
+        _client([endpoint.url for endpoint in endpoints], timeout_s=4).begin()
+    assert time.monotonic() - begun >= 4
     assert [len(endpoint.asked) for endpoint in endpoints] == [1, 1]
 
 
@@ -369,15 +378,14 @@ def test_a_node_that_lags_is_asked_once_and_remains_in_use(start: Start) -> None
 
 
 def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_down_has_passed() -> None:
-    endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1, 1)
+    endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1, 3600)
     assert endpoints.urls == ["http://a:1", "http://b:2", "http://c:3"]
     # A log reader, for example, that is still connected to the second one.
     endpoints.failed(1)
     assert endpoints.in_use == 0
-    time.sleep(0.6)
     endpoints.failed(0)
     assert endpoints.in_use == 2
-    time.sleep(0.5)
+    endpoints._failed_at[1] = time.monotonic() - 7200
     endpoints.failed(2)
     assert endpoints.in_use == 1, "unlike the first one, it has rested"
     # Of three that have failed, the first that answers is used.
@@ -409,24 +417,24 @@ def test_urls_that_cannot_be_used_are_named(urls: list[str]) -> None:
 def test_an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeout_is_over(start: Start) -> None:
     for kind in ("begin", "commit"):
         paused, second, third = start(lambda *_: "silent"), start(_works), start(_works)
-        with _client([paused.url, second.url, third.url], timeout_s=30, endpoint_timeout_s=0.1) as client:
+        with _client([paused.url, second.url, third.url], timeout_s=90, endpoint_timeout_s=2) as client:
             for _ in range(2):
                 begun = time.monotonic()
                 if kind == "begin":
                     client.begin(["kv"])
                 else:
                     assert isinstance(client.commit(_prepared(client)), Committed)
-                assert time.monotonic() - begun < 10
+                assert time.monotonic() - begun < 30
         assert (len(paused.asked), len(second.asked), len(third.asked)) == (1, 2, 0)
 
 
 def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:
     paused = [start(lambda *_: "silent"), start(lambda *_: "silent")]
-    with _client([one.url for one in paused], timeout_s=2, endpoint_timeout_s=0.05) as client:
+    with _client([one.url for one in paused], timeout_s=5, endpoint_timeout_s=2) as client:
         begun = time.monotonic()
         with pytest.raises(Unavailable):
             client.begin(["kv"])
-        assert time.monotonic() - begun >= 1.9
+        assert time.monotonic() - begun >= 4.9
     assert [len(one.asked) for one in paused] == [1, 1]
 
 

@@ -59,7 +59,7 @@ def test_a_commit_writes_rows_that_later_transactions_read(client: Client, prefi
     assert won.version is not None
     assert won.lsn["kv"] > 0
 
-    second = client.begin(["kv"], session=won.session, wait_s=5)
+    second = client.begin(["kv"], session=won.session, wait_s=60)
     assert second.snapshots["kv"] >= won.epoch
     row = second.get("kv", prefix + "a")
     assert row is not None
@@ -77,7 +77,7 @@ def test_keys_that_resemble_paths_or_escapes_are_taken_literally(client: Client,
     txn = client.begin_local()
     txn.put("kv", key, "here")
     session = committed(txn.commit()).session
-    again = client.begin(["kv"], session=session, wait_s=5)
+    again = client.begin(["kv"], session=session, wait_s=60)
     row = again.get("kv", key)
     assert row is not None
     assert (row.key, row.value) == (key, "here")
@@ -114,7 +114,7 @@ def test_a_phantom_in_a_scanned_range_aborts(client: Client, prefix: str) -> Non
     other.insert("kv", prefix + "phantom", 1)
     won = committed(other.commit())
     assert aborted(txn.commit()).reason == "range_conflict"
-    again = client.begin(["kv"], session=won.session, wait_s=5)
+    again = client.begin(["kv"], session=won.session, wait_s=60)
     rows = again.scan("kv", prefix, prefix + "~")
     assert [(row.key, row.value, row.version) for row in rows] == [(prefix + "phantom", 1, won.version)]
 
@@ -133,7 +133,7 @@ def test_run_repeats_the_work_on_fresh_reads_after_a_conflict(client: Client, pr
         txn.put("kv", key, row.value + 1)
         return int(row.value) + 1
 
-    assert client.run(work, ["kv"], session=session, wait_s=5).value == 11
+    assert client.run(work, ["kv"], session=session, wait_s=60).value == 11
     assert seen[0] == 1
     assert len(seen) > 1
     assert read(client, key) == 11
@@ -149,7 +149,7 @@ def test_no_increment_of_many_concurrent_ones_is_lost(client: Client, prefix: st
         txn.update("kv", key, row.value + 1)
 
     with ThreadPoolExecutor(8) as pool:
-        for done in [pool.submit(client.run, increment, ["kv"], session=session, wait_s=5) for _ in range(40)]:
+        for done in [pool.submit(client.run, increment, ["kv"], session=session, wait_s=60) for _ in range(40)]:
             done.result()
     assert read(client, key) == 40
 
@@ -293,7 +293,7 @@ def test_a_consumer_resumes_where_its_offset_is(client: Client, prefix: str) -> 
     offset = client.offset(consumer, "kv")
     assert offset == Offset(log.offset, log.log_id)
     resumed = client.log("kv", after=offset.lsn, log=offset.log)
-    record = resumed.next(wait_s=10)
+    record = resumed.next(wait_s=60)
     assert record is not None
     assert record.lsn == offset.lsn + 1
     # What it has not processed, and a log that is another one.

@@ -355,7 +355,7 @@ def test_a_wait_longer_than_the_service_waits_is_continued_on_another_stream(sta
 
 def test_short_waits_do_not_hide_that_a_stream_is_silent(start: Start) -> None:
     scripts = [Script([beat(9), record(1)], "stay"), Script([beat(9), record(2)], "stay")]
-    service, reader = start(*scripts, wait_s=60, timeout_s=0.1)
+    service, reader = start(*scripts, wait_s=60, timeout_s=3)
     assert reader.lsn() == 1
     while (found := reader.lsn(0.05)) is None:
         assert len(service.asked) < 3
@@ -425,10 +425,13 @@ def _read_asyncio(url: str) -> None:
 
 
 @pytest.mark.parametrize("read", [_read_blocking, _read_asyncio])
-def test_a_log_that_does_not_begin_is_given_up_after_the_timeout(read: Callable[[str], None]) -> None:
+def test_a_log_that_does_not_begin_is_given_up_after_the_timeout(
+    read: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The time for which a stream may be silent is longer by this.
+    monkeypatch.setattr("tribunal_client.service.HEARTBEAT_S", 300)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         with pytest.raises(Unavailable, match=r"timed out|ReadTimeout"):
             read(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        # Not the time for which a stream may be silent, which is 5 s longer.
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < 200

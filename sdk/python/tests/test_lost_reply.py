@@ -23,7 +23,7 @@ def test_a_lost_reply_is_resolved_by_id_and_the_commit_is_kept(client: Client, p
     assert proxy.lost.acquire(blocking=False)
     assert isinstance(verdict, Committed)
     assert verdict.replayed
-    row = client.begin(["kv"], session=verdict.session, wait_s=5).get("kv", prefix + "a")
+    row = client.begin(["kv"], session=verdict.session, wait_s=60).get("kv", prefix + "a")
     assert row is not None
     assert row.version == verdict.version
 
@@ -93,7 +93,7 @@ def test_a_repeated_commit_gets_the_same_verdict_and_is_executed_once(client: Cl
 
 
 def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: Proxy, prefix: str) -> None:
-    txn = Client(proxy.url, timeout_s=0.3, resolve_timeout_s=0.3).begin_local()
+    txn = Client(proxy.url, timeout_s=5, resolve_timeout_s=1).begin_local()
     txn.put("kv", prefix + "a", 1)
     proxy.lose("silence", "/commit")
 
@@ -108,7 +108,7 @@ def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: 
     stopping.join()
     assert unknown.value.txn_id == txn.id
     # With the service in reach again the id still tells: it arrived, or never will.
-    assert isinstance(client.status(txn.id, fence=True, wait_s=5), Committed | Aborted)
+    assert isinstance(client.status(txn.id, fence=True, wait_s=60), Committed | Aborted)
 
 
 @pytest.mark.parametrize("by_line", [False, True])

@@ -55,11 +55,11 @@ def test_a_forked_process_does_not_use_the_connections_of_its_parent(url: str, p
 def test_a_log_reader_of_the_parent_survives_a_fork(client: Client, prefix: str) -> None:
     put(client, prefix)
     log = client.log("kv", client.store("kv").head_lsn - 1)
-    assert log.next(10) is not None
+    assert log.next(60) is not None
     assert log.next(0) is None, "a thread of the parent waits for the next record"
     assert in_child(lambda: log.next(0)).startswith("Misuse: the client was used before this process was forked")
     written = put(client, prefix)
-    record = log.next(5)
+    record = log.next(60)
     assert record is not None
     assert record.txn_id == written
     log.close()
@@ -79,7 +79,7 @@ def test_each_event_loop_needs_a_client_of_its_own(url: str, prefix: str) -> Non
 
     async def read() -> None:
         assert await client.row("kv", prefix) is not None
-        assert await log.next(10) is not None
+        assert await log.next(60) is not None
 
     asyncio.run(read())
     for again in (read, lambda: client.begin(["kv"]), lambda: log.next(0)):
@@ -99,7 +99,7 @@ def test_a_client_is_closed_in_another_event_loop(url: str) -> None:
     with pytest.raises(ValueError, match="the original error"):
         asyncio.run(fails(client))
     with connection.dup() as ended:
-        ended.settimeout(10)
+        ended.settimeout(60)
         assert ended.recv(1) == b"", "the connection has ended"
     assert not client._pool._idle._idle
     with pytest.raises(Misuse):
@@ -143,7 +143,7 @@ def test_a_forked_process_that_continues_the_event_loop_needs_a_client_of_its_ow
 
 def test_a_lock_that_was_held_at_the_fork_does_not_stop_the_child(url: str) -> None:
     def call() -> object:
-        signal.alarm(10)
+        signal.alarm(60)
         return client.stores()
 
     with Client(url) as client:

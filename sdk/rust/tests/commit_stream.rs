@@ -160,7 +160,9 @@ async fn a_silent_stream_is_given_up() {
     let text = shown(&stream.commit(&put(&proxied, "a")).await);
     proxy.lost.notified().await;
     assert!(["committed, replayed", "aborted fenced"].contains(&text.as_str()), "{text}");
-    assert_eq!(shown(&stream.commit(&put(&proxied, "b")).await), "committed");
+    // Sent a second time, if the first answer took longer than the client waits.
+    let text = shown(&stream.commit(&put(&proxied, "b")).await);
+    assert!(text.starts_with("committed"), "{text}");
     proxy.stop();
     let options = ClientOptions { resolve_timeout: Duration::from_millis(300), ..ClientOptions::default() };
     let stopped = Client::with_options(&proxy.url, options).expect("a URL");

@@ -354,7 +354,7 @@ async fn lost_replies_are_resolved_by_id_and_lost_requests_fenced() {
     let ((), won) = client.run(BeginOptions::default(), work).await.expect("commits in the end");
     assert_eq!((ids.len(), ids[1].as_str()), (2, won.txn_id.as_str()), "under a new id");
 
-    let hasty = ClientOptions { timeout: Duration::from_millis(500), ..ClientOptions::default() };
+    let hasty = ClientOptions { timeout: Duration::from_secs(3), ..ClientOptions::default() };
     let hasty = Client::with_options(&proxy.url, hasty).expect("a URL");
     proxy.lose(Loss::Silence, "/commit");
     assert!(committed(hasty.commit(&insert("silence")).await.expect("a verdict")).replayed);
@@ -364,8 +364,8 @@ async fn lost_replies_are_resolved_by_id_and_lost_requests_fenced() {
 async fn an_outcome_that_cannot_be_determined_is_unknown() {
     let Some(server) = Server::start("unknown") else { return };
     let proxy = Proxy::start(&server.url).await;
-    let bounds = Duration::from_millis(300);
-    let hasty = ClientOptions { timeout: bounds, resolve_timeout: bounds, ..ClientOptions::default() };
+    let (timeout, resolve_timeout) = (Duration::from_secs(5), Duration::from_secs(1));
+    let hasty = ClientOptions { timeout, resolve_timeout, ..ClientOptions::default() };
     let client = Client::with_options(&proxy.url, hasty).expect("a URL");
     let mut txn = local(&client);
     txn.put("kv", "a", &1).expect("a number");

@@ -31,6 +31,11 @@ async fn a_lost_reply_is_requested_with_a_fence() {
     assert!(service.asked("status").iter().all(|(_, path, _)| path.contains("txn-0") && path.contains("fence=true")));
 }
 
+/// A client that gives an outcome up before long.
+fn hasty(service: &Service) -> Client {
+    service.client_with(ClientOptions { resolve_timeout: Duration::from_secs(3), ..ClientOptions::default() })
+}
+
 #[tokio::test]
 async fn an_outcome_that_cannot_be_determined_is_unknown() {
     let service = Service::start(|kind, before| match kind {
@@ -39,7 +44,7 @@ async fn an_outcome_that_cannot_be_determined_is_unknown() {
         _ => problem(503, "unavailable", true),
     })
     .await;
-    let txn = service.client().begin(BeginOptions::default()).await.expect("begins");
+    let txn = hasty(&service).begin(BeginOptions::default()).await.expect("begins");
     let unknown = txn.commit().await;
     assert!(matches!(&unknown, Err(Error::OutcomeUnknown { txn_id, .. }) if txn_id == "txn-0"), "{unknown:?}");
 }
@@ -237,7 +242,7 @@ async fn the_commits_of_a_lost_batch_are_resolved_together() {
         _ => Reply::Json(200, json!({ "status": "in_flight", "txn_id": "txn-0" })),
     })
     .await;
-    let client = service.client();
+    let client = hasty(&service);
     let commits = three(&client);
     let outcomes = client.batch(&commits).await.expect("one result each");
     for (commit, outcome) in commits.iter().zip(&outcomes) {

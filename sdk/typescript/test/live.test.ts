@@ -27,7 +27,7 @@ test("a commit writes rows that later transactions read", async () => {
   const won = committed(await first.commit());
   assert.ok(won.version !== undefined && BigInt(won.lsn["kv"] ?? "0") > 0n);
 
-  const second = await client.begin({ stores: ["kv"], session: won.session, waitMs: 5000 });
+  const second = await client.begin({ stores: ["kv"], session: won.session, waitMs: 60_000 });
   const row = await second.get<{ balance: number }>("kv", `${prefix}a`);
   assert.equal(row?.version, won.version);
   assert.deepEqual(row.value, { balance: 100 });
@@ -44,7 +44,7 @@ test("keys that resemble paths or escapes are taken literally", async () => {
     const txn = client.beginLocal();
     txn.put("kv", key, "here");
     const { session } = committed(await txn.commit());
-    const again = await client.begin({ stores: ["kv"], session, waitMs: 5000 });
+    const again = await client.begin({ stores: ["kv"], session, waitMs: 60_000 });
     assert.deepEqual(await again.get("kv", key), (await again.scan("kv", { start: key, limit: 1 }))[0]);
     assert.equal((await again.get("kv", key))?.value, "here", String(key));
   }
@@ -83,7 +83,7 @@ test("a phantom in a scanned range aborts", async () => {
   other.insert("kv", `${prefix}phantom`, 1);
   const { session } = committed(await other.commit());
   assert.equal(aborted(await txn.commit()).reason, "range_conflict");
-  const again = await client.begin({ stores: ["kv"], session, waitMs: 5000 });
+  const again = await client.begin({ stores: ["kv"], session, waitMs: 60_000 });
   assert.deepEqual(await again.scan("kv", range), [{ key: `${prefix}phantom`, value: 1, version: (await client.row("kv", `${prefix}phantom`))?.version }]);
 });
 
@@ -106,7 +106,7 @@ test("run repeats the work on fresh reads after a conflict", async () => {
       txn.put("kv", key, Number(row?.value) + 1);
       return Number(row?.value) + 1;
     },
-    { stores: ["kv"], session, waitMs: 5000 },
+    { stores: ["kv"], session, waitMs: 60_000 },
   );
   assert.equal(read[0], 1);
   assert.ok(read.length > 1);
@@ -130,7 +130,7 @@ test("no increment of many concurrent ones is lost", async () => {
             assert.ok(row !== undefined);
             txn.update("kv", key, row.value + 1);
           },
-          { stores: ["kv"], session, waitMs: 5000 },
+          { stores: ["kv"], session, waitMs: 60_000 },
         );
       }
     }),

@@ -243,7 +243,7 @@ test("short waits do not hide that a stream is silent", { timeout: 60_000 }, asy
     let second: string | undefined;
     while (second === undefined) second = (await found.next(50))?.lsn;
     assert.deepEqual([second, asked.length], ["2", 2]);
-  }, undefined, 100);
+  }, undefined, 3000);
 });
 
 test("an iteration up to the end of the log does not rely on a stream that waits", { timeout: 60_000 }, async () => {

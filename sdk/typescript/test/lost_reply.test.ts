@@ -20,7 +20,7 @@ test("a lost reply is resolved by id and the commit is kept", async () => {
   const verdict = await txn.commit();
   assert.equal(proxy.lost, lost + 1);
   assert.ok(verdict.status === "committed" && verdict.replayed, JSON.stringify(verdict));
-  const again = await client.begin({ stores: ["kv"], session: verdict.session, waitMs: 5000 });
+  const again = await client.begin({ stores: ["kv"], session: verdict.session, waitMs: 60_000 });
   assert.equal((await again.get("kv", key))?.version, verdict.version);
 });
 
@@ -47,7 +47,7 @@ test("a lost request is fenced and run repeats the work", async () => {
 });
 
 test("a reply that never arrives is requested after the timeout", async () => {
-  const client = new Client(proxy.url, { timeoutMs: 500 });
+  const client = new Client(proxy.url, { timeoutMs: 3000 });
   const txn = client.beginLocal();
   txn.put("kv", `${freshPrefix()}a`, 1);
   proxy.lose("silence", "/commit");
@@ -89,7 +89,7 @@ test("a repeated commit gets the same verdict and is executed once", async () =>
 
 test("an outcome that cannot be determined is unknown", async () => {
   const own = await Proxy.start(url);
-  const client = new Client(own.url, { timeoutMs: 300, resolveTimeoutMs: 300 });
+  const client = new Client(own.url, { timeoutMs: 5000, resolveTimeoutMs: 1000 });
   const txn = client.beginLocal();
   txn.put("kv", `${freshPrefix()}a`, 1);
   own.lose("silence", "/commit");

@@ -204,13 +204,14 @@ async fn a_commit_as_large_as_in_a_request_of_its_own_is_decided() {
     server.stop().await.unwrap();
 }
 
-/// Writes lines until the server takes no more.
-async fn flood(stream: &Duplex, lines: impl Iterator<Item = String>) {
+/// Writes lines until the server takes no more; returns false if it takes all of them.
+async fn flood(stream: &Duplex, lines: impl Iterator<Item = String>) -> bool {
     for line in lines {
-        if tokio::time::timeout(MOMENT * 5, stream.write(line)).await.is_err() {
-            return;
+        if tokio::time::timeout(MOMENT * 15, stream.write(line)).await.is_err() {
+            return true;
         }
     }
+    false
 }
 
 #[tokio::test]
@@ -260,10 +261,13 @@ async fn a_client_that_never_reads_stops_its_own_commits_and_nobody_elses() {
         let server = start().await;
         let stream = Duplex::open(http, server.address).await;
         let many = |from: usize| (from..from + 1000).map(put).collect::<String>();
-        flood(&stream, (0..500).map(|n| many(1000 * n))).await;
-        let begun = server.node.begun();
-        tokio::time::sleep(MOMENT).await;
-        assert_eq!(server.node.begun(), begun, "{http:?}: nothing is taken in any more");
+        assert!(flood(&stream, (0..500).map(|n| many(1000 * n))).await, "{http:?}: everything was taken");
+        // Until nothing is taken in any more.
+        let mut begun = 0;
+        while begun != server.node.begun() {
+            begun = server.node.begun();
+            tokio::time::sleep(MOMENT).await;
+        }
         assert!(begun < 400_000, "{http:?}: answers of {begun} commits are on their way to nobody");
         let path = format!("/v1/txns/{}/commit", id(600_000));
         assert_eq!(post(server.address, &path, "{\"writes\":[]}").await.status, 200);
@@ -275,19 +279,19 @@ async fn a_client_that_never_reads_stops_its_own_commits_and_nobody_elses() {
 #[tokio::test]
 async fn heartbeats_keep_a_quiet_stream_and_a_slow_line_ends_it() {
     let options = ServerOptions {
-        header_timeout: Duration::from_secs(1),
-        idle_timeout: Duration::from_millis(1200),
+        header_timeout: Duration::from_secs(2),
+        idle_timeout: Duration::from_millis(2400),
         ..ServerOptions::default()
     };
     let router = RouterOptions {
         heartbeat: Duration::from_millis(100),
-        body_timeout: Duration::from_secs(4),
+        body_timeout: Duration::from_secs(8),
         ..RouterOptions::default()
     };
     let server = start_with(FakeNode::new(), options, router).await;
     for (http, n) in BOTH.into_iter().zip([1, 11]) {
         let mut stream = Duplex::open(http, server.address).await;
-        for _ in 0..20 {
+        for _ in 0..30 {
             assert_eq!(stream.line().await, Some(json!({"event": "heartbeat"})), "{http:?}");
         }
         // A line may take its time, as long as it is not all of it.
@@ -357,7 +361,7 @@ async fn a_revoked_key_ends_its_streams_after_the_verdicts_of_what_was_taken_in(
         let last = quiet.answer().await.expect("an end");
         assert_eq!((&last["reason"], &last["problem"]["status"]), (&json!("unauthenticated"), &json!(401)), "{http:?}");
         // Each stream looks for itself, once a second.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         stream.write(put(2)).await;
         tokio::time::sleep(MOMENT).await;
         server.node.held.send_replace(false);
@@ -450,9 +454,7 @@ async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
     let server = start().await;
     for (http, n) in BOTH.into_iter().zip([1, 101]) {
         let garbage = Duplex::open(http, server.address).await;
-        let sending = async {
-            flood(&garbage, std::iter::repeat_n("x\n".repeat(100_000), 200)).await;
-        };
+        let sending = async { flood(&garbage, std::iter::repeat_n("x\n".repeat(100_000), 200)).await };
         let committing = async {
             let mut stream = Duplex::open(http, server.address).await;
             for n in n..n + 50 {
@@ -460,9 +462,9 @@ async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
                 assert_eq!(stream.answer().await.unwrap()["status"], "committed", "{http:?}");
             }
         };
-        tokio::join!(sending, committing);
+        let (is_bounded, ()) = tokio::join!(sending, committing);
         // It reads no answers, so most of its lines were never looked at.
-        assert!(!garbage.write_now("x\n".repeat(100_000)), "{http:?}: everything was taken");
+        assert!(is_bounded, "{http:?}: everything was taken");
         garbage.disconnect();
     }
     closed(&server).await;

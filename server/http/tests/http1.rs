@@ -9,7 +9,7 @@ use fake_node::{FakeNode, start, start_with};
 use tokio::io::AsyncWriteExt;
 use tribunal_http::{RouterOptions, ServerOptions};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const BODY: &str = r#"{"writes":[{"store":"kv","op":"put","key":"a","value":1}]}"#;
 
 fn commit(last_digit: char) -> String {

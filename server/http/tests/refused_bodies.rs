@@ -117,8 +117,8 @@ async fn a_client_that_never_stops_sending_is_cut() {
     for (piece, pause) in [(1000, Duration::from_millis(20)), (1 << 20, Duration::ZERO)] {
         let mut client = Client::connect(server.address).await;
         let endless = head(&format!("/v1/txns/{}/commit", id(1)), "unknown", Framing::Length(usize::MAX >> 1));
-        client.socket.write_all(endless.as_bytes()).await.expect("the head is sent");
         let begun = Instant::now();
+        client.socket.write_all(endless.as_bytes()).await.expect("the head is sent");
         let piece = vec![b' '; piece];
         let mut sent = 0;
         let error = loop {

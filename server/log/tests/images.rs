@@ -89,7 +89,7 @@ fn a_log_is_truncated_while_an_image_is_written() {
         let (done, is_done) = channel();
         let log = &mut opened.writer;
         scope.spawn(move || done.send(log.truncate(Epoch(1))));
-        let truncated = is_done.recv_timeout(Duration::from_secs(20));
+        let truncated = is_done.recv_timeout(Duration::from_secs(120));
         end.send(()).unwrap();
         truncated.expect("it does not wait for the image").unwrap();
         written.join().unwrap().unwrap();

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::cluster::Cluster;
-use support::history::{Told, check, insert, load, noise, oldest, put, until_decided};
-use support::{Caller, Node, eventually, new_id, taken};
+use support::history::{Told, acknowledged, check, insert, load, noise, oldest, put, taken_in_alone, until_decided};
+use support::{Caller, Node, eventually, eventually_within, new_id, taken};
 use tribunal_peer::{Authority, NodeCertificate};
 use tribunal_types::NodeId;
 
@@ -49,7 +49,7 @@ fn commit(node: &Node, key: &str) {
     assert_eq!(until_decided(&[node], &new_id(), &insert(key))["status"], "committed");
 }
 
-/// Has all nodes that run take transactions for as long as `act` takes.
+/// Has all nodes that run take transactions for as long as `act` takes, and for some of them before and after it.
 fn under_load<T>(cluster: &Cluster, told: &Told, name: &str, act: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -57,9 +57,14 @@ fn under_load<T>(cluster: &Cluster, told: &Told, name: &str, act: impl FnOnce() 
             let (stop, name) = (&stop, format!("{name}-{n}"));
             scope.spawn(move || load(node, &name, told, stop));
         }
-        std::thread::sleep(Duration::from_millis(300));
+        let progress = || {
+            let acknowledged = || acknowledged(told, |key| key.starts_with(name));
+            let goal = acknowledged() + 30;
+            eventually("commits", || (acknowledged() >= goal).then_some(()));
+        };
+        progress();
         let done = act();
-        std::thread::sleep(Duration::from_millis(300));
+        progress();
         stop.store(true, Ordering::Relaxed);
         done
     })
@@ -97,9 +102,11 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     let again = Node::spawn(cluster.command(2)).err().expect("it must not start");
     assert!(again.contains(REMOVED), "{again}");
     until_members(&cluster, &[1, 3, 4]);
-    let metrics = support::get(&format!("{}/metrics", cluster.node(1).url)).body;
-    let metrics = metrics.as_str().expect("text");
-    assert!(metrics.contains("tribunal_peer_connected{peer=\"4\"} 1"), "{metrics}");
+    let metrics = || cluster.node(1).get("/metrics").body.as_str().expect("text").to_owned();
+    eventually("node 1 to be connected to node 4", || {
+        metrics().contains("tribunal_peer_connected{peer=\"4\"} 1").then_some(())
+    });
+    let metrics = metrics();
     assert!(!metrics.contains("peer=\"2\""), "a node that was removed is not missing: {metrics}");
     // One that is broken. A majority of the three others is what decides from then on.
     cluster.take(3).kill();
@@ -128,7 +135,7 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
 fn a_node_is_added_whose_entries_are_gone_and_copies_the_state_of_another() {
     let mut cluster = Cluster::start_with(3, "[log]\nretention_hours = 0\nimage_every_bytes = 1048576\n");
     let mut written = 0;
-    eventually("the logs of all nodes to be truncated", || {
+    eventually_within(Duration::from_secs(600), "the logs of all nodes to be truncated", || {
         for _ in 0..25 {
             written += 1;
             let (key, value) = (format!("row/{}", written % 100), noise(100_000, written));
@@ -240,9 +247,11 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     command.arg("serve").arg("--config").arg(to.join("tribunal.toml"));
     let early = std::thread::spawn(|| Node::spawn(command));
     let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let mut answer = eventually("the node to answer", || agent.get(format!("http://{api}/readyz")).call().ok());
-    let text = answer.body_mut().read_to_string().unwrap();
-    assert!(answer.status() == 503 && text.contains("tribunal cluster add"), "{text}");
+    eventually("the node to say what it waits for", || {
+        let mut answer = agent.get(format!("http://{api}/readyz")).call().ok()?;
+        assert_eq!(answer.status().as_u16(), 503);
+        answer.body_mut().read_to_string().ok()?.contains("tribunal cluster add").then_some(())
+    });
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(stages(cluster.node(1)).len(), 4);
     let admitted = taken(|| cluster.node(1).post("/v1/cluster/nodes", &json!({"address": address})));
@@ -250,9 +259,10 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     let early = early.join().unwrap().unwrap_or_else(|stderr| panic!("{stderr}"));
     eventually("the node to be a member", || (early.get("/readyz").status == 200).then_some(()));
     // The same again is no other node; another address under this name is.
-    let again = cluster.node(2).post("/v1/cluster/nodes", &json!({"address": address}));
+    let add = |node: &Value| taken(|| cluster.node(2).post("/v1/cluster/nodes", node));
+    let again = add(&json!({"address": address}));
     assert_eq!((again.status, &again.body["node"]), (201, &json!(5)));
-    let other = cluster.node(2).post("/v1/cluster/nodes", &json!({"address": "127.0.0.1:9", "name": address}));
+    let other = add(&json!({"address": "127.0.0.1:9", "name": address}));
     assert_eq!((other.status, &other.body["code"]), (422, &json!("node_name_taken")), "{}", other.body);
 }
 
@@ -273,11 +283,13 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     let mut cluster = Cluster::start(3);
     let told = Told::default();
     under_load(&cluster, &told, "drained", || cluster.change(2, "drain"));
-    let stage_of_2 = |node: &Node| stages(node)[1].1.clone();
-    assert_eq!(stage_of_2(cluster.node(1)), "drained");
-    let refused = cluster.node(2).post(&format!("/v1/txns/{}/commit", new_id()), &insert("at-2"));
-    let detail = refused.body["detail"].as_str().unwrap_or_default();
-    assert!(refused.status == 503 && detail.contains("is drained"), "{}", refused.body);
+    let is_drained = |node: &Node| eventually("2 to be drained", || (stages(node)[1].1 == "drained").then_some(()));
+    is_drained(cluster.node(1));
+    eventually("a refusal that says so", || {
+        let refused = cluster.node(2).post(&format!("/v1/txns/{}/commit", new_id()), &insert("at-2"));
+        assert_eq!(refused.status, 503, "{}", refused.body);
+        refused.body["detail"].as_str().unwrap_or_default().contains("is drained").then_some(())
+    });
     // It has what the others have, and tells it.
     commit(cluster.node(1), "row");
     let fresh = json!({"read": [{"key": "row/L"}], "consistency": "fresh"});
@@ -290,7 +302,7 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     cluster.start_node(2);
     cluster.take(3).kill();
     commit(cluster.node(1), "one-is-away");
-    assert_eq!(stage_of_2(cluster.node(2)), "drained");
+    is_drained(cluster.node(2));
     // The last one that takes commits is not drained, and not removed.
     cluster.start_node(3);
     cluster.change(3, "drain");
@@ -334,8 +346,8 @@ fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
         assert!(!run.status.success());
         String::from_utf8(run.stderr).unwrap()
     };
-    let taken = cluster.node(2).get("/v1/cluster").body["nodes"][0]["address"].clone();
-    let refused = node.post("/v1/cluster/nodes", &json!({"address": taken}));
+    let address = cluster.node(2).get("/v1/cluster").body["nodes"][0]["address"].clone();
+    let refused = taken(|| node.post("/v1/cluster/nodes", &json!({"address": address})));
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("node_address_taken")), "{}", refused.body);
     let nothing = add(files.path(), &[]);
     assert!(nothing.contains("has no authority and secret") && nothing.contains("--files"), "{nothing}");
@@ -452,14 +464,9 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     // All that was acknowledged is everywhere, and then something is taken in of which no majority ever learns.
     cluster.settled();
     let (two, three) = (cluster.take(2), cluster.take(3));
-    two.signal("STOP");
-    three.signal("STOP");
-    let id = new_id();
+    let (id, body) = (new_id(), insert("doubted"));
     let doubted = std::thread::scope(|scope| {
-        let commit = scope.spawn(|| cluster.node(1).try_post(&format!("/v1/txns/{id}/commit"), &insert("doubted")));
-        eventually("the commit to be taken in", || {
-            (cluster.node(1).get(&format!("/v1/txns/{id}")).body["status"] == "in_flight").then_some(())
-        });
+        let commit = taken_in_alone(scope, cluster.node(1), &[&two, &three], &id, &body);
         two.kill();
         three.kill();
         let (success, running) = recover(&cluster, 1, &["--accept-loss"]);
@@ -480,7 +487,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     cluster.start_node(1);
     cluster.ready();
     until_members(&cluster, &[1]);
-    let verdict = until_decided(&[cluster.node(1)], &id, &insert("doubted"));
+    let verdict = until_decided(&[cluster.node(1)], &id, &body);
     assert_eq!(verdict["status"], "committed", "it is decided as it was sent");
     put(cluster.node(1), "alone", 1);
     // A node that comes back with its old disk ends, and the cluster grows again.

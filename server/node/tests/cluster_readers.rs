@@ -2,8 +2,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -185,20 +184,19 @@ fn an_offset_is_known_to_all_nodes_and_survives_the_one_that_took_it() {
     all_know(&cluster, "index", Some(2));
 }
 
-/// Moves one consumer through the log at one node until it is told to stop; returns the last offset that was acknowledged.
-fn move_on(node: &Node, name: &str, stop: &AtomicBool) -> u64 {
-    let (mut lsn, mut acknowledged) = (0, 0);
+/// Moves one consumer through the log at one node until it is told to stop, and notes the last offset that was acknowledged.
+fn move_on(node: &Node, name: &str, stop: &AtomicBool, acknowledged: &AtomicU64) {
+    let mut lsn = 0;
     while !stop.load(Ordering::Relaxed) {
         lsn = (lsn + 1).min(40);
         let body = json!({"store": "kv", "lsn": lsn.to_string()});
         let url = format!("{}/v1/consumers/{name}", node.url);
         let put = ureq::put(url).header("content-type", "application/json").send(body.to_string());
         match put {
-            Ok(answer) if answer.status() == 200 => acknowledged = lsn,
+            Ok(answer) if answer.status() == 200 => acknowledged.store(lsn, Ordering::Relaxed),
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
-    acknowledged
 }
 
 #[test]
@@ -207,24 +205,26 @@ fn no_acknowledged_offset_goes_back_when_nodes_are_killed() {
     commit_rows(&cluster, 40);
     for victim in [3, 1] {
         let stop = AtomicBool::new(false);
-        let moved: BTreeMap<String, u64> = std::thread::scope(|scope| {
+        let moved = cluster.ids().flat_map(|id| (0..3).map(move |n| (id, format!("c{id}-{n}-{victim}"))));
+        let moved: Vec<_> = moved.map(|(id, name)| (id, name, AtomicU64::new(0))).collect();
+        std::thread::scope(|scope| {
             let (cluster, stop) = (&cluster, &stop);
-            let moving = cluster.ids().flat_map(|id| (0..3).map(move |n| (id, format!("c{id}-{n}-{victim}"))));
-            let moving: Vec<_> = moving
-                .map(|(id, name)| scope.spawn(move || (name.clone(), move_on(cluster.node(id), &name, stop))))
-                .collect();
-            std::thread::sleep(Duration::from_millis(700));
+            for (id, name, acknowledged) in &moved {
+                scope.spawn(move || move_on(cluster.node(*id), name, stop, acknowledged));
+            }
+            let all_move = || moved.iter().all(|(_, _, acknowledged)| acknowledged.load(Ordering::Relaxed) > 0);
+            eventually("an offset of each consumer", || all_move().then_some(()));
+            std::thread::sleep(Duration::from_millis(300));
             cluster.node(victim).signal("KILL");
             std::thread::sleep(Duration::from_millis(2_500));
             stop.store(true, Ordering::Relaxed);
-            moving.into_iter().map(|moved| moved.join().expect("no panic")).collect()
         });
         cluster.take(victim).kill();
-        assert!(moved.values().all(|lsn| *lsn > 0), "{moved:?}");
         for node in cluster.running() {
-            for (name, acknowledged) in &moved {
+            for (_, name, acknowledged) in &moved {
                 // One that was not acknowledged may be durable, too.
-                let is_there = || offset(node, name).is_some_and(|lsn| lsn >= *acknowledged).then_some(());
+                let acknowledged = acknowledged.load(Ordering::Relaxed);
+                let is_there = || offset(node, name).is_some_and(|lsn| lsn >= acknowledged).then_some(());
                 eventually("an acknowledged offset", is_there);
             }
         }
@@ -326,6 +326,7 @@ fn every_node_shows_the_errors_of_a_webhook_and_changes_or_deletes_it() {
     }
     assert_eq!(taken(|| elsewhere.delete("/v1/stores/kv/push")).status, 404);
     // What was committed before may still be on its way.
+    cluster.settled();
     let last = head(cluster.node(3));
     commit_rows(&cluster, 5);
     std::thread::sleep(Duration::from_millis(500));
@@ -404,7 +405,7 @@ fn all_nodes_keep_the_log_for_a_reader_and_a_new_one_names_those_that_have_it() 
     until_delivered(&cluster, &receiver, kept);
     deliverer(&cluster, "kv", &[added]);
     // The log is truncated once no reader needs it.
-    assert_eq!(cluster.node(added).delete("/v1/consumers/slow").status, 204);
-    assert_eq!(cluster.node(added).delete("/v1/stores/kv/push").status, 204);
+    assert_eq!(taken(|| cluster.node(added).delete("/v1/consumers/slow")).status, 204);
+    assert_eq!(taken(|| cluster.node(added).delete("/v1/stores/kv/push")).status, 204);
     until_forgotten(&cluster, &mut written);
 }

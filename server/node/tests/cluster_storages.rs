@@ -280,7 +280,7 @@ fn a_storage_ahead_of_the_log_is_refused_by_every_node_that_pushes() {
     refused(cluster.node(next));
     // Emptied, it is pushed to from the start.
     redis.call(&["FLUSHALL"]);
-    assert_eq!(cluster.node(next).post("/v1/stores/r/push/resume", &json!({})).status, 200);
+    assert_eq!(taken(|| cluster.node(next).post("/v1/stores/r/push/resume", &json!({}))).status, 200);
     check_after_stop(&cluster, &redis);
     assert_eq!(check(&cluster, &redis), 11);
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rule::last_one_wins;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
-use support::history::{Told, insert, put, until_decided};
+use support::history::{Told, acknowledged, insert, put, until_decided};
 use support::{Node, eventually, new_id, taken};
 
 /// A release that can decide in the next generation, too.
@@ -90,9 +90,15 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
                 let (node, told, stop) = (cluster.node(other), &told, &stop);
                 scope.spawn(move || commits(node, &format!("{id}-{other}"), told, stop));
             }
-            std::thread::sleep(Duration::from_millis(300));
+            let others = || acknowledged(&told, |key| !key.starts_with(&format!("{id}-{id}-")));
+            let progress = || {
+                let goal = others() + 20;
+                eventually("commits", || (others() >= goal).then_some(()));
+            };
+            progress();
             cluster.node(id).signal("TERM");
             std::thread::sleep(Duration::from_millis(1500));
+            progress();
             stop.store(true, Ordering::Relaxed);
         });
         let (status, stderr) = cluster.take(id).ended();
@@ -110,9 +116,10 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
         cluster.ready();
         assert!(cluster.node(id).contest(&format!("after/{id}")).1, "the uploaded rule decides still");
     }
+    cluster.settled();
     let logged: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
     assert!(logged.iter().all(|log| *log == logged[0]));
-    let acknowledged = told.lock().unwrap().values().filter(|(_, verdict)| verdict.is_some()).count();
+    let acknowledged = acknowledged(&told, |_| true);
     println!("{acknowledged} acknowledged commits");
     assert!(acknowledged > 100);
     for (key, (id, verdict)) in told.lock().unwrap().iter() {

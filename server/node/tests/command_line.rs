@@ -179,7 +179,7 @@ fn a_data_directory_in_use_is_named_with_what_to_do() {
 
 #[test]
 fn a_service_that_cannot_be_reached_is_named_with_its_address() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let port = support::cluster::free_port();
     let url = format!("http://127.0.0.1:{port}");
     for words in [&["store", "ls", "--url", &url][..], &["demo", "bank", "--url", &url]] {
         let error = error_of(words);

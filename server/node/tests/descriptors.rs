@@ -6,15 +6,18 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::keyed::{AUTH, operator, put};
-use support::{Node, new_id};
+use support::{Node, eventually, new_id};
+
+/// Silent connections are not closed before the calls of a test give up: one that waits for their places is noticed.
+const SILENCE: &str = "[http]\nheader_timeout_ms = 600000\n";
 
 /// Starts a node that asks for keys, under a limit of open files.
 fn limited(dir: &Path, ulimit: &str) -> Node {
     let config = dir.join("tribunal.toml");
-    let text = format!("listen = \"127.0.0.1:0\"\ndata = {:?}\n{AUTH}", dir.join("data"));
+    let text = format!("listen = \"127.0.0.1:0\"\ndata = {:?}\n{SILENCE}{AUTH}", dir.join("data"));
     std::fs::write(&config, text).expect("the directory is ours");
     let mut command = Command::new("bash");
     command.args(["-c", &format!("{ulimit}; exec \"$0\" serve --config \"$1\""), env!("CARGO_BIN_EXE_tribunal")]);
@@ -38,12 +41,10 @@ fn more_silent_connections_than_descriptors_do_not_stop_the_node() {
     assert_eq!(put(&node, &engine, &new_id(), 0).status, 200);
     let address = node.url.trim_start_matches("http://").to_owned();
     let silent: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
-    let begun = Instant::now();
     for value in 1..20 {
         // Each of them on a connection of its own, among the silent ones.
         assert_eq!(put(&node, &engine, &new_id(), value).status, 200);
     }
-    assert!(begun.elapsed() < Duration::from_secs(10), "nobody is locked out: {:?}", begun.elapsed());
     // Large values: the log needs new segments while the silent ones are still there.
     let fill = "x".repeat(200_000);
     for number in 0..40 {
@@ -64,7 +65,7 @@ fn a_soft_limit_is_raised_to_the_hard_one() {
     let address = node.url.trim_start_matches("http://").to_owned();
     let mut clients: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
     for client in &mut clients {
-        client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         client.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").expect("open");
     }
     for client in &mut clients {
@@ -80,7 +81,7 @@ fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("tribunal.toml");
     let data = dir.path().join("data");
-    let text = format!("listen = \"127.0.0.1:0\"\ndata = {data:?}\n[http]\nconnections_max = 200\n{AUTH}");
+    let text = format!("listen = \"127.0.0.1:0\"\ndata = {data:?}\n{SILENCE}connections_max = 200\n{AUTH}");
     std::fs::write(&config, text).expect("the directory is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.arg("serve").arg("--config").arg(&config);
@@ -89,7 +90,7 @@ fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
     let address = node.url.trim_start_matches("http://").to_owned();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let closed = std::sync::atomic::AtomicU64::new(0);
-    let slowest = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         // Each holds a share of twice as many sockets as there are places, and opens another one for each that is closed.
         for _ in 0..4 {
             scope.spawn(|| {
@@ -107,19 +108,15 @@ fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(300));
-        let mut slowest = Duration::ZERO;
+        eventually("the strangers to have every place", || {
+            (closed.load(std::sync::atomic::Ordering::Relaxed) > 50).then_some(())
+        });
         for _ in 0..50 {
-            let begun = Instant::now();
             // A connection of its own each time.
             let answer = support::call(&format!("{}/v1/stores", node.url), "GET", Some(&key), None);
             assert_eq!(answer.status, 200, "{}", answer.body);
-            slowest = slowest.max(begun.elapsed());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        slowest
     });
-    assert!(closed.load(std::sync::atomic::Ordering::Relaxed) > 50, "the strangers had every place");
-    assert!(slowest < Duration::from_secs(10), "somebody was locked out for {slowest:?}");
     assert!(node.stop().success());
 }

@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::keyed::{AUTH, call, make_key, operator, put, serve};
@@ -83,13 +84,20 @@ fn readiness_names_stores_to_operators_of_the_service_only() {
 
 #[test]
 fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
+    assert!((0..20).any(|_| statistics_are_those_of_a_tenant()), "commits take longer than statistics look back");
+}
+
+/// Returns false, having checked nothing, if the commits took longer than the seconds that statistics are of.
+fn statistics_are_those_of_a_tenant() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
     let (shop, bank) = (make_key(&node, &root, "shop", &ALL), make_key(&node, &root, "bank", &ALL));
+    let scraper = make_key(&node, &root, "bank", &["metrics"]);
     for key in [&shop, &bank] {
         assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
     }
+    let begun = Instant::now();
     for value in 0..7 {
         assert_eq!(put(&node, &shop, &new_id(), value).body["status"], "committed");
     }
@@ -101,9 +109,10 @@ fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
         let seconds = stats["window_ms"].as_str().unwrap().parse::<f64>().unwrap() / 1000.0;
         (stats["committed_per_s"].as_f64().unwrap() * seconds).round()
     };
-    let of_bank = stats(&bank);
-    assert_eq!(of_bank.status, 200, "{}", of_bank.body);
-    let of_bank = of_bank.body;
+    let [of_bank, of_shop, of_all, of_scraper] = [&bank, &shop, &root, &scraper].map(|key| stats(key).body);
+    if begun.elapsed() > Duration::from_secs(5) {
+        return false;
+    }
     assert_eq!(committed(&of_bank), 1.0, "{of_bank}");
     assert_eq!(of_bank["aborts"], json!([{"reason": "row_exists", "count": "1"}]));
     assert!((of_bank["abort_share"].as_f64().unwrap() - 0.5).abs() < 1e-9, "{of_bank}");
@@ -113,13 +122,10 @@ fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
     for hidden in ["phases", "commits", "plugins"] {
         assert_eq!(of_bank[hidden], json!([]), "{of_bank}");
     }
-    let of_shop = stats(&shop).body;
     assert_eq!((committed(&of_shop), &of_shop["aborts"]), (7.0, &json!([])), "{of_shop}");
-    let of_all = stats(&root).body;
     assert_eq!((committed(&of_all), of_all["epoch"].is_string()), (8.0, true), "{of_all}");
     // A key with the role `metrics` in a tenant reads that tenant's figures, and no metrics of all.
-    let scraper = make_key(&node, &root, "bank", &["metrics"]);
-    assert_eq!(committed(&stats(&scraper).body), 1.0);
+    assert_eq!(committed(&of_scraper), 1.0);
     assert_eq!(call(&node, &scraper, "GET", "/metrics", None).status, 403);
     let engine = make_key(&node, &root, "bank", &["engine"]);
     assert_eq!(stats(&engine).status, 403);
@@ -132,6 +138,7 @@ fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
     ] {
         assert!(metrics.contains(line), "{line} is missing:\n{metrics}");
     }
+    true
 }
 
 #[test]
@@ -224,7 +231,7 @@ fn a_receivers_errors_show_no_resolved_address() {
     let node = serve(dir.path(), &more);
     let root = operator(dir.path());
     let (shop, bank) = (make_key(&node, &root, "shop", &ALL), make_key(&node, &root, "bank", &ALL));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let free = support::cluster::free_port();
     for key in [&shop, &bank] {
         assert_eq!(call(&node, key, "PUT", "/v1/stores/log", Some(&json!({}))).status, 201);
     }

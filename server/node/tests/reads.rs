@@ -225,7 +225,7 @@ fn rows_of_begin_are_not_newer_than_its_snapshots() {
         let version = number(&begun["rows"][0]["version"]);
         assert!(version >> 20 <= number(&snapshots["kv"]), "a row of a later epoch: {begun}");
     };
-    let begun = begin(10_000);
+    let begun = begin(60_000);
     assert_eq!((begun.status, &begun.body["rows"][0]["value"]), (201, &json!(1)), "{}", begun.body);
     of_one_cut(&begun.body);
     redis.pause(true);
@@ -235,7 +235,7 @@ fn rows_of_begin_are_not_newer_than_its_snapshots() {
         assert_eq!((lagging.status, &lagging.body["code"]), (503, &json!("store_lagging")), "{}", lagging.body);
     }
     redis.pause(false);
-    let begun = begin(10_000);
+    let begun = begin(60_000);
     assert_eq!((begun.status, &begun.body["rows"][0]["value"]), (201, &json!(2)), "{}", begun.body);
     of_one_cut(&begun.body);
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use support::Node;
+use support::{Node, eventually};
 
 #[test]
 fn a_stop_completes_although_the_data_directory_is_gone() {
@@ -65,7 +65,7 @@ fn applied_is_never_shown_lower_after_a_restart() {
     }
     node.kill();
     let node = Node::start(dir.path());
-    assert_eq!(node.get("/readyz").status, 200);
+    eventually("the node to be ready", || (node.get("/readyz").status == 200).then_some(()));
     for _ in 0..50 {
         let row = node.get("/v1/stores/kv/rows/k199");
         assert!(row.status == 503 || decimal(&row.body["applied"]) >= version, "{}", row.body);

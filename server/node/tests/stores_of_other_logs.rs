@@ -135,7 +135,11 @@ fn a_copy_of_a_data_directory_in_use_starts_with_the_rows_of_its_log_or_not_at_a
                 n += 20;
             }
         });
-        for n in 0..6 {
+        // As many as it takes until one has started, and some more.
+        for n in 0..100 {
+            if n >= 6 && started > 0 {
+                break;
+            }
             std::thread::sleep(std::time::Duration::from_millis(150));
             let to = dir.path().join(format!("copy-{n}"));
             copy(&data, &to);

@@ -11,6 +11,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use support::cluster::free_port;
 use support::{Node, new_id};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -103,11 +104,6 @@ fn configuration(port: u16, file: &Path) -> String {
     });
     // YAML understands JSON.
     config.to_string()
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("bound").port()
 }
 
 /// Starts a node that sends to a port, soon and often, with further variables.

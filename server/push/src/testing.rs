@@ -22,6 +22,8 @@ impl TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("tribunal-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(unique);
+        // Left by a process with this number that was killed.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary directory is writable");
         TempDir(path)
     }

@@ -139,7 +139,7 @@ async fn errors_are_reported_and_forbidden_addresses_are_not_connected_to() {
 async fn a_transaction_that_stalls_times_out_and_is_rolled_back() {
     let Some(mut server) = server(&["synchronous_commit=off"]) else { return };
     let mut bounded = options(&server);
-    (bounded.connect_timeout, bounded.reply_timeout) = (Duration::from_millis(500), Duration::from_millis(400));
+    (bounded.connect_timeout, bounded.reply_timeout) = (Duration::from_secs(5), Duration::from_secs(3));
     let transport = SqlTransport::new(bounded);
     assert_eq!(transport.connect().await, Ok(StorageDurability::EverySecond));
     let make = [statement("SELECT 1", &[]), statement("CREATE TABLE t (n int)", &[])];
@@ -147,7 +147,7 @@ async fn a_transaction_that_stalls_times_out_and_is_rolled_back() {
     let slow = [statement("INSERT INTO t VALUES (1)", &[]), statement("SELECT pg_sleep(60)", &[])];
     match transport.send(Command::Sql(slow.to_vec())).await {
         // The server's timeout or our own, whichever fires first.
-        Err(TransportError::Timeout { ms: 400 }) => {}
+        Err(TransportError::Timeout { ms: 3000 }) => {}
         Ok(StorageReply::Sql { error: Some((state, _)), .. }) => assert_eq!(state, "57014"),
         other => panic!("{other:?}"),
     }
@@ -156,8 +156,8 @@ async fn a_transaction_that_stalls_times_out_and_is_rolled_back() {
 
     server.pause(true);
     let stalled = transport.send(Command::Sql(slow[..1].to_vec())).await;
-    assert_eq!(stalled, Err(TransportError::Timeout { ms: 400 }));
-    assert_eq!(transport.connect().await, Err(TransportError::Timeout { ms: 500 }));
+    assert_eq!(stalled, Err(TransportError::Timeout { ms: 3000 }));
+    assert_eq!(transport.connect().await, Err(TransportError::Timeout { ms: 5000 }));
     server.pause(false);
     server.kill();
     let dead = transport.connect().await;

@@ -112,7 +112,7 @@ impl Drop for Server {
 }
 
 fn connect(socket: &Path) -> UnixStream {
-    for _ in 0..400 {
+    for _ in 0..4_800 {
         if let Ok(stream) = UnixStream::connect(socket) {
             return stream;
         }

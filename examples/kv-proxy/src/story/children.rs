@@ -1,9 +1,10 @@
 //! Child processes on loopback, killed by their ids however the story ends, and the directory they live in.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
@@ -81,10 +82,15 @@ impl Drop for Child {
     }
 }
 
-/// Returns a loopback address that was free a moment ago.
+/// Returns a loopback address that is free, below the ports that the system gives to others: it stays free while a server is
+/// away.
 pub fn free_address() -> Result<SocketAddr, String> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
-    listener.local_addr().map_err(|e| e.to_string())
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(61);
+    let next = || first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 18_000;
+    let mut ports = (0..18_000).map(|_| 12_000 + next() as u16);
+    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    free.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok_or_else(|| "no port is free".to_owned())
 }
 
 /// A real redis-server with an append-only file that can be set back.

@@ -25,6 +25,8 @@ impl Server {
     pub fn start(name: &str) -> Option<Server> {
         let binary = binary()?;
         let folder = std::env::temp_dir().join(format!("tribunal-client-{name}-{}", std::process::id()));
+        // Left by a process with this number that was killed.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a temporary folder");
         let said = folder.join("said");
         let output = File::create(&said).expect("a file for the output");

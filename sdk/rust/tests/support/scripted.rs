@@ -86,8 +86,7 @@ impl Service {
 
     pub fn client_with(&self, options: ClientOptions) -> Client {
         let options = ClientOptions {
-            timeout: Duration::from_secs(5),
-            resolve_timeout: Duration::from_millis(300),
+            timeout: Duration::from_secs(60),
             retry: RetryPolicy { attempts_max: 4, ..RetryPolicy::default() },
             ..options
         };

@@ -73,15 +73,15 @@ async fn unread_for(timeout: Duration) {
 mod tests {
     use super::*;
 
-    /// Tells whether a stream whose frame waits for a moment lasts.
-    async fn lasts(unread_timeout: Duration, takes_it: bool) -> bool {
+    /// Tells whether a stream whose frame waits for so long lasts.
+    async fn lasts(unread_timeout: Duration, waits: Duration, takes_it: bool) -> bool {
         let (told, ended) = tokio::sync::oneshot::channel();
         StreamExecutor { unread_timeout }.execute(async move {
             handed_out();
             if takes_it {
                 polled();
             }
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(waits).await;
             let _ = told.send(());
         });
         ended.await.is_ok()
@@ -89,9 +89,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_is_cut_when_a_frame_waits_too_long() {
-        let short = Duration::from_millis(20);
-        assert!(!lasts(short, false).await);
-        assert!(lasts(short, true).await, "nothing waits");
-        assert!(lasts(Duration::from_secs(3600), false).await, "it may wait a while");
+        let (short, long, hour) = (Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(3600));
+        assert!(!lasts(short, hour, false).await);
+        assert!(lasts(short, long, true).await, "nothing waits");
+        assert!(lasts(hour, long, false).await, "it may wait a while");
     }
 }

@@ -24,7 +24,7 @@ use tribunal_types::{NamespaceId, Roles};
 use crate::fake_node::{FakeNode, Running, start_with};
 
 /// Long enough for a loaded machine.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time in which something would happen that must not.
 pub const MOMENT: Duration = Duration::from_millis(200);

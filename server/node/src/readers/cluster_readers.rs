@@ -322,8 +322,8 @@ mod tests {
         };
         let mut state = ReplicatedState::default();
         let mut index = 0;
-        let mut agree = move |inbox: &crossbeam_channel::Receiver<Message>| {
-            let Ok(Message::Control(change, reply)) = inbox.recv_timeout(Duration::from_secs(10)) else { panic!() };
+        let mut agree = move |message| {
+            let Message::Control(change, reply) = message else { panic!("something else is proposed") };
             index += 1;
             let moment = tribunal_core::control::Moment {
                 next: tribunal_types::Epoch(1),
@@ -334,15 +334,15 @@ mod tests {
             let _ = reply.send(tribunal_replica::ControlReply { index: ControlIndex(index), applied });
         };
         let asked: Vec<_> = ["a", "b", "c"].map(change).into();
+        let (all, all_answered) = crossbeam_channel::bounded(0);
         let agreed = tokio::task::spawn_blocking(move || {
-            // The first may have left alone.
-            agree(&inbox);
-            if let Ok(message) = inbox.recv_timeout(Duration::from_millis(500)) {
-                let (again, next) = crossbeam_channel::unbounded();
-                again.send(message).unwrap();
-                agree(&next);
+            // The first may leave alone.
+            loop {
+                crossbeam_channel::select! {
+                    recv(inbox) -> message => agree(message.expect("the proposer lives")),
+                    recv(all_answered) -> _ => return inbox,
+                }
             }
-            inbox
         });
         for (asked, expected) in asked.into_iter().zip(["a", "b", "c"]) {
             match asked.await.unwrap() {
@@ -350,6 +350,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+        all.send(()).unwrap();
         drop(agreed.await.unwrap());
         assert_eq!(readers.change(forget("d")).await, Err("the node is stopping".into()));
         proposing.await.unwrap();

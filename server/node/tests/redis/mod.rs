@@ -1,9 +1,8 @@
 //! A real `redis-server` on loopback, as a child process with a folder of its own, and a few questions to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 /// A running Redis. Killed by its process id when dropped.
 pub struct Redis {
@@ -16,7 +15,7 @@ impl Redis {
     /// Starts a server; `None`, and a word about it, if the machine has none.
     pub fn start() -> Option<Redis> {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let port = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("its number").port();
+        let port = crate::support::cluster::free_port();
         let process = Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &port.to_string()])
             .current_dir(folder.path())
@@ -30,13 +29,8 @@ impl Redis {
             }
         };
         let redis = Redis { process, port, _folder: folder };
-        for _ in 0..400 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Some(redis);
-            }
-            std::thread::sleep(Duration::from_millis(25));
-        }
-        panic!("redis-server does not listen")
+        crate::support::eventually("redis-server to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
+        Some(redis)
     }
 
     pub fn endpoint(&self) -> String {

@@ -30,7 +30,7 @@ pub fn free_address() -> String {
 }
 
 /// Returns a port that is free, below those that the system gives to others.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let offset = (std::process::id() as u16).wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));

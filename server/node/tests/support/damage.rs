@@ -3,12 +3,35 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tribunal_codec::Reader;
+
 /// Returns where the chunks of entries (`T`) or outcomes (`O`) begin in the first segment.
 pub fn chunks(data: &Path, kind: u8) -> (PathBuf, Vec<usize>) {
     let segment = data.join("log/segments/log-0000000000000000");
     let bytes = fs::read(&segment).unwrap();
-    let found = bytes.windows(2).enumerate().filter(|(_, pair)| *pair == [0xE5, kind]).map(|(at, _)| at).collect();
+    let (mut found, mut at) = (Vec::new(), 0);
+    // From chunk to chunk: what one contains, and its checksum, may look like the beginning of another.
+    while at < bytes.len() {
+        let length = length(&bytes[at..]);
+        if length.is_some() && bytes[at + 1] == kind {
+            found.push(at);
+        }
+        at += length.unwrap_or(1);
+    }
     (segment, found)
+}
+
+/// Returns the length of the chunk that the bytes begin with; `None` if they begin with another one than a whole payload's.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let mut reader = Reader::new(bytes);
+    let [magic, kind, ..]: [u8; 6] = reader.array("frame").ok()?;
+    let (_index, _distance) = (reader.varint("index").ok()?, reader.varint("distance").ok()?);
+    match kind {
+        b'O' => _ = reader.varint("entry of outcome").ok()?,
+        _ => _ = reader.u64_le("link").ok()?,
+    }
+    let piece: usize = reader.number("length of piece").ok()?;
+    (magic == 0xE5 && b"TCSOG".contains(&kind)).then(|| reader.position() + piece)
 }
 
 /// Flips a bit.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::{Node, eventually, new_id};
+use super::{Node, Response, eventually, new_id};
 
 pub fn insert(key: &str) -> Value {
     json!({"writes": [{"op": "insert", "store": "kv", "key": format!("{key}/L"), "value": 1},
@@ -32,8 +33,38 @@ pub fn put(node: &Node, key: &str, value: i64) {
     assert_eq!(until_decided(&[node], &new_id(), &body)["status"], "committed");
 }
 
+/// Halts the other nodes and posts a commit, of which no majority learns then; returns when the node has taken it in. One that
+/// misses the others before it has the commit refuses it: then they go on for a while, and it is posted again.
+pub fn taken_in_alone<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    node: &'scope Node,
+    others: &[&Node],
+    id: &'scope str,
+    body: &'scope Value,
+) -> ScopedJoinHandle<'scope, Result<Response, ureq::Error>> {
+    eventually("the commit to be taken in", || {
+        eventually("the node to be ready", || (node.get("/readyz").status == 200).then_some(()));
+        others.iter().for_each(|other| other.signal("STOP"));
+        let commit = scope.spawn(move || node.try_post(&format!("/v1/txns/{id}/commit"), body));
+        let is_taken_in = eventually("the commit to be taken in or refused", || {
+            let is_taken_in = node.get(&format!("/v1/txns/{id}")).body["status"] == "in_flight";
+            (is_taken_in || commit.is_finished()).then_some(is_taken_in)
+        });
+        if !is_taken_in {
+            others.iter().for_each(|other| other.signal("CONT"));
+        }
+        is_taken_in.then_some(commit)
+    })
+}
+
 /// What clients were told: the verdict of each id, by the key that it inserts.
 pub type Told = Mutex<BTreeMap<String, (String, Option<Value>)>>;
+
+/// Counts what was acknowledged, of the keys that count.
+pub fn acknowledged(told: &Told, counts: impl Fn(&str) -> bool) -> usize {
+    let told = told.lock().unwrap();
+    told.iter().filter(|(key, (_, verdict))| verdict.is_some() && counts(key)).count()
+}
 
 /// Commits at one node until it is told to stop.
 pub fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
@@ -54,7 +85,6 @@ pub fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
 /// Checks on every node that its log is that of all, that what was acknowledged is there, and that ids tell the rest.
 pub fn check(cluster: &Cluster, told: &Told) -> usize {
     cluster.settled();
-    let told = told.lock().unwrap();
     let logs: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
     assert!(logs.iter().all(|log| *log == logs[0]), "all nodes have the same log");
     let mut keys = BTreeMap::new();
@@ -65,7 +95,7 @@ pub fn check(cluster: &Cluster, told: &Told) -> usize {
         let key = writes[0]["key"].as_str().expect("a key").trim_end_matches("/L").to_owned();
         assert!(keys.insert(key, record).is_none(), "committed twice: {record}");
     }
-    for (key, (id, verdict)) in told.iter() {
+    for (key, (id, verdict)) in told.lock().unwrap().iter() {
         match verdict {
             Some(verdict) => {
                 let record = keys.get(key).unwrap_or_else(|| panic!("acknowledged {key} is lost"));
@@ -83,7 +113,7 @@ pub fn check(cluster: &Cluster, told: &Told) -> usize {
             }
         }
     }
-    told.values().filter(|(_, verdict)| verdict.is_some()).count()
+    acknowledged(told, |_| true)
 }
 
 /// Text that no compression makes shorter.

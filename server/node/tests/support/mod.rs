@@ -15,6 +15,7 @@ pub mod wrong_clock;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -24,7 +25,8 @@ pub struct Node {
     child: Child,
     pub url: String,
     agent: ureq::Agent,
-    stderr: Option<std::thread::JoinHandle<String>>,
+    stderr: Option<std::thread::JoinHandle<()>>,
+    said: Arc<Mutex<Vec<u8>>>,
 }
 
 /// A response: status and body.
@@ -64,15 +66,18 @@ impl Node {
             return Err(text);
         };
         // Keep draining, or a chatty node blocks on a full pipe.
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let all = Arc::clone(&said);
         let stderr = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = std::io::Read::read_to_end(&mut stderr, &mut text);
-            String::from_utf8_lossy(&text).into_owned()
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = std::io::Read::read(&mut stderr, &mut bytes) {
+                all.lock().expect("no panic").extend_from_slice(&bytes[..read]);
+            }
         });
         std::thread::spawn(move || lines.for_each(drop));
         let config = ureq::Agent::config_builder().http_status_as_error(false);
-        let agent = config.timeout_global(Some(Duration::from_secs(30))).build().new_agent();
-        Ok(Node { child, url, agent, stderr: Some(stderr) })
+        let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
+        Ok(Node { child, url, agent, stderr: Some(stderr), said })
     }
 
     pub fn pid(&self) -> u32 {
@@ -94,8 +99,13 @@ impl Node {
     /// Waits until it ends by itself; returns its status and what it printed to stderr.
     pub fn ended(mut self) -> (std::process::ExitStatus, String) {
         let status = self.child.wait().expect("wait");
-        let text = self.stderr.take().expect("taken once").join().expect("the reader ends with the process");
-        (status, text)
+        self.stderr.take().expect("taken once").join().expect("the reader ends with the process");
+        (status, self.said())
+    }
+
+    /// Returns what it has printed to stderr.
+    pub fn said(&self) -> String {
+        String::from_utf8_lossy(&self.said.lock().expect("no panic")).into_owned()
     }
 
     pub fn signal(&self, name: &str) {
@@ -158,12 +168,20 @@ impl Node {
     /// Two transactions of one request contend for a row: the first writes one row, the second three. Returns the epoch and
     /// whether the second one won.
     pub fn contest(&self, key: &str) -> (u64, bool) {
-        let put = |key: String| json!({"op": "insert", "store": "kv", "key": key, "value": 1});
-        let small = json!({"txn_id": new_id(), "writes": [put(key.to_owned())]});
-        let large = json!({"txn_id": new_id(),
-            "writes": [put(key.to_owned()), put(format!("{key}/a")), put(format!("{key}/b"))]});
-        let batch = json!({"txns": [small, large]});
-        let reply = taken(|| self.post("/v1/txns/batch-commit", &batch)).body;
+        let mut tries = 0;
+        let reply = eventually("both to be decided", || {
+            // What a log that changed its leader left undecided may be decided yet, so others contend for another row.
+            let key = if tries == 0 { key.to_owned() } else { format!("{key}, try {tries}") };
+            tries += 1;
+            let put = |key: String| json!({"op": "insert", "store": "kv", "key": key, "value": 1});
+            let small = json!({"txn_id": new_id(), "writes": [put(key.clone())]});
+            let large = json!({"txn_id": new_id(),
+                "writes": [put(key.clone()), put(format!("{key}/a")), put(format!("{key}/b"))]});
+            let reply = self.post("/v1/txns/batch-commit", &json!({"txns": [small, large]}));
+            assert!(matches!(reply.status, 200 | 503 | 504), "{}", reply.body);
+            let results = reply.body["results"].as_array()?;
+            results.iter().all(|result| result["status"].is_string()).then_some(reply.body)
+        });
         let of = |at: usize| &reply["results"][at];
         assert_ne!(of(0)["status"], of(1)["status"], "exactly one of them wins: {reply}");
         let epoch = of(0)["epoch"].as_str().and_then(|epoch| epoch.parse().ok()).expect("an epoch");
@@ -221,17 +239,26 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq
 }
 
 /// Posts to any node, within a time of its own.
-pub struct Caller(ureq::Agent);
+pub struct Caller {
+    agent: ureq::Agent,
+    /// How often it posts a commit until it gives up.
+    pub tries: usize,
+}
 
 impl Caller {
     pub fn new(timeout: Duration) -> Caller {
         let config = ureq::Agent::config_builder().http_status_as_error(false);
-        Caller(config.timeout_global(Some(timeout)).build().new_agent())
+        Caller { agent: config.timeout_global(Some(timeout)).build().new_agent(), tries: 12 }
+    }
+
+    /// One that gives up only after more time than a log needs to change its leader on a busy machine.
+    pub fn patient() -> Caller {
+        Caller { tries: 2_000, ..Caller::new(Duration::from_secs(10)) }
     }
 
     /// Posts to a full address.
     pub fn post(&self, url: &str, body: &Value) -> Result<Response, ureq::Error> {
-        read(self.0.post(url).header("content-type", "application/json").send(body.to_string())?)
+        read(self.agent.post(url).header("content-type", "application/json").send(body.to_string())?)
     }
 }
 
@@ -289,9 +316,9 @@ pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
-/// Waits until `check` gives something; says what was awaited if it never does.
+/// Waits until `check` gives something; says what was awaited if it never does. The time is for a busy machine.
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
-    eventually_within(Duration::from_secs(30), what, check)
+    eventually_within(Duration::from_secs(120), what, check)
 }
 
 /// Repeats a request while it is answered with 503: in a cluster, the log that it needs may just change its leader.

@@ -1,7 +1,7 @@
 //! A real redis-server as a child process: own port, own directory, killed by its id; and a few words of its protocol.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,9 +19,7 @@ impl Redis {
             println!("SKIPPED: redis-server is not installed (Debian: apt-get install redis-server)");
             return None;
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
-        let address = listener.local_addr().expect("it is bound");
-        drop(listener);
+        let address = super::cluster::free_address().parse().expect("an address");
         let mut redis = Redis { child: None, dir: tempfile::tempdir().expect("a temporary directory"), address };
         redis.restart();
         Some(redis)

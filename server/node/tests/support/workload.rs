@@ -18,8 +18,6 @@ const DEPOSIT: i64 = 100;
 const LISTS: u64 = 6;
 /// Verdicts of each workload that a fault, and the time after it, lasts at least.
 pub const VERDICTS: u64 = 25;
-/// How often a commit is posted until its client gives up.
-const TRIES: usize = 12;
 
 /// A small generator; nothing depends on its quality.
 pub struct Dice(pub u64);
@@ -92,7 +90,7 @@ impl Clients {
 
     /// Posts a commit until there is a verdict, at one node after the other, always under the same id.
     pub fn commit(&self, caller: &Caller, node: usize, id: &str, body: &Value) -> Option<Value> {
-        (0..TRIES).find_map(|turn| {
+        (0..caller.tries).find_map(|turn| {
             let answer = caller.post(&format!("{}/v1/txns/{id}/commit", self.url(node + turn)), body).ok();
             let verdict = answer.filter(|answer| answer.status == 200).map(|answer| answer.body);
             if verdict.is_none() {
@@ -330,7 +328,7 @@ pub fn last_lists(cluster: &Cluster) -> BTreeMap<String, Vec<u64>> {
 /// Two transactions read two lists at one snapshot, and each appends to another one of them, at nodes of their own. Returns
 /// how many commit.
 pub fn skew(clients: &Clients) -> usize {
-    let (caller, keys) = (Caller::new(Duration::from_secs(10)), [list(0), list(1)]);
+    let (caller, keys) = (Caller::patient(), [list(0), list(1)]);
     let (snapshots, rows) = eventually("a snapshot", || clients.read(&caller, 0, true, &keys));
     let posted: Vec<Posted> = [[true, false], [false, true]]
         .iter()
@@ -378,7 +376,7 @@ pub fn by_versions(history: Vec<Txn>, log: &[Value]) -> (Vec<Txn>, BTreeMap<Stri
 /// Two transactions append to the version of a list that both have read, one after the other and at nodes of their own. Returns how
 /// many commit.
 pub fn lost_update(clients: &Clients) -> usize {
-    let (caller, keys) = (Caller::new(Duration::from_secs(10)), [list(2)]);
+    let (caller, keys) = (Caller::patient(), [list(2)]);
     let (snapshots, rows) = eventually("a snapshot", || clients.read(&caller, 0, true, &keys));
     let post = |node| clients.post_lists(&caller, node, &snapshots, &keys, &rows, &[true]);
     let posted = [post(0), post(1)];
@@ -390,7 +388,7 @@ pub fn lost_update(clients: &Clients) -> usize {
 
 /// Two transactions find nothing in a range, and each inserts a row there, at nodes of their own. Returns how many commit.
 pub fn phantoms(clients: &Clients) -> usize {
-    let caller = Caller::new(Duration::from_secs(10));
+    let caller = Caller::patient();
     let (snapshots, _) = eventually("a snapshot", || clients.read(&caller, 0, true, &[list(0)]));
     let post = |node: usize| {
         let row = json!({"op": "insert", "store": "kv", "key": format!("range/{node}"), "value": node});

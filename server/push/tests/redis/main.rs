@@ -22,7 +22,7 @@ use log::{Event, Events, MemoryLog, STORE};
 use server::{RedisServer, free_port};
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
-const REPLY_MAX: Duration = Duration::from_secs(1);
+const REPLY_MAX: Duration = Duration::from_secs(5);
 
 fn transport(endpoint: String) -> RespTransport {
     let mut options = RespOptions::new(endpoint, EgressPolicy::loopback());

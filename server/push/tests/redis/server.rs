@@ -20,6 +20,8 @@ impl RedisServer {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("tribunal-push-redis-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(unique);
+        // Left by a process with this number that was killed.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the temporary directory is writable");
         let port = free_port();
         let mut server = RedisServer { child: None, dir, port, fsync };
@@ -46,7 +48,7 @@ impl RedisServer {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let begun = Instant::now();
         while TcpStream::connect(address).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "redis-server did not come up on {address}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "redis-server did not come up on {address}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -91,9 +93,16 @@ impl Drop for RedisServer {
     }
 }
 
+/// Returns a port that is free, below those that the system gives to others: it stays free while a server is away.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
-    listener.local_addr().expect("it is bound").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 12_000 + (offset % 18_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn copy_dir(from: &Path, to: &Path) {
