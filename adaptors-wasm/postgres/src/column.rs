@@ -95,6 +95,11 @@ impl Type {
                 if text.contains('\0') {
                     return Err(NUL.to_owned());
                 }
+                if matches!(self, Type::Timestamptz | Type::Date)
+                    && let Some(word) = clock_word(&text)
+                {
+                    return Err(format!("`{word}` is another {} whenever it is written", self.sql()));
+                }
                 into.quoted(&text);
             }
             _ => match self.bounds() {
@@ -107,6 +112,16 @@ impl Type {
         }
         Ok(())
     }
+}
+
+/// Words that PostgreSQL replaces by its clock's time, anywhere in a date: a record that is pushed again would write
+/// another value.
+const CLOCK_WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
+
+/// Returns the word of a date that depends on when it is read.
+fn clock_word(text: &str) -> Option<&str> {
+    let mut words = text.split(|c: char| !c.is_ascii_alphabetic());
+    words.find(|word| CLOCK_WORDS.iter().any(|clock| word.eq_ignore_ascii_case(clock)))
 }
 
 /// Why a value with U+0000 is refused.
@@ -167,6 +182,10 @@ mod tests {
         assert_eq!(value(Type::Numeric, "12.300").as_deref(), Ok("12.300"));
         assert_eq!(value(Type::Text, r#""\u00e4\n\"""#).as_deref(), Ok("\"ä\n\\\"\""));
         assert_eq!(value(Type::Boolean, "false").as_deref(), Ok("false"));
+        for date in ["infinity", "-infinity", "epoch", "0044-03-15 BC", "March 15, 44 BC", "2026-01-02T03:04:05Z"] {
+            assert_eq!(value(Type::Timestamptz, &format!("\"{date}\"")), Ok(format!("\"{date}\"")));
+        }
+        assert_eq!(value(Type::Text, "\"now\"").as_deref(), Ok("\"now\""));
         assert!(value(Type::Jsonb, r#"["\\u0000"]"#).is_ok(), "a backslash and five characters");
         assert_eq!(value(Type::Jsonb, r#"["a"]"#).as_deref(), Ok(r#""[\"a\"]""#));
     }
@@ -183,6 +202,11 @@ mod tests {
             (Type::Boolean, "0", "a number where the column takes boolean"),
             (Type::Numeric, "{}", "an object where the column takes numeric"),
             (Type::Uuid, "[]", "an array where the column takes uuid"),
+            (Type::Timestamptz, "\"now\"", "`now` is another timestamptz whenever it is written"),
+            (Type::Timestamptz, "\"10:00 ToDay\"", "`ToDay` is another timestamptz"),
+            (Type::Timestamptz, "\"now+1\"", "`now` is another"),
+            (Type::Date, "\" yesterday \"", "`yesterday` is another date"),
+            (Type::Date, "\"\\u0074omorrow\"", "`tomorrow` is another date"),
             (Type::Text, r#""a\u0000""#, "U+0000"),
             (Type::Jsonb, r#"{"a":"\\\u0000"}"#, "U+0000"),
         ] {

@@ -9,8 +9,11 @@
 //! | table `tribunal_watermark` | holds |
 //! |---|---|
 //! | `store`, `tables` | the store, and the tables that this line is about: other tables start from the beginning |
-//! | `log` | the log that fills them: rows of another log are not touched |
+//! | `log` | the log that fills them; of a store that is not of the first namespace `<log> <store>#<number>` |
 //! | `lsn` | the last record applied |
+//!
+//! Tables that another log or store fills are not touched. Rows of one store that have a table in common do not exist together: the tables of an older one may since have been
+//! filled further, and `add`s would count twice. So a new row replaces them, and everything is pushed again.
 //!
 //! At the first contact, missing tables are created; a role that may not is told the statements. Later a table that
 //! is missing is an error. Invariant: texts are made of names out of the configuration, which are plain words; every
@@ -95,6 +98,11 @@ impl Postgres {
                 self.mapping.watermark
             ),
             "42703" | "42P10" | "42804" => "; the table does not fit the store's declaration".to_owned(),
+            // An index's row is too long. Other limits are not known to have this state.
+            "54000" => {
+                "; PostgreSQL indexes keys of at most 2704 bytes, after compression: write shorter keys, and skip this record"
+                    .to_owned()
+            }
             _ => String::new(),
         };
         format!("{state}: {message}{hint}")
@@ -128,16 +136,31 @@ impl Adaptor for Postgres {
             return Err(self.said(&error));
         }
         let cell = cell.ok_or("the watermark's row is gone")?;
-        let (log, lsn) = cell.rsplit_once(' ').ok_or("the watermark's row is none")?;
-        if log != self.mapping.log {
+        let Mapping { watermark, log: own, store, .. } = &self.mapping;
+        let own_name = self.mapping.owner.as_ref().unwrap_or(store);
+        if let Some(taken) = cell.strip_prefix(statements::TAKEN) {
             return Err(format!(
-                "these tables are filled by another log ({log}; this one is {}): empty them and delete the store's row \
-                 in {}, or name other tables. If this log is the other one, salvaged, and has lost no record up to LSN \
-                 {lsn}: UPDATE {} SET log = '{}' WHERE store = '{}'",
-                self.mapping.log, self.mapping.watermark, self.mapping.watermark, self.mapping.log, self.mapping.store
+                "tables of this store (`{own_name}` of log {own}) are filled by another one: {watermark} has a row of {taken}. \
+                 Name other tables for one of the two; if the other one is given up, empty the tables and delete its row"
             ));
         }
-        lsn.parse().map_err(|_| format!("{} holds {lsn}, which is no position", self.mapping.watermark))
+        let (mark, lsn) = cell.rsplit_once(' ').ok_or("the watermark's row is none")?;
+        let (log, owner) = mark.split_once(' ').map_or((mark, None), |(log, owner)| (log, Some(owner)));
+        if log != own {
+            return Err(format!(
+                "these tables are filled by another log ({log}; this one is {own}): empty them and delete the store's row \
+                 in {watermark}, or name other tables. If this log is the other one, salvaged, and has lost no record up \
+                 to LSN {lsn}: UPDATE {watermark} SET log = '{own}' WHERE store = '{store}'"
+            ));
+        }
+        // Earlier releases named no store; the first one that continues adds its name.
+        if let Some(owner) = owner.filter(|owner| owner != own_name) {
+            return Err(format!(
+                "these tables are filled by another store of this log (`{owner}`; this one is `{own_name}`): name other \
+                 tables for one of the two; if the other one is given up, empty the tables and delete its row in {watermark}"
+            ));
+        }
+        lsn.parse().map_err(|_| format!("{watermark} holds {lsn}, which is no position"))
     }
 
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {

@@ -28,6 +28,15 @@ pub(crate) struct Mapping {
     pub store: String,
     /// The log that fills the tables.
     pub log: String,
+    /// Name and number of a store that is not of the first namespace: names are unique in a namespace, numbers in the log.
+    pub owner: Option<String>,
+}
+
+impl Mapping {
+    /// Returns what the column `log` of the watermark's row contains.
+    pub(crate) fn mark(&self) -> String {
+        self.owner.as_ref().map_or_else(|| self.log.clone(), |owner| format!("{} {owner}", self.log))
+    }
 }
 
 /// One table.
@@ -81,7 +90,7 @@ impl Value {
     }
 }
 
-/// The configuration as it is written. The host reads `endpoint` and adds `store` and `log`.
+/// The configuration as it is written. The host reads `endpoint` and adds `store`, `store_id` and `log`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -89,6 +98,8 @@ struct Written {
     _endpoint: IgnoredAny,
     #[serde(default)]
     store: String,
+    #[serde(default)]
+    store_id: Option<u64>,
     #[serde(default)]
     log: String,
     table: Option<String>,
@@ -162,7 +173,8 @@ impl Mapping {
         if tables.iter().any(|table| table.name == watermark) {
             return Err(wrong("the table of watermarks cannot hold rows"));
         }
-        Ok(Mapping { tables, watermark, table_names, store: written.store, log: written.log })
+        let owner = written.store_id.map(|number| format!("{}#{number}", written.store));
+        Ok(Mapping { tables, watermark, table_names, store: written.store, log: written.log, owner })
     }
 }
 

@@ -98,60 +98,88 @@ fn text(text: &str) -> Option<Vec<u8>> {
     Some(text.as_bytes().to_vec())
 }
 
-/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere.
+/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere. A row that earlier
+/// releases wrote names the store afterwards.
 pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: u64) -> SqlStatement {
     SqlStatement {
         text: format!(
-            "UPDATE {} SET lsn = $5::bigint WHERE store = $1::text AND tables = $2::text AND log = $3::text \
-             AND lsn = $4::bigint",
+            "UPDATE {} SET lsn = $5::bigint, log = $3::text WHERE store = $1::text AND tables = $2::text \
+             AND log IN ($3::text, $6::text) AND lsn = $4::bigint",
             mapping.watermark
         ),
-        params: vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.log), number(from), number(to)],
+        params: vec![
+            text(&mapping.store),
+            text(&mapping.table_names),
+            text(&mapping.mark()),
+            number(from),
+            number(to),
+            text(&mapping.log),
+        ],
     }
 }
 
-/// Makes what is missing at the first contact and reads the watermark as `<log> <lsn>`.
+/// What the answer to [`read_watermark`] starts with if another store or log fills one of the tables. Its rest names it.
+pub(crate) const TAKEN: &str = "taken by ";
+
+/// The row of the watermark that is the mapping's own.
+const OWN: &str = "w.store = current_setting('tribunal.store') AND w.tables = current_setting('tribunal.tables')";
+/// Another row that has one of the mapping's tables.
+const OVERLAPS: &str = "w.tables <> current_setting('tribunal.tables') AND w.store = current_setting('tribunal.store') \
+                        AND w.log IN (current_setting('tribunal.mark'), current_setting('tribunal.log')) \
+                        AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
+/// A row of another store or log that has one of the mapping's tables.
+const TAKES: &str = "(w.store <> current_setting('tribunal.store') OR (w.tables <> current_setting('tribunal.tables') \
+                     AND w.log NOT IN (current_setting('tribunal.mark'), current_setting('tribunal.log')))) \
+                     AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
+/// The names under which rows of other stores may have the mapping's tables, `$2`: with a schema, and without one.
+const NAMES: &str = "SELECT string_agg(named, ',') FROM (SELECT unnest(string_to_array($2::text, ',')) AS named \
+                     UNION SELECT unnest(ARRAY['\"' || n.nspname || '\".\"' || c.relname || '\"', \
+                     CASE WHEN pg_table_is_visible(c.oid) THEN '\"' || c.relname || '\"' END]) \
+                     FROM unnest(string_to_array($2::text, ',')) AS t JOIN pg_class AS c ON c.oid = to_regclass(t) \
+                     JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS names";
+
+/// Makes what is missing at the first contact and reads the watermark as `<log> <lsn>`, or whose the tables are.
 pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     let watermark = &mapping.watermark;
-    let names = || vec![text(&mapping.store), text(&mapping.table_names)];
     let lock = format!(
-        "SELECT set_config('tribunal.store', $1::text, true), set_config('tribunal.tables', $2::text, true), \
-         pg_advisory_xact_lock({ADVISORY_LOCK})"
+        "SELECT pg_advisory_xact_lock({ADVISORY_LOCK}), set_config('tribunal.store', $1::text, true), \
+         set_config('tribunal.tables', $2::text, true), set_config('tribunal.mark', $3::text, true), \
+         set_config('tribunal.log', $4::text, true), set_config('tribunal.names', ({NAMES}), true)"
     );
-    let first = format!(
-        "INSERT INTO {watermark} (store, tables, log, lsn) VALUES ($1::text, $2::text, $3::text, 0) \
-         ON CONFLICT (store, tables) DO NOTHING"
+    let named = vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark()), text(&mapping.log)];
+    let read = format!(
+        "SELECT coalesce((SELECT '{TAKEN}store `' || w.store || '`, tables ' || w.tables || ', log and store ' || w.log \
+         FROM {watermark} AS w WHERE {TAKES} ORDER BY w.store, w.tables LIMIT 1), \
+         (SELECT w.log || ' ' || w.lsn::text FROM {watermark} AS w WHERE {OWN}))"
     );
-    let mut named = names();
-    named.push(text(&mapping.log));
-    let read = format!("SELECT log || ' ' || lsn::text FROM {watermark} WHERE store = $1::text AND tables = $2::text");
     vec![
-        SqlStatement { text: lock, params: names() },
-        SqlStatement { text: create_missing(mapping), params: Vec::new() },
-        SqlStatement { text: first, params: named },
-        SqlStatement { text: read, params: names() },
+        SqlStatement { text: lock, params: named },
+        SqlStatement { text: begin(mapping), params: Vec::new() },
+        SqlStatement { text: read, params: Vec::new() },
     ]
 }
 
-/// Creates tables that are missing, but not one that was filled before: an empty one beside a watermark would be a
-/// silent loss.
-fn create_missing(mapping: &Mapping) -> String {
+/// Unless the tables are taken, begins the watermark at the first contact, and removes this store's others that have a
+/// table in common with it. Creates tables that are missing, but not one that was filled before: an empty one beside a
+/// watermark would be a silent loss.
+fn begin(mapping: &Mapping) -> String {
     let watermark = &mapping.watermark;
-    let mut block =
-        format!("DO $tribunal$ BEGIN IF to_regclass('{watermark}') IS NULL THEN {}; END IF; ", ddl_watermark(mapping));
-    write!(
-        block,
-        "IF NOT EXISTS (SELECT FROM {watermark} WHERE store = current_setting('tribunal.store') \
-         AND tables = current_setting('tribunal.tables')) THEN "
-    )
-    .expect("writing to a string");
+    let mut tables = String::new();
     for table in &mapping.tables {
         let name = &table.name;
-        write!(block, "IF to_regclass('{name}') IS NULL THEN {}; END IF; ", ddl_table(table))
+        write!(tables, "IF to_regclass('{name}') IS NULL THEN {}; END IF; ", ddl_table(table))
             .expect("writing to a string");
     }
-    block.push_str("END IF; END $tribunal$");
-    block
+    format!(
+        "DO $tribunal$ BEGIN IF to_regclass('{watermark}') IS NULL THEN {}; END IF; \
+         IF NOT EXISTS (SELECT FROM {watermark} AS w WHERE {TAKES}) THEN \
+         IF NOT EXISTS (SELECT FROM {watermark} AS w WHERE {OWN}) THEN {tables}\
+         INSERT INTO {watermark} (store, tables, log, lsn) VALUES (current_setting('tribunal.store'), \
+         current_setting('tribunal.tables'), current_setting('tribunal.mark'), 0) \
+         ON CONFLICT (store, tables) DO NOTHING; END IF; \
+         DELETE FROM {watermark} AS w WHERE {OVERLAPS}; END IF; END $tribunal$",
+        ddl_watermark(mapping)
+    )
 }
 
 fn ddl_watermark(mapping: &Mapping) -> String {

@@ -5,10 +5,13 @@
 //! | `{prefix}{key}` | a row: `<version> <JSON>` |
 //! | `#index:{prefix}` | sorted set of all keys, score 0, for scans by `ZRANGEBYLEX` |
 //! | `#watermark:{prefix}` | `<log> <LSN>`: the last record applied, and the log that it is of |
+//! | `#store:{prefix}` | `<store>#<number>`: the store whose rows these are, if there is a watermark |
 //! | `#scratch:{prefix}` | only within a call |
 //!
 //! Invariants: rows and the other keys never meet, because a prefix is not empty and does not start with `#`. Stores
-//! that share a Redis need prefixes of which none starts with another.
+//! that share a Redis need prefixes of which none starts with another; of two with the same prefix, the one that pushed
+//! first continues. Watermarks of earlier releases have no store beside them; the first store that continues there adds it.
+//! It is a key of its own, so that these releases still read the watermark.
 
 mod resp;
 
@@ -23,7 +26,9 @@ const APPLY: &str = include_str!("apply.lua");
 /// Bytes of rows in one request, unless a single record is larger: Redis does nothing else meanwhile.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// Keys of a call beside the rows.
-const OWN_KEYS: usize = 3;
+const OWN_KEYS: [&str; 4] = ["watermark", "index", "scratch", "store"];
+/// Reads the watermark and the store in one script: together they name a position.
+const READ: &str = "return (redis.call('GET', KEYS[1]) or '') .. string.char(10) .. (redis.call('GET', KEYS[2]) or '')";
 /// Errors that pass by themselves.
 const PASSING: [&str; 9] =
     ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
@@ -37,6 +42,12 @@ pub struct Redis {
     /// Name of the log, from the host; rows of another log are not touched. Empty in an adaptor's own tests.
     #[serde(default)]
     log: String,
+    /// Name of the store, from the host.
+    #[serde(default)]
+    store: String,
+    /// Number of the store, from the host: names are unique in a namespace, numbers in the log.
+    #[serde(default)]
+    store_id: u64,
 }
 
 fn default_prefix() -> String {
@@ -66,6 +77,11 @@ impl Redis {
         format!("#{name}:{}", self.prefix)
     }
 
+    /// Names the store in its log; empty where there is no log, in an adaptor's own tests.
+    fn owner(&self) -> String {
+        if self.log.is_empty() { String::new() } else { format!("{}#{}", self.store, self.store_id) }
+    }
+
     /// Returns what the watermark's key holds after record `lsn`; it does not exist before the first one.
     fn mark(&self, lsn: u64) -> String {
         match lsn {
@@ -75,16 +91,29 @@ impl Redis {
         }
     }
 
-    /// Reads what [`Redis::mark`] made.
-    fn position(&self, mark: &str) -> Result<u64, Fault> {
-        let key = self.key("watermark");
+    /// Reads what [`Redis::mark`] made, and whose it is.
+    fn position(&self, mark: &str, owner: &str) -> Result<u64, Fault> {
+        if mark.is_empty() {
+            return Ok(0);
+        }
+        let (key, prefix) = (self.key("watermark"), &self.prefix);
+        let keys = format!("{prefix}*, {}, {} and {key}", self.key("index"), self.key("store"));
         let (log, lsn) = mark.rsplit_once(' ').unwrap_or(("", mark));
         if log != self.log {
             return Err(format!(
-                "these rows are filled by another log ({log}; this one is {}): delete the keys {}*, #index:{} and {key} to \
-                 have everything pushed again, or give the store another `prefix`. If this log is the other one, salvaged, \
-                 and has lost no record up to LSN {lsn}: SET {key} \"{} {lsn}\"",
-                self.log, self.prefix, self.prefix, self.log
+                "these rows are filled by another log ({log}; this one is {}): delete the keys {keys} to have everything \
+                 pushed again, or give the store another `prefix`. If this log is the other one, salvaged, and has lost no \
+                 record up to LSN {lsn}: DEL {}, and SET {key} \"{} {lsn}\"",
+                self.log,
+                self.key("store"),
+                self.log
+            ));
+        }
+        let own = self.owner();
+        if !own.is_empty() && !owner.is_empty() && owner != own {
+            return Err(format!(
+                "the rows with prefix `{prefix}` are filled by another store of this log (`{owner}`; this one is `{own}`): \
+                 declare one of the two with a `prefix` of its own. If the other one is given up, delete the keys {keys}"
             ));
         }
         lsn.parse().map_err(|_| format!("{key} holds no watermark"))
@@ -97,8 +126,8 @@ impl Redis {
             Pipeline::with_capacity(APPLY.len() + rows().map(|row| size(row) + self.prefix.len()).sum::<usize>());
         call.argument(b"EVAL");
         call.argument(APPLY.as_bytes());
-        call.number((OWN_KEYS + rows().count()) as u64);
-        for name in ["watermark", "index", "scratch"] {
+        call.number((OWN_KEYS.len() + rows().count()) as u64);
+        for name in OWN_KEYS {
             call.argument(self.key(name).as_bytes());
         }
         for row in rows() {
@@ -107,6 +136,7 @@ impl Redis {
         call.argument(self.mark(first.saturating_sub(1)).as_bytes());
         call.argument(self.mark(last).as_bytes());
         call.number(self.prefix.len() as u64);
+        call.argument(self.owner().as_bytes());
         for row in rows() {
             let operation: &[u8] = match row.kind {
                 kind::INSERT | kind::UPDATE | kind::PUT => b"p",
@@ -136,18 +166,25 @@ impl Adaptor for Redis {
     }
 
     fn watermark(&self) -> Result<Request, Fault> {
-        let mut call = Pipeline::with_capacity(64);
-        call.argument(b"GET");
-        call.argument(self.key("watermark").as_bytes());
+        let mut call = Pipeline::with_capacity(256);
+        call.argument(b"EVAL");
+        call.argument(READ.as_bytes());
+        call.number(2);
+        for name in ["watermark", "store"] {
+            call.argument(self.key(name).as_bytes());
+        }
         let command = Command::Resp(call.finish()?);
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })
     }
 
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
         match only(reply)? {
-            RespValue::Nil => Ok(0),
-            RespValue::Text(text) => self.position(str::from_utf8(&text).unwrap_or_default()),
-            RespValue::Int(_) => Err("an integer where a string was expected".into()),
+            RespValue::Text(text) => {
+                let text = str::from_utf8(&text).map_err(|_| "the watermark is not UTF-8")?;
+                let (mark, owner) = text.split_once('\n').ok_or("a watermark and a store were expected")?;
+                self.position(mark, owner)
+            }
+            RespValue::Nil | RespValue::Int(_) => Err("a watermark and a store were expected".into()),
             RespValue::Error(error) => Err(error),
         }
     }

@@ -275,6 +275,37 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
 }
 
 #[test]
+fn two_stores_with_the_same_prefix_are_told_apart() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &redis);
+    let declare = |prefix: &str| {
+        let config = json!({"endpoint": redis.endpoint(), "prefix": prefix});
+        let answer = node.put("/v1/stores/s", &json!({"adaptor": "redis", "adaptor_config": config}));
+        assert!(matches!(answer.status, 200 | 201), "{}", answer.body);
+    };
+    for n in 0..5 {
+        assert_eq!(put_applied(&node, "r", "k", json!(n))["applied"], true);
+    }
+    declare("r/");
+    for n in 0..7 {
+        put(&node, "s", "k", json!(100 + n));
+    }
+    let error = eventually("the push of the second store to stop", || {
+        let push = store(&node, "s")["push"].clone();
+        (push["state"] == "stopped").then(|| push["last_error"].as_str().unwrap_or_default().to_owned())
+    });
+    assert!(error.contains("`r#") && error.contains("`s#") && error.contains("`prefix` of its own"), "{error}");
+    assert_eq!(put_applied(&node, "r", "k", json!(5))["applied"], true);
+    assert!(redis.call(&["GET", "r/k"]).ends_with(" 5"));
+    assert_eq!(watermark(&redis), "6");
+    declare("s/");
+    assert_eq!(put_applied(&node, "s", "k", json!(107))["applied"], true, "{}", store(&node, "s"));
+    assert!(redis.call(&["GET", "s/k"]).ends_with(" 107") && redis.call(&["GET", "r/k"]).ends_with(" 5"));
+}
+
+#[test]
 fn a_storage_stopped_by_its_operator_is_resumed() {
     let Some(redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,8 @@
 //! The binary implements [`Adaptor`] with a Wasm module. An adaptor never uses a socket: a
 //! [`Transport`](crate::Transport) sends its requests and passes the replies back to it.
 
+use std::sync::Arc;
+
 use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StorageReply};
 
 /// Translates records into requests, and replies into acknowledgements. Calls may take milliseconds, so they are not made
@@ -34,6 +36,19 @@ pub trait Adaptor: Send + Sync + 'static {
 
     /// Interprets the reply to one of [`Adaptor::encode`]'s requests.
     fn classify(&self, reply: &StorageReply) -> Ack;
+}
+
+/// Calls an adaptor on a thread that may wait: it may run for seconds, and wait for other calls to end before it starts.
+///
+/// # Errors
+/// If the call panicked.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    adaptor: &Arc<dyn Adaptor>,
+    call: impl FnOnce(&dyn Adaptor) -> T + Send + 'static,
+) -> Result<T, AdaptorFault> {
+    let adaptor = Arc::clone(adaptor);
+    let called = tokio::task::spawn_blocking(move || call(&*adaptor)).await;
+    called.map_err(|error| AdaptorFault::new(format!("its call did not end: {error}")))
 }
 
 /// An adaptor trapped, ran out of fuel, returned an invalid result or rejected a record. The same input fails again.

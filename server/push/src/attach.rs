@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tribunal_types::{Ack, Csn, Epoch, Lsn, RecordBatch, RecordHead, Span, StoreId, TxnId, Version};
 
+use crate::adaptor::off_thread;
 use crate::pusher::{EncodeFault, encode};
 use crate::{Adaptor, Transport, TransportError};
 
@@ -112,18 +113,25 @@ impl Attachment {
     /// # Errors
     /// See [`AttachRefusal`]. May be retried.
     pub async fn prepare(&self) -> Result<Lsn, AttachRefusal> {
-        let question = self.adaptor.watermark().map_err(refused)?;
+        let question = self.adapt(|adaptor| adaptor.watermark()).await?.map_err(refused)?;
         self.transport.connect().await?;
         let reply = self.transport.send(question.command).await?;
-        let mut at = match self.adaptor.read_watermark(&reply) {
-            Ok(at) => at,
-            Err(fault) => return Err(refused(fault)),
-        };
+        let mut at = self.adapt(move |adaptor| adaptor.read_watermark(&reply)).await?.map_err(refused)?;
         let target = self.place.target(at)?;
         while at < target {
+            if self.transport.is_worn() {
+                self.transport.connect().await?;
+            }
             at = self.step(at, Lsn(target.0.min(at.0 + STEP_RECORDS_MAX))).await?;
         }
         Ok(at)
+    }
+
+    async fn adapt<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&dyn Adaptor) -> T + Send + 'static,
+    ) -> Result<T, AttachRefusal> {
+        off_thread(&self.adaptor, call).await.map_err(refused)
     }
 
     /// Advances the watermark from `after` to `upto`, with records without rows.
@@ -145,7 +153,7 @@ impl Attachment {
         })?;
         for request in requests {
             let reply = self.transport.send(request.command).await?;
-            match self.adaptor.classify(&reply) {
+            match self.adapt(move |adaptor| adaptor.classify(&reply)).await? {
                 Ack::Ok => {}
                 Ack::Retry(text) | Ack::Moved(text) | Ack::Fatal(text) => return Err(AttachRefusal::Refused(text)),
             }

@@ -172,7 +172,7 @@ fn inside(ip: IpAddr) -> Option<&'static str> {
 }
 
 fn inside_v4(ip: Ipv4Addr) -> Option<&'static str> {
-    let [a, b, c, _] = ip.octets();
+    let [a, b, c, d] = ip.octets();
     match (a, b, c) {
         (127, ..) => Some("loopback"),
         (10, ..) | (172, 16..=31, _) | (192, 168, _) => Some("private"),
@@ -181,6 +181,8 @@ fn inside_v4(ip: Ipv4Addr) -> Option<&'static str> {
         (0, ..) => Some("unspecified"),
         (224..=239, ..) => Some("multicast"),
         (240..=255, ..) => Some("reserved"),
+        // Azure's own services, reached from inside its networks only.
+        (168, 63, 129) if d == 16 => Some("cloud-internal"),
         (192, 0, 0 | 2) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => Some("special-purpose"),
         _ => None,
     }
@@ -224,6 +226,8 @@ mod tests {
             "172.31.0.1:80",
             "192.168.1.1:80",
             "169.254.169.254:80",
+            "168.63.129.16:80",
+            "[::ffff:168.63.129.16]:32526",
             "100.64.0.1:80",
             "224.0.0.1:80",
             "255.255.255.255:80",
@@ -241,7 +245,9 @@ mod tests {
         ] {
             assert!(!allows(&policy, address), "{address}");
         }
-        for address in ["9.9.9.9:443", "172.32.0.1:80", "[2620:fe::fe]:443", "[64:ff9b::9.9.9.9]:80"] {
+        for address in
+            ["9.9.9.9:443", "168.63.129.17:80", "172.32.0.1:80", "[2620:fe::fe]:443", "[64:ff9b::9.9.9.9]:80"]
+        {
             assert!(allows(&policy, address), "{address}");
         }
     }

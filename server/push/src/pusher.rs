@@ -17,9 +17,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StoreId};
 
+use crate::adaptor::off_thread;
 use crate::status::{Progress, PushActivity, PushHandle};
 use crate::{
     AckSink, Adaptor, AdaptorFault, LogSource, PushWatch, ReadLimit, SourceError, StorageDurability, Transport,
+    TransportError,
 };
 
 /// Limits and intervals of a push.
@@ -82,6 +84,8 @@ pub struct Pusher {
     skips: Arc<Mutex<BTreeSet<Lsn>>>,
     /// Records up to here are pushed one by one, to find the record that failed.
     single_until: Lsn,
+    /// Maximum number of records of the next batch: fewer than the options allow while the storage gets nowhere with more.
+    records_max: usize,
     /// The sink was told that the storage is away.
     interrupted: bool,
 }
@@ -90,6 +94,8 @@ pub struct Pusher {
 enum Trouble {
     /// Temporary: back off, then start over.
     Passing(String),
+    /// The storage did not apply these records, perhaps because they are too many at once.
+    Unapplied { first: Lsn, last: Lsn, text: String, timed_out: bool },
     /// The storage's watermark is not where it was expected: read it again.
     Moved(String),
     /// These records cannot be pushed.
@@ -101,7 +107,8 @@ enum Trouble {
 impl Trouble {
     fn text(&self) -> &str {
         match self {
-            Trouble::Passing(text) | Trouble::Moved(text) | Trouble::Stuck(text) | Trouble::Poison { text, .. } => text,
+            Trouble::Passing(text) | Trouble::Moved(text) | Trouble::Stuck(text) => text,
+            Trouble::Unapplied { text, .. } | Trouble::Poison { text, .. } => text,
         }
     }
 }
@@ -132,7 +139,8 @@ impl Pusher {
             resume: Arc::clone(&resume),
             skips: Arc::clone(&skips),
         };
-        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), interrupted: false }, handle)
+        let records_max = parts.options.limit.records_max;
+        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: false }, handle)
     }
 
     /// Pushes until `shutdown` completes. Whether the request in flight succeeded is determined from the watermark at the
@@ -155,6 +163,13 @@ impl Pusher {
             };
             let waited = match trouble {
                 Trouble::Passing(text) => self.back_off(attempts, text),
+                Trouble::Unapplied { first, last, text, timed_out } => {
+                    // The same records again would fail again, if the storage needs more time for them than it has.
+                    if timed_out || attempts > 1 {
+                        self.records_max = usize::try_from((last.0 - first.0).div_ceil(2)).unwrap_or(usize::MAX).max(1);
+                    }
+                    self.back_off(attempts, text)
+                }
                 // Resume at once after the first move. Repeated moves without progress are handled like errors.
                 Trouble::Moved(_) if attempts == 1 => continue,
                 Trouble::Moved(text) => self.back_off(attempts, text),
@@ -212,15 +227,17 @@ impl Pusher {
             progress.activity = PushActivity::Connecting;
             progress.poison = None;
         }
-        let question = self.parts.adaptor.watermark().map_err(stuck)?;
+        let question = self.adapt(|adaptor| adaptor.watermark()).await?.map_err(stuck)?;
         let durable = self.parts.transport.connect().await.map_err(passing)?;
         self.progress.lock().durable = durable;
         let mut at = self.ask_watermark(&question).await?;
         loop {
-            let limit = match self.parts.options.limit {
-                limit if at < self.single_until => ReadLimit { records_max: 1, ..limit },
-                limit => limit,
-            };
+            if self.parts.transport.is_worn() {
+                self.parts.transport.connect().await.map_err(passing)?;
+                at = self.ask_watermark(&question).await?;
+            }
+            let records_max = if at < self.single_until { 1 } else { self.records_max };
+            let limit = ReadLimit { records_max, ..self.parts.options.limit };
             let idle = self.parts.source.head(self.parts.store) <= at;
             self.reading(idle);
             let read = self.parts.source.read(self.parts.store, at, limit);
@@ -267,14 +284,14 @@ impl Pusher {
 
     async fn ask_watermark(&self, question: &PushRequest) -> Pushed<Lsn> {
         let reply = self.parts.transport.send(question.command.clone()).await.map_err(passing)?;
-        let at = match self.parts.adaptor.read_watermark(&reply) {
-            Ok(at) => at,
-            // A storage that is starting or overloaded also replies with an error.
-            Err(fault) => match self.parts.adaptor.classify(&reply) {
-                Ack::Retry(text) => return Err(Trouble::Passing(text)),
-                _ => return Err(stuck(fault)),
-            },
+        let read = move |adaptor: &dyn Adaptor| {
+            adaptor.read_watermark(&reply).map_err(|fault| match adaptor.classify(&reply) {
+                // A storage that is starting or overloaded also replies with an error.
+                Ack::Retry(text) => Trouble::Passing(text),
+                _ => stuck(fault),
+            })
         };
+        let at = self.adapt(read).await??;
         let (source, store) = (&self.parts.source, self.parts.store);
         if at > source.head(store) {
             // Another node has pushed to it, and this one may lag.
@@ -341,6 +358,8 @@ impl Pusher {
             watch.ended(pushed.as_ref().err().map(Trouble::text));
         }
         pushed?;
+        let most = self.parts.options.limit.records_max;
+        self.records_max = (self.records_max + self.records_max / 8 + 1).min(most);
         self.works();
         Ok(last)
     }
@@ -359,15 +378,23 @@ impl Pusher {
         }
         for request in requests {
             let (first, last) = (request.first, request.last);
-            let reply = self.parts.transport.send(request.command).await.map_err(passing)?;
-            match self.parts.adaptor.classify(&reply) {
+            let reply = self.parts.transport.send(request.command).await.map_err(|error| {
+                let timed_out = matches!(error, TransportError::Timeout { .. });
+                Trouble::Unapplied { first, last, text: error.to_string(), timed_out }
+            })?;
+            match self.adapt(move |adaptor| adaptor.classify(&reply)).await? {
                 Ack::Ok => self.acked(last),
-                Ack::Retry(text) => return Err(Trouble::Passing(text)),
+                Ack::Retry(text) => return Err(Trouble::Unapplied { first, last, text, timed_out: false }),
                 Ack::Moved(text) => return Err(Trouble::Moved(text)),
                 Ack::Fatal(text) => return Err(Trouble::Poison { first, last, text }),
             }
         }
         Ok(())
+    }
+
+    /// Calls the adaptor.
+    async fn adapt<T: Send + 'static>(&self, call: impl FnOnce(&dyn Adaptor) -> T + Send + 'static) -> Pushed<T> {
+        off_thread(&self.parts.adaptor, call).await.map_err(stuck)
     }
 
     async fn encode(&self, batch: RecordBatch, first: Lsn, last: Lsn) -> Pushed<Vec<PushRequest>> {

@@ -12,9 +12,12 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, Value};
 use tokio::task::AbortHandle;
 use tribunal_types::{Command, RespPipeline, RespValue, StorageReply};
 
-use crate::bounded_stream::BoundedStream;
+use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+
+/// Bytes of a reply to one of many commands.
+const REPLY_BYTES: usize = 64;
 
 /// Address of a storage, credentials and timeouts.
 #[derive(Clone, Debug)]
@@ -60,6 +63,7 @@ pub struct RespTransport {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
+    budget: ReceiveBudget,
     /// Aborts the task that reads the socket when the last owner is dropped.
     _reader: Arc<AbortOnDrop>,
 }
@@ -80,7 +84,7 @@ impl RespTransport {
     }
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
-        let stream = BoundedStream::new(connect(&self.options.egress, &self.options.endpoint).await?);
+        let (stream, budget) = BoundedStream::new(connect(&self.options.egress, &self.options.endpoint).await?);
         let mut info = RedisConnectionInfo::default().set_db(self.options.database).set_skip_set_lib_name();
         if let Some(username) = &self.options.username {
             info = info.set_username(username);
@@ -89,11 +93,13 @@ impl RespTransport {
             info = info.set_password(password);
         }
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.options.reply_timeout));
-        let (connection, reader) =
-            MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(unexpected)?;
+        let (connection, reader) = MultiplexedConnection::new_with_config(&info, stream, config)
+            .await
+            .map_err(|error| excess_of(&budget).unwrap_or_else(|| unexpected(error)))?;
         let reader = Arc::new(AbortOnDrop(tokio::spawn(reader).abort_handle()));
-        let mut live = Live { connection, _reader: reader };
-        let durability = durability_of(&mut live.connection).await?;
+        let mut live = Live { connection, budget, _reader: reader };
+        let durability = durability_of(&mut live.connection).await;
+        let durability = durability.map_err(|error| excess_of(&live.budget).unwrap_or(error))?;
         Ok((live, durability))
     }
 }
@@ -119,6 +125,7 @@ impl Transport for RespTransport {
             let live = self.live.lock().clone();
             let Some(mut live) = live else { return Err(TransportError::Broken("not connected".to_owned())) };
             let count = commands.command_ends.len();
+            live.budget.begin_request(count, REPLY_BYTES);
             match live.connection.send_packed_commands(&pipeline, 0, count).await {
                 Ok(values) => Ok(StorageReply::Resp(values.into_iter().map(value_of).collect())),
                 Err(error) => {
@@ -126,11 +133,15 @@ impl Transport for RespTransport {
                     if error.is_timeout() {
                         Err(TransportError::Timeout { ms: self.options.reply_timeout.as_millis() as u64 })
                     } else {
-                        Err(broken(error))
+                        Err(excess_of(&live.budget).unwrap_or_else(|| broken(error)))
                     }
                 }
             }
         })
+    }
+
+    fn is_worn(&self) -> bool {
+        self.live.lock().as_ref().is_some_and(|live| live.budget.is_worn())
     }
 }
 
@@ -191,6 +202,11 @@ fn value_of(value: Value) -> RespValue {
         },
         _ => RespValue::Error("a reply of a type that adaptors do not support".to_owned()),
     }
+}
+
+/// Returns the reason for which a connection was cut, of which the client knows only that it broke.
+fn excess_of(budget: &ReceiveBudget) -> Option<TransportError> {
+    budget.excess().map(TransportError::Broken)
 }
 
 fn broken(error: impl ToString) -> TransportError {

@@ -15,12 +15,14 @@ use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, private::Bytes
 use tokio_postgres::{Client, NoTls, Statement};
 use tribunal_types::{Command, SqlStatement, StorageReply};
 
-use crate::bounded_stream::BoundedStream;
+use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// Maximum number of cached prepared statements. An adaptor needs a few per table.
 const PREPARED_MAX: usize = 256;
+/// Bytes of replies to one statement: the types of its parameters and columns, when it is prepared.
+const STATEMENT_REPLY_BYTES: usize = 2 * 1024;
 /// Maximum size of an error's text.
 const ERROR_BYTES_MAX: usize = 600;
 /// How long a transaction may wait for its next statement: all of them are sent together. One that a node has left open which
@@ -77,6 +79,7 @@ pub struct SqlTransport {
 
 struct Live {
     client: Client,
+    budget: ReceiveBudget,
     prepared: Mutex<HashMap<String, Statement>>,
     /// The task that drives the connection; aborting it closes the socket.
     carrier: AbortHandle,
@@ -112,7 +115,7 @@ impl SqlTransport {
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
         let options = &self.options;
-        let stream = BoundedStream::new(connect(&options.egress, &options.endpoint).await?);
+        let (stream, budget) = BoundedStream::new(connect(&options.egress, &options.endpoint).await?);
         let (bound_ms, idle_ms) = (options.reply_timeout.as_millis(), IDLE_TIMEOUT.as_millis());
         let mut config = tokio_postgres::Config::new();
         config
@@ -132,7 +135,7 @@ impl SqlTransport {
             // The task that waits for a reply gets the error.
             let _ = connection.await;
         });
-        let live = Live { client, prepared: Mutex::default(), carrier: carrier.abort_handle() };
+        let live = Live { client, budget, prepared: Mutex::default(), carrier: carrier.abort_handle() };
         let durability = durability_of(&live.client).await?;
         Ok((live, durability))
     }
@@ -162,6 +165,7 @@ impl Transport for SqlTransport {
             let Some(live) = self.live.lock().take() else {
                 return Err(TransportError::Broken("not connected".to_owned()));
             };
+            live.budget.begin_request(statements.len().min(PREPARED_MAX), STATEMENT_REPLY_BYTES);
             let bound = self.options.reply_timeout;
             match tokio::time::timeout(bound, live.transact(&statements)).await {
                 Err(_) => Err(TransportError::Timeout { ms: bound.as_millis() as u64 }),
@@ -178,6 +182,10 @@ impl Transport for SqlTransport {
                 }
             }
         })
+    }
+
+    fn is_worn(&self) -> bool {
+        self.live.lock().as_ref().is_some_and(|live| live.budget.is_worn())
     }
 }
 

@@ -21,6 +21,12 @@ pub trait Transport: Send + Sync + 'static {
     /// # Errors
     /// See [`TransportError`]. The command may or may not have taken effect.
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>>;
+
+    /// Returns whether the connection should be replaced ([`Transport::connect`]) before the next batch, because of what it
+    /// has received.
+    fn is_worn(&self) -> bool {
+        false
+    }
 }
 
 /// Why there is no reply.

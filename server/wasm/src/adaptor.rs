@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tribunal_types::limits::OPS_PER_TXN_MAX;
 use tribunal_types::{
     Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
     WriteKind, WriteKinds,
@@ -17,6 +18,11 @@ use crate::instance_cache::InstanceCache;
 use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
 use crate::world::TRACES;
+
+/// Maximum number of commands in one request to a storage that speaks RESP: ten times the rows of the largest transaction.
+const RESP_COMMANDS_MAX: usize = 10 * OPS_PER_TXN_MAX;
+/// Maximum number of arguments of these commands; Redis takes no more in one.
+const RESP_ARGUMENTS_MAX: usize = 1024 * 1024;
 
 /// A LogAdaptor of one store.
 #[derive(Clone)]
@@ -313,9 +319,17 @@ fn request_of(request: abi::Request) -> Result<PushRequest, Fault> {
     Ok(PushRequest { first, last, idempotency_key: request.idempotency_key, command })
 }
 
-/// Checks that every end is within its column, and that ends never decrease.
+/// Checks that every end is within its column, that ends never decrease, and that commands and arguments are not too many:
+/// their columns may be one and the same memory of the instance, and the client of the storage makes an object of each.
 fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, Fault> {
     let abi::RespPipeline { args, arg_ends, command_ends } = pipeline;
+    let (commands, arguments) = (command_ends.len(), arg_ends.len());
+    if commands > RESP_COMMANDS_MAX || arguments > RESP_ARGUMENTS_MAX {
+        return Err(Fault::wrong(format!(
+            "it encoded a request of {commands} commands with {arguments} arguments; at most {RESP_COMMANDS_MAX} and \
+             {RESP_ARGUMENTS_MAX} are allowed: split the records into more requests"
+        )));
+    }
     let ends_fit =
         |ends: &[u32], len: usize| ends.is_sorted() && ends.last().map_or(len == 0, |&last| last as usize == len);
     if ends_fit(&arg_ends, args.len()) && ends_fit(&command_ends, arg_ends.len()) {
@@ -345,5 +359,26 @@ fn reply_of(reply: &StorageReply) -> abi::Reply<'_> {
         }),
         StorageReply::Http { status, body } => abi::Reply::Http(abi::HttpReply { status: *status, body }),
         StorageReply::Raw(bytes) => abi::Reply::Raw(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipeline_of_too_many_commands_or_arguments_is_rejected() {
+        let pipeline = |commands: usize, arguments: usize| {
+            let ends = |count: usize, to: usize| (1..=count).map(|n| n.min(to) as u32).collect::<Vec<_>>();
+            let (arg_ends, mut command_ends) = (ends(arguments, arguments), ends(commands, arguments));
+            *command_ends.last_mut().expect("a command") = arguments as u32;
+            pipeline_of(abi::RespPipeline { args: vec![b'x'; arguments], arg_ends, command_ends }).map(drop)
+        };
+        assert_eq!(pipeline(RESP_COMMANDS_MAX, RESP_COMMANDS_MAX), Ok(()));
+        assert_eq!(pipeline(1, RESP_ARGUMENTS_MAX), Ok(()));
+        for (commands, arguments) in [(RESP_COMMANDS_MAX + 1, RESP_COMMANDS_MAX + 1), (1, RESP_ARGUMENTS_MAX + 1)] {
+            let said = pipeline(commands, arguments).expect_err("too many").text;
+            assert!(said.contains("split the records"), "{said}");
+        }
     }
 }

@@ -244,6 +244,74 @@ fn rows_and_watermark_move_together_or_not_at_all() {
 }
 
 #[test]
+fn a_negative_zero_is_zero() {
+    let Some(server) = Server::start() else { return };
+    let mut at = Pushing { server, adaptor: adaptor() };
+    let zeros =
+        records(1, &[&[(Put, "a", "-0"), (Put, "b", "5")], &[(Add, "a", "1"), (Add, "b", "-0"), (Add, "b", "-0")]]);
+    assert_eq!(at.push(&zeros), Ack::Ok);
+    assert_eq!(at.push(&records(3, &[&[(Put, "c", "-0")]])), Ack::Ok);
+    assert_eq!(at.push(&records(4, &[&[(Add, "c", "-0"), (Add, "a", "-1")]])), Ack::Ok);
+    let rows = ["a", "b", "c"].map(|key| at.row(key).expect("a row"));
+    assert_eq!(rows, [(4, 0), (2, 5), (4, 0)].map(|(lsn, value)| format!("{} {value}", version(lsn))));
+}
+
+/// Returns the adaptor of a store of the log `ab`.
+fn adaptor_of(store: &str, number: u64) -> WasmAdaptor {
+    let engine = PluginEngine::new(PluginLimits { instances_max: 2, ..PluginLimits::default() }).expect("starts");
+    let redis = Builtin::find(World::LogAdaptor, "redis").expect("is built in");
+    let config = format!(r#"{{"prefix": "shop:", "log": "ab", "store": "{store}", "store_id": {number}}}"#);
+    WasmAdaptor::new(redis.load(&engine, &config).expect("loads"), store).expect("has every function")
+}
+
+#[test]
+fn two_stores_of_one_log_do_not_share_a_prefix() {
+    let Some(server) = Server::start() else { return };
+    let (one, other) = (adaptor_of("one", 4), adaptor_of("other", 9));
+    let mut at = Pushing { server, adaptor: one };
+    let refusal = |at: &mut Pushing, adaptor: &WasmAdaptor| {
+        let request = adaptor.watermark().expect("asks");
+        adaptor.read_watermark(&at.server.send(&request.command)).expect_err("it is another store's").to_string()
+    };
+    let rows: Vec<Vec<Row>> = (0..7).map(|_| vec![(Put, "a", "1")]).collect();
+    let rows: Vec<&[Row]> = rows.iter().map(Vec::as_slice).collect();
+    assert_eq!(at.push(&records(1, &rows[..5])), Ack::Ok);
+    assert_eq!(at.server.text(&["GET", "#watermark:shop:"]).as_deref(), Some("ab 5"));
+    // The other one began when there was no watermark yet, or takes the position for its own.
+    for batch in [records(1, &rows), records(6, &rows[5..])] {
+        let requests = other.encode(&batch).expect("encodes");
+        let reply = at.server.send(&requests[0].command);
+        assert!(matches!(other.classify(&reply), Ack::Moved(text) if text == "watermark is ab 5"));
+    }
+    let said = refusal(&mut at, &other);
+    assert!(said.contains("`one#4`; this one is `other#9`") && said.contains("a `prefix` of its own"), "{said}");
+    assert_eq!((at.watermark(), at.row("a")), (Lsn(5), Some(format!("{} 1", version(5)))));
+    // A store of the same name in another namespace.
+    assert!(refusal(&mut at, &adaptor_of("one", 5)).contains("`one#4`; this one is `one#5`"));
+
+    // Watermarks of earlier releases have no store beside them. The store that continues first adds its name.
+    at.server.text(&["DEL", "#store:shop:"]);
+    let asked = other.watermark().expect("asks");
+    assert_eq!(other.read_watermark(&at.server.send(&asked.command)), Ok(Lsn(5)));
+    assert_eq!(at.watermark(), Lsn(5));
+    assert_eq!(at.push(&records(6, &rows[5..6])), Ack::Ok);
+    assert_eq!(at.server.text(&["GET", "#watermark:shop:"]).as_deref(), Some("ab 6"));
+    assert_eq!(at.server.text(&["GET", "#store:shop:"]).as_deref(), Some("one#4"));
+    let late = other.encode(&records(6, &rows[5..])).expect("encodes");
+    let reply = at.server.send(&late[0].command);
+    assert!(matches!(other.classify(&reply), Ack::Moved(_)), "{reply:?}");
+    assert!(refusal(&mut at, &other).contains("filled by another store"));
+    at.server.text(&["SET", "#watermark:shop:", "cd 5"]);
+    assert!(refusal(&mut at, &other).contains("filled by another log (cd; this one is ab)"));
+    // A store without a watermark counts for nothing: its rows were removed to hand the prefix over.
+    at.server.text(&["DEL", "#watermark:shop:"]);
+    let first = other.encode(&records(1, &rows)).expect("encodes");
+    let reply = at.server.send(&first[0].command);
+    assert_eq!(other.classify(&reply), Ack::Ok);
+    assert_eq!(at.server.text(&["GET", "#store:shop:"]).as_deref(), Some("other#9"));
+}
+
+#[test]
 fn large_batches_are_split_between_records() {
     let Some(server) = Server::start() else { return };
     let mut at = Pushing { server, adaptor: adaptor() };

@@ -4,11 +4,11 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tribunal_push::{EgressPolicy, SqlEndpoint, SqlOptions};
-use tribunal_types::{LogId, StoreSpec};
+use tribunal_types::{LogId, NamespaceId, StoreSpec};
 
 use crate::stores::credentials::Credentials;
 
-/// Built-in adaptors that keep the log's name beside their watermark.
+/// Built-in adaptors that keep the names of log and store beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
 
 /// What the host reads of the adaptor's configuration; the adaptor reads the rest.
@@ -32,12 +32,18 @@ impl SqlStorages {
         SqlStorages { credentials, egress, log: log.to_string() }
     }
 
-    /// Returns the configuration that a store's adaptor gets: the built-in ones also get the names of store and log.
+    /// Returns the configuration that a store's adaptor gets: the built-in ones also get the log's name,
+    /// and the store's name and number.
     #[must_use]
     pub fn adaptor_config(&self, spec: &StoreSpec) -> String {
         match serde_json::from_str::<Map<String, Value>>(&spec.adaptor_config) {
             Ok(mut config) if spec.adaptor.as_deref().is_some_and(|name| NAMING_LOGS.contains(&name)) => {
                 config.insert("store".into(), spec.name.clone().into());
+                // PostgreSQL's watermark is that of a store's name. The number tells those of other namespaces apart; that of
+                // the first namespace stays as every release reads it.
+                if spec.adaptor.as_deref() == Some("redis") || spec.namespace != NamespaceId::default() {
+                    config.insert("store_id".into(), spec.id.0.into());
+                }
                 config.insert("log".into(), self.log.clone().into());
                 Value::Object(config).to_string()
             }

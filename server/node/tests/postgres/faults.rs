@@ -27,6 +27,7 @@ fn a_record_that_does_not_fit_is_named_and_not_skipped() {
         ("acct/n/2", account(json!({"colour": "red"})), "field `colour` has no column"),
         ("acct/n/2", account(json!({"balance": "12"})), "a string where the column takes numeric"),
         ("acct/n/2", account(json!({"since": "no time"})), "22007"),
+        ("acct/n/2", account(json!({"since": "10:00 today"})), "`today` is another timestamptz"),
         ("acct/n/2", json!(5), "takes the fields of an object"),
         ("acct/n/02", account(json!({})), "no bigint in plain decimal digits"),
         ("acct/n", account(json!({})), "fewer parts than the 2 key columns"),
@@ -53,6 +54,26 @@ fn a_record_that_does_not_fit_is_named_and_not_skipped() {
         assert_eq!(database.cell("SELECT string_agg(key, ' ') FROM docs"), "before", "{key}");
         assert_eq!(database.cell("SELECT lsn FROM tribunal_watermark"), "1", "{key}");
     }
+}
+
+#[test]
+fn a_key_that_no_index_takes_is_explained() {
+    let Some(database) = Database::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = database.node(dir.path());
+    database.declare(&node, "shop", &json!([{"table": "docs"}]));
+    // Compressible keys fit, others do not.
+    commit(&node, &[put(&"k".repeat(10_000), json!(1))]);
+    caught_up(&node, "shop");
+    let mut state = 1_u64;
+    let key = (0..3000).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'!' + (state >> 33) as u8 % 90)
+    });
+    let key: String = key.collect();
+    commit(&node, &[put(&key, json!(1))]);
+    let said = stopped(&node, "shop");
+    assert!(said.contains("LSN 2 ") && said.contains("54000") && said.contains("at most 2704 bytes"), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod cluster;
 mod database;
 mod faults;
 mod kills;
+mod sharing;
 
 use serde_json::{Value, json};
 
