@@ -347,8 +347,13 @@ func TestTheErrorAfterAllHaveFailedNamesEachEndpointAndItsReason(t *testing.T) {
 	if len(second.asked()) != 2 || len(third.asked()) != 2 {
 		t.Error("each is tried twice", second.asked(), third.asked())
 	}
-	if _, err := client.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unavailable) {
+	refusing := clientOf(t, Options{}, first, second.url)
+	if _, err := refusing.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unavailable) {
 		t.Error("nothing was taken", err)
+	}
+	var unknown *OutcomeUnknown
+	if _, err := client.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unknown) {
+		t.Error("the proxy may have passed it on", err)
 	}
 }
 
