@@ -63,7 +63,7 @@ class AsyncClient:
         api_key: API key or token, sent as a bearer token.
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
-        timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
+        timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several
             endpoints share it.
         resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
             `OutcomeUnknown`.
