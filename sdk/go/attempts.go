@@ -2,7 +2,6 @@ package tribunal
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"time"
 )
@@ -44,13 +43,14 @@ type attempts struct {
 func (a *attempts) available(ctx context.Context, txnID string, ask func() error) error {
 	for {
 		err := ask()
-		var unavailable *Unavailable
+		// The error itself tells that nothing was decided, not what it wraps.
+		unavailable, isUnavailable := err.(*Unavailable)
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && err == ctx.Err():
 			return a.failed(txnID, gaveUp(ctx, a.before))
-		case ctx.Err() != nil || !errors.As(err, &unavailable):
+		case ctx.Err() != nil || !isUnavailable:
 			return a.failed(txnID, err)
 		}
 		if err := a.pause(ctx, Attempt{TxnID: txnID, Err: err}, unavailable.RetryAfter(), err); err != nil {

@@ -60,7 +60,8 @@ type beginItem struct {
 	// stores that the Begin names or reads; empty means all stores of the namespace.
 	stores []string
 	body   wire.BeginRequest
-	wait   time.Duration
+	// wait is how long to wait for what the snapshots must include; 0 is the service's default.
+	wait time.Duration
 }
 
 // askedBy converts options to a request, and names what it reads, in its order.
@@ -136,7 +137,7 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 	if err != nil {
 		return nil, err
 	}
-	txn.id, txn.epoch, txn.snapshots = begun.TxnID, &begun.Epoch, begun.Snapshots
+	txn.id, txn.epoch, txn.snapshots, txn.session = begun.TxnID, &begun.Epoch, begun.Snapshots, begun.Session
 	if err := txn.keep(rows, given(begun.Rows)); err != nil {
 		return nil, err
 	}
@@ -180,14 +181,25 @@ func (c *Client) sendBegins(items []beginItem) []shared[wire.BeginResponse] {
 
 // postBegin sends a Begin. The session is taken now: it covers what each caller had committed before its call.
 func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.BeginRequest) reply[wire.BeginResponse] {
-	if body.Session == nil && !c.options.IgnoreOwnWrites {
-		if token := c.session.token(asked.stores); token != "" {
+	ownSession := body.Session == nil && !c.options.IgnoreOwnWrites
+	for {
+		token := ""
+		if ownSession {
+			token = c.session.token(asked.stores)
+		}
+		if body.Session = asked.body.Session; token != "" {
 			body.Session = &token
 		}
+		wait := freshnessWait(body.Session, body.Consistency, asked.wait)
+		answer := ask[wire.BeginResponse](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+			return at.Begin(ctx, body)
+		})
+		if token == "" || !answer.isSessionUnknown() {
+			return answer
+		}
+		// The log that had this client's commits has been replaced.
+		c.session.forget(token)
 	}
-	return ask[wire.BeginResponse](ctx, c, asked.wait, func(ctx context.Context, at *wire.Client) (*response, error) {
-		return at.Begin(ctx, body)
-	})
 }
 
 // idBeside creates an id with the time of an id from the service, whose clock may differ from the local one.

@@ -340,6 +340,11 @@ func isHeader(text string) bool {
 
 // sendCommit sends a commit as a request of its own.
 func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.TxnOutcome] {
+	return c.sendCommitWithin(ctx, item, c.options.Timeout)
+}
+
+// sendCommitWithin sends a commit as a request of its own that may take a timeout, beyond the time that the service may wait.
+func (c *Client) sendCommitWithin(ctx context.Context, item commitItem, timeout time.Duration) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
 		parameters.TribunalClient = &c.options.ClientName
@@ -347,7 +352,7 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	if item.prepared.Traceparent != "" {
 		parameters.Traceparent = &item.prepared.Traceparent
 	}
-	calls := c.failover(applyWait(item.prepared))
+	calls := c.failoverWithin(applyWait(item.prepared), timeout)
 	answer := askOn(ctx, c, calls, documentOf[wire.TxnOutcome], func(ctx context.Context, at *wire.Client) (*response, error) {
 		body := bytes.NewReader(item.body)
 		return at.TxnCommitWithBody(ctx, item.prepared.TxnID, &parameters, "application/json", body)
@@ -409,7 +414,12 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	})
 	reply = inDoubt(reply, calls.maybeTaken)
 	results := make([]Result, len(commits))
-	if lost := reply.lost(); lost != nil {
+	lostReply := reply.lost()
+	if reply.data != nil && len(reply.data.Results) != len(commits) {
+		lostReply = misbehaved("%d results for %d commits", len(reply.data.Results), len(commits))
+	}
+	// The commits may have taken effect: each is resolved by its id.
+	if lost := lostReply; lost != nil {
 		deadline := time.Now().Add(c.options.ResolveTimeout)
 		concurrently(len(commits), func(at int) {
 			results[at].Verdict, results[at].Err = c.recorded(c.resolve(ctx, commits[at].TxnID, lost, deadline))
@@ -420,20 +430,20 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	if err != nil {
 		return nil, err
 	}
-	if len(outcomes.Results) != len(commits) {
-		return nil, misbehaved("%d results for %d commits", len(outcomes.Results), len(commits))
-	}
-	lost := make([]error, len(commits))
+	lost, resendBy := make([]error, len(commits)), time.Now().Add(c.options.Timeout)
 	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
-		// One that the endpoint could not decide is sent again, if there are others.
+		// One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
 		if failed := failureOf(single); failed != nil && !calls.isSingle() {
 			item, err := newCommitItem(commits[at])
 			if err != nil {
 				results[at].Err = err
 				return
 			}
-			single = inDoubt(c.sendCommit(ctx, item), failed.maybeTaken)
+			if left := time.Until(resendBy); left > 0 {
+				single = c.sendCommitWithin(ctx, item, left)
+			}
+			single = inDoubt(single, failed.maybeTaken)
 		}
 		if lost[at] = single.lost(); lost[at] == nil {
 			results[at].Verdict, results[at].Err = c.recorded(decided(commits[at].TxnID, single))
@@ -486,7 +496,7 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 	case wire.TxnStateInFlight, wire.TxnStateUnknown, wire.TxnStateUnknownExpired:
 		return Status{State: outcome.Status}, nil
 	}
-	verdict, err := verdictOf(outcome, true, "")
+	verdict, err := c.recorded(verdictOf(outcome, true, ""))
 	return Status{verdict, outcome.Status}, err
 }
 
@@ -495,9 +505,9 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	if err := checkName("id of a transaction", txnID); err != nil {
 		return nil, err
 	}
-	return verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+	return c.recorded(verdict(ask[wire.TxnOutcome](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.TxnAbort(ctx, txnID)
-	}))
+	})))
 }
 
 // Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
@@ -544,41 +554,7 @@ type RowPage struct {
 // Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
 // end is the end of the store; a limit of 0 is 1,000.
 func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
-	if err := errors.Join(checkName("name of a store", store), checkLimit(limit)); err != nil {
-		return nil, err
-	}
-	if limit == 0 {
-		limit = rangeLimitDefault
-	}
-	parameters := wire.ListRowsParams{Limit: limitOf(limit)}
-	if start != "" {
-		parameters.Start = &start
-	}
-	if end != "" {
-		parameters.End = &end
-	}
-	answer, err := retrying(ctx, c, func() (*wire.RowPage, error) {
-		page, err := settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
-			return at.ListRows(ctx, store, &parameters)
-		}))
-		if err != nil {
-			return nil, err
-		}
-		return page, c.checkOwnWrites(store, page.Applied)
-	})
-	if err != nil {
-		return nil, err
-	}
-	fields := reader{}
-	page := &RowPage{Applied: Epoch(fields.number(&answer.Applied)), More: answer.More}
-	for at := range answer.Rows {
-		row, err := rowOf(&answer.Rows[at])
-		if err != nil {
-			return nil, err
-		}
-		page.Rows = append(page.Rows, row)
-	}
-	return page, fields.err
+	return c.page(ctx, store, KeyRange{start, end, limit}, "", 0)
 }
 
 // DeclareStore declares a store, or changes one.
@@ -653,40 +629,13 @@ func (c *Client) recorded(verdict Verdict, err error) (Verdict, error) {
 	return verdict, err
 }
 
-// checkOwnWrites checks that a read of a store reflects this client's own commits, if they are to be read: with several
-// endpoints, one that is asked after another may not have applied them yet. The error is *Unavailable.
-func (c *Client) checkOwnWrites(store, applied string) error {
+// ownEpoch returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several
+// endpoints, one that is asked after another may not have applied it yet.
+func (c *Client) ownEpoch(store string) Epoch {
 	if len(c.wires) == 1 || c.options.IgnoreOwnWrites {
-		return nil
+		return 0
 	}
-	fields := reader{}
-	if at, own := Epoch(fields.number(&applied)), c.session.epochOf(store); fields.err == nil && at < own {
-		return &Unavailable{Err: fmt.Errorf("%s has applied epoch %d of store %s, not yet %d", c.Endpoint(), at, store, own)}
-	}
-	return fields.err
-}
-
-// retrying repeats a read while the service is unavailable.
-func retrying[T any](ctx context.Context, c *Client, read func() (*T, error)) (*T, error) {
-	var before error
-	for failed := 1; ; failed++ {
-		found, err := read()
-		var unavailable *Unavailable
-		switch {
-		case ctx.Err() != nil && err == ctx.Err():
-			return nil, gaveUp(ctx, before)
-		case err == nil || ctx.Err() != nil || !errors.As(err, &unavailable):
-			return found, err
-		}
-		before = err
-		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
-		if !again {
-			return nil, err
-		}
-		if sleep(ctx, pause) != nil {
-			return nil, gaveUp(ctx, err)
-		}
-	}
+	return c.session.epochOf(store)
 }
 
 func rowOf(row *wire.Row) (Row, error) {

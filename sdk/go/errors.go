@@ -1,6 +1,8 @@
 package tribunal
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -73,7 +75,16 @@ func (e *OutcomeUnknown) Error() string {
 	return fmt.Sprintf("the outcome of transaction %s is unknown: %v; Client.Status requests it", e.TxnID, e.Err)
 }
 
-func (e *OutcomeUnknown) Unwrap() error { return e.Err }
+// Unwrap returns the error of the caller's context, if that ended the wait for the outcome, and nothing else: an *Unavailable in
+// Err says that nothing was decided, which is not known here.
+func (e *OutcomeUnknown) Unwrap() error {
+	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(e.Err, ended) {
+			return ended
+		}
+	}
+	return nil
+}
 
 // TransactionAborted is the error of a Run without a commit: the last abort was final, or the retries are used up.
 type TransactionAborted struct {

@@ -164,6 +164,14 @@ func (a reply[T]) refusalText() string {
 	return a.endpoint + ": status " + strconv.Itoa(a.status)
 }
 
+// sessionUnknown is the code of a refusal: no node of the service's log has issued the session token.
+const sessionUnknown = "session_unknown"
+
+// isSessionUnknown reports whether the request was refused because of its session token.
+func (a reply[T]) isSessionUnknown() bool {
+	return a.problem != nil && a.problem.Code == sessionUnknown
+}
+
 func documentOf[T any](body []byte) (*T, error) {
 	data := new(T)
 	return data, json.Unmarshal(body, data)
@@ -172,10 +180,11 @@ func documentOf[T any](body []byte) (*T, error) {
 // lost returns why the outcome of a commit is not known; nil if the reply tells it, or nothing was sent.
 func (a reply[T]) lost() error {
 	switch {
-	case a.err != nil && !a.neverSent && !a.garbled:
+	case a.err != nil && !a.neverSent:
 		return a.err
-	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
-	case slices.Contains([]int{409, 500, 502, 504}, a.status):
+	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
+	// server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+	case slices.Contains([]int{409, 500, 502, 504}, a.status), a.status >= 500 && a.problem == nil:
 		return errors.New(a.refusalText())
 	}
 	return nil

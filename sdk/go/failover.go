@@ -33,7 +33,9 @@ func failureOf[T any](a reply[T]) *failure {
 	if a.err != nil {
 		return &failure{a.err, !a.neverSent, a.untrusted, a.problem}
 	}
-	maybeTaken := a.status >= 500 && a.status != http.StatusServiceUnavailable
+	// Without a problem document, 503 is of something on the way, which may have passed the request on.
+	refuses := a.status == http.StatusServiceUnavailable && a.problem != nil
+	maybeTaken := a.status >= 500 && !refuses
 	switch {
 	case a.status == 0 || a.problem == nil && slices.Contains(aboutTheRequest, a.status):
 		return nil
@@ -79,9 +81,14 @@ type failover struct {
 
 // failover begins a call that may take the client's timeout, in addition to the time that the request itself may wait.
 func (c *Client) failover(wait time.Duration) *failover {
+	return c.failoverWithin(wait, c.options.Timeout)
+}
+
+// failoverWithin begins a call that may take a timeout, in addition to the time that the request itself may wait.
+func (c *Client) failoverWithin(wait, timeout time.Duration) *failover {
 	wait, count := min(max(wait, 0), requestWaitMax), len(c.endpoints.urls)
 	return &failover{
-		endpoints: c.endpoints, retry: c.options.Retry, wait: wait, deadline: time.Now().Add(wait + c.options.Timeout),
+		endpoints: c.endpoints, retry: c.options.Retry, wait: wait, deadline: time.Now().Add(wait + timeout),
 		tried: make([]int, count), failures: make([]*failure, count),
 	}
 }

@@ -175,7 +175,10 @@ func clientOf(t *testing.T, options Options, urls ...string) *Client {
 	if options.EndpointTimeout == 0 {
 		options.EndpointTimeout = 30 * time.Second
 	}
-	options.ResolveTimeout, options.Retry.AttemptsMax = time.Minute, 4
+	if options.ResolveTimeout == 0 {
+		options.ResolveTimeout = time.Minute
+	}
+	options.Retry.AttemptsMax = 4
 	client, err := NewWithEndpoints(urls, options)
 	if err != nil {
 		t.Fatal(err)
@@ -368,8 +371,13 @@ func TestTheErrorAfterAllHaveFailedNamesEachEndpointAndItsReason(t *testing.T) {
 	if len(second.asked()) != 2 || len(third.asked()) != 2 {
 		t.Error("each is tried twice", second.asked(), third.asked())
 	}
-	if _, err := client.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unavailable) {
+	refusing := clientOf(t, Options{}, first, second.url)
+	if _, err := refusing.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unavailable) {
 		t.Error("nothing was taken", err)
+	}
+	var unknown *OutcomeUnknown
+	if _, err := client.Commit(context.Background(), preparedOf(t, client)); !errors.As(err, &unknown) {
+		t.Error("the proxy may have passed it on", err)
 	}
 }
 

@@ -16,8 +16,12 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// linkLineBytesMax bounds a line of the response.
-const linkLineBytesMax = 64 << 20
+const (
+	// linkLineBytesMax bounds a line of the response.
+	linkLineBytesMax = 64 << 20
+	// linkHeartbeat is the interval of the service's heartbeats.
+	linkHeartbeat = 15 * time.Second
+)
 
 var (
 	// errRepeated: the id waits for its reply already.
@@ -233,7 +237,7 @@ func (l *link) exchange(ctx context.Context, c *Client) linkEnd {
 		return lostLink(err)
 	}
 	c.endpoints.works(l.endpoint)
-	silenceMax := c.options.Timeout + heartbeat
+	silenceMax := c.options.Timeout + linkHeartbeat
 	l.silence.Reset(silenceMax)
 	scanner := bufio.NewScanner(response.Body)
 	scanner.Buffer(nil, linkLineBytesMax)

@@ -391,3 +391,46 @@ func TestAWindowIsEnteredInOrderAndLeftByThoseWhoGiveUp(t *testing.T) {
 		t.Fatal(w.commits, w.bytes, len(w.queue))
 	}
 }
+
+func TestAQuietStreamIsNotCutBeforeItsHeartbeatsAreDue(t *testing.T) {
+	t.Parallel()
+	client, lines := scriptedStreams(t, 1, http.StatusOK, func(_, _ int, id string) string { return wonLine(id) })
+	client.options.Timeout = 100 * time.Millisecond
+	stream := client.CommitStream()
+	defer stream.Close()
+	if end := endOf(stream.Commit(t.Context(), preparedPut(t, client, 0))); end != "committed" || lines.Load() != 1 {
+		t.Fatal(end)
+	}
+	// The heartbeats of a log are closer to each other.
+	time.Sleep(client.options.Timeout + heartbeat + 500*time.Millisecond)
+	stream.mutex.Lock()
+	defer stream.mutex.Unlock()
+	if stream.link.isOver() {
+		t.Error("the service sends a heartbeat every 15 s")
+	}
+}
+
+func TestACommitOfAStreamMayWaitForItsStores(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	answer := func(_, _ int, id string) string {
+		time.Sleep(2 * timeout)
+		return wonLine(id)
+	}
+	for _, count := range []int{1, 3} {
+		client, lines := scriptedStreams(t, 1, http.StatusOK, answer)
+		urls := client.endpoints.urls
+		for range count - 1 {
+			urls = append(urls, startEndpoint(t, works).url)
+		}
+		client = clientOf(t, Options{Timeout: timeout, EndpointTimeout: timeout / 3}, urls...)
+		stream := client.CommitStream()
+		prepared := preparedPut(t, client, 0)
+		ack := AckApplied
+		prepared.Request.Ack = &ack
+		verdict, err := stream.Commit(t.Context(), prepared)
+		if won, ok := verdict.(*Committed); !ok || won.Replayed || client.Endpoint() != urls[0] || lines.Load() != 1 {
+			t.Errorf("%d endpoints: %v, %v, %d lines", count, verdict, err, lines.Load())
+		}
+		stream.Close()
+	}
+}

@@ -69,6 +69,17 @@ type RangeReads struct {
 	Ranges []RangeRows
 }
 
+// freshnessWaitDefault is how long the service waits for what a request must include, unless that says something else.
+const freshnessWaitDefault = 5 * time.Second
+
+// freshnessWait returns how long the service may wait for what a request must include.
+func freshnessWait(session *string, consistency *Consistency, wait time.Duration) time.Duration {
+	if wait == 0 && (session != nil || given(consistency) == Fresh) {
+		return freshnessWaitDefault
+	}
+	return wait
+}
+
 // Consistency is what the snapshots of a Begin, or the rows of a read, include.
 type Consistency = wire.Consistency
 
@@ -116,7 +127,8 @@ func groupOf(session *string, consistency *Consistency, wait *int32) string {
 // readItem is a read of one caller.
 type readItem struct {
 	store string
-	wait  time.Duration
+	// wait is how long to wait for what the rows must include; 0 is the service's default.
+	wait time.Duration
 	// body has the options and the rows.
 	body wire.ReadRequest
 }
@@ -147,7 +159,7 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 	}
 	asked := readItem{store, options.Wait, options.request()}
 	asked.body.Read = &read
-	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
+	answer, err := c.current(ctx, asked, 0, func(asked readItem) (*wire.ReadResponse, error) {
 		answer := shared[wire.ReadResponse]{refused: true}
 		if bytes := bytesOf(read); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
 			var err error
@@ -158,11 +170,7 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 		if answer.refused {
 			answer = c.sendRead(ctx, asked)
 		}
-		found, err := settled(answer.reply)
-		if err != nil {
-			return nil, err
-		}
-		return found, c.checkOwnWrites(store, found.Applied)
+		return settled(answer.reply)
 	})
 	if err != nil {
 		return nil, err
@@ -211,7 +219,8 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 }
 
 func (c *Client) postRead(ctx context.Context, asked readItem) reply[wire.ReadResponse] {
-	return ask[wire.ReadResponse](ctx, c, asked.wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+	wait := freshnessWait(asked.body.Session, asked.body.Consistency, asked.wait)
+	return ask[wire.ReadResponse](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.ReadRows(ctx, asked.store, asked.body)
 	})
 }
@@ -224,6 +233,13 @@ func (c *Client) ReadRanges(ctx context.Context, store string, ranges []KeyRange
 
 // ReadRangesWith reads ranges as [Client.ReadRanges] does, with options.
 func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyRange, options ReadOptions) (*RangeReads, error) {
+	return c.rangesFrom(ctx, store, ranges, options, 0)
+}
+
+// rangesFrom reads ranges that must include an epoch of the store; the client's own commits if it is 0.
+func (c *Client) rangesFrom(
+	ctx context.Context, store string, ranges []KeyRange, options ReadOptions, least Epoch,
+) (*RangeReads, error) {
 	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
 		return nil, err
 	}
@@ -236,12 +252,8 @@ func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyR
 	}
 	asked := readItem{store, options.Wait, options.request()}
 	asked.body.Ranges = &read
-	answer, err := retrying(ctx, c, func() (*wire.ReadResponse, error) {
-		found, err := settled(c.postRead(ctx, asked))
-		if err != nil {
-			return nil, err
-		}
-		return found, c.checkOwnWrites(store, found.Applied)
+	answer, err := c.current(ctx, asked, least, func(asked readItem) (*wire.ReadResponse, error) {
+		return settled(c.postRead(ctx, asked))
 	})
 	if err != nil {
 		return nil, err
@@ -258,6 +270,68 @@ func (c *Client) ReadRangesWith(ctx context.Context, store string, ranges []KeyR
 		}
 	}
 	return reads, fields.err
+}
+
+// page reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the
+// store: the range is compared with what was written after that, so older rows must not be returned.
+func (c *Client) page(ctx context.Context, store string, keys KeyRange, session string, snapshot Epoch) (*RowPage, error) {
+	reads, err := c.rangesFrom(ctx, store, []KeyRange{keys}, ReadOptions{Session: session}, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return &RowPage{Applied: reads.Applied, Rows: reads.Ranges[0].Rows, More: reads.Ranges[0].More}, nil
+}
+
+// current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is 0, that of
+// this client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one.
+func (c *Client) current(
+	ctx context.Context, asked readItem, least Epoch, send func(readItem) (*wire.ReadResponse, error),
+) (*wire.ReadResponse, error) {
+	namesSession := asked.body.Session != nil
+	var before error
+	for failed := 1; ; {
+		found, err := send(asked)
+		if err == nil {
+			wanted := least
+			if wanted == 0 {
+				wanted = c.ownEpoch(asked.store)
+			}
+			fields := reader{}
+			applied := Epoch(fields.number(&found.Applied))
+			if fields.err != nil || applied >= wanted {
+				return found, fields.err
+			}
+			if token := c.session.token([]string{asked.store}); !namesSession && token != "" {
+				asked.body.Session = &token
+			}
+			err = &Unavailable{
+				Err: fmt.Errorf("%s has applied epoch %d of store %s, not yet %d", c.Endpoint(), applied, asked.store, wanted),
+			}
+		}
+		var refused *ClientMistake
+		if !namesSession && asked.body.Session != nil && errors.As(err, &refused) && refused.Code() == sessionUnknown {
+			// The log that had this client's commits has been replaced.
+			c.session.forget(*asked.body.Session)
+			asked.body.Session = nil
+			continue
+		}
+		unavailable, isUnavailable := err.(*Unavailable)
+		switch {
+		case ctx.Err() != nil && err == ctx.Err():
+			return nil, gaveUp(ctx, before)
+		case ctx.Err() != nil || !isUnavailable:
+			return nil, err
+		}
+		before = err
+		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
+		if !again {
+			return nil, err
+		}
+		if sleep(ctx, pause) != nil {
+			return nil, gaveUp(ctx, err)
+		}
+		failed++
+	}
 }
 
 // wire writes a range as the API does.

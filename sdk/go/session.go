@@ -1,6 +1,7 @@
 package tribunal
 
 import (
+	"maps"
 	"slices"
 	"sync"
 )
@@ -29,6 +30,19 @@ func (s *session) record(committed *Committed) {
 	for store := range committed.LSN {
 		if s.latest[store].epoch < committed.Epoch {
 			s.latest[store] = commitToken{committed.Epoch, committed.Session}
+		}
+	}
+}
+
+// forget forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that
+// does not reach them.
+func (s *session) forget(token string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, refused := range s.latest {
+		if refused.token == token {
+			maps.DeleteFunc(s.latest, func(_ string, known commitToken) bool { return known.epoch >= refused.epoch })
+			return
 		}
 	}
 }

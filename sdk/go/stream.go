@@ -106,10 +106,11 @@ func (s *CommitStream) openLink() (*link, error) {
 }
 
 // delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure, within
-// the timeout. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
+// the timeout and the time that the service may wait. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
 // that long.
 func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte, wait time.Duration) (reply[wire.TxnOutcome], error) {
 	urls, timeout, begun := s.client.endpoints.urls, s.client.options.Timeout, time.Now()
+	whole := wait + timeout
 	leave := func() { s.window.leave(len(line)) }
 	isAbandoned := false
 	defer func() {
@@ -122,7 +123,7 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 		attemptsMax = roundsMax * len(urls)
 	}
 	ended, maybeTaken := make([]error, len(urls)), false
-	for attempts := 0; attempts < attemptsMax && (len(urls) == 1 || time.Since(begun) < timeout); attempts++ {
+	for attempts := 0; attempts < attemptsMax && (len(urls) == 1 || time.Since(begun) < whole); attempts++ {
 		if attempts > 0 && attempts%len(urls) == 0 && len(urls) > 1 && sleep(ctx, s.client.options.Retry.step(attempts)) != nil {
 			break
 		}
@@ -142,12 +143,12 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 		if err != nil {
 			return reply[wire.TxnOutcome]{}, err
 		}
-		share := timeout / time.Duration(len(urls))
+		share := wait + timeout/time.Duration(len(urls))
 		if attempts+1 < len(urls) {
 			// Another one has not been asked.
 			share = min(share, wait+s.client.endpoints.timeout)
 		}
-		delivered, err := s.awaited(ctx, link, comes, share)
+		delivered, err := s.awaited(ctx, link, comes, share, whole)
 		if err != nil {
 			isAbandoned = link.abandon(txnID, comes, leave)
 			return reply[wire.TxnOutcome]{err: err}, nil
@@ -176,12 +177,12 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 	return reply[wire.TxnOutcome]{err: ended[0], neverSent: true}, nil
 }
 
-// awaited waits for the reply to a line. A link that is silent for its share of the timeout is cut if there are other
-// endpoints.
+// awaited waits for the reply to a line, at most for the timeout. A link that is silent for its share of that is cut if there are
+// other endpoints.
 func (s *CommitStream) awaited(
-	ctx context.Context, link *link, comes <-chan delivered, silent time.Duration,
+	ctx context.Context, link *link, comes <-chan delivered, silent, timeout time.Duration,
 ) (delivered, error) {
-	timeout, endpoints, written := s.client.options.Timeout, len(s.client.endpoints.urls), time.Now()
+	endpoints, written := len(s.client.endpoints.urls), time.Now()
 	share := time.NewTimer(silent)
 	defer share.Stop()
 	whole := time.NewTimer(timeout)

@@ -114,6 +114,8 @@ type Transaction struct {
 	isolation Isolation
 	epoch     *string
 	snapshots map[string]string
+	// session is the token of what the snapshots include.
+	session string
 	// What was seen first; a second read answers the same. Kept in order of their arrival.
 	reads     map[rowName]seen
 	readOrder []rowName
@@ -337,7 +339,15 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 		delete(t.fetchedRanges, name)
 		return ahead, nil
 	}
-	page, err := t.client.Rows(ctx, name.store, name.keys.Start, name.keys.End, name.keys.Limit)
+	fields, session := reader{}, t.session
+	snapshot, known := t.snapshots[name.store]
+	if !known {
+		session, snapshot = "", "0"
+	}
+	page, err := t.client.page(ctx, name.store, name.keys, session, Epoch(fields.number(&snapshot)))
+	if fields.err != nil {
+		return RangeRows{}, fields.err
+	}
 	if err != nil {
 		return RangeRows{}, err
 	}

@@ -10,6 +10,7 @@ import pytest
 
 from tribunal_client import Client
 
+from .endpoints import Endpoint, Script, Start
 from .proxy import Proxy
 
 
@@ -36,3 +37,17 @@ def proxy(url: str) -> Iterator[Proxy]:
 def prefix() -> str:
     """A prefix of keys that no other test uses."""
     return f"py/{uuid.uuid4()}/"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts endpoints that reply by a script."""
+    endpoints: list[Endpoint] = []
+
+    def start(script: Script) -> Endpoint:
+        endpoints.append(Endpoint(script))
+        return endpoints[-1]
+
+    yield start
+    for endpoint in endpoints:
+        endpoint.stop()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -21,121 +17,14 @@ from tribunal_client import (
     ClientMistake,
     Committed,
     Misuse,
-    PreparedCommit,
+    OutcomeUnknown,
     RetryPolicy,
     ServerMisbehaved,
     Unavailable,
 )
 from tribunal_client.endpoints import Endpoints
 
-Reply = tuple[int, Any] | tuple[int, str, str] | list[Any] | Literal["lost", "silent"]
-"""Status and body, or with a content type a text, or the lines of a response; or none: it breaks, or stays silent."""
-
-Script = Callable[[str, list[str], int], Reply]
-"""Gets the kind of a request, the ids in it, and how many requests came before."""
-
-
-class Endpoint:
-    """An endpoint on a free port."""
-
-    def __init__(self, script: Script) -> None:
-        self.asked: list[tuple[str, bytes]] = []
-        """Path and body of each request."""
-        asked, lock, stopped = self.asked, threading.Lock(), threading.Event()
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def respond(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                with lock:
-                    asked.append((self.path, body))
-                    before = len(asked) - 1
-                reply = script(_kind(self.path), _ids(self.path, body), before)
-                if reply == "silent":
-                    stopped.wait()
-                if isinstance(reply, str):
-                    self.close_connection = True
-                    return
-                status, text = 200, b"".join(json.dumps(line).encode() + b"\n" for line in reply)
-                if isinstance(reply, tuple):
-                    status, text = reply[0], (reply[1] if len(reply) == 3 else json.dumps(reply[1])).encode()
-                self.send_response(status)
-                if isinstance(reply, tuple) and len(reply) == 3:
-                    self.send_header("content-type", reply[2])
-                self.send_header("content-length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            do_GET = do_POST = respond  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._stopped = stopped
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-
-Start = Callable[[Script], Endpoint]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    endpoints: list[Endpoint] = []
-
-    def start(script: Script) -> Endpoint:
-        endpoints.append(Endpoint(script))
-        return endpoints[-1]
-
-    yield start
-    for endpoint in endpoints:
-        endpoint.stop()
-
-
-def _kind(path: str) -> str:
-    if path == "/v1/txns":
-        return "begin"
-    for end in ("batch-commit", "commit"):
-        if path.endswith(f"/{end}"):
-            return end
-    return "status" if path.startswith("/v1/txns/") else "other"
-
-
-def _ids(path: str, body: bytes) -> list[str]:
-    if _kind(path) == "batch-commit":
-        return [json.loads(line).get("txn_id", "") for line in body.splitlines()]
-    return [re.split("[/?]", path)[3]] if path.startswith("/v1/txns/") else []
-
-
-def _committed(txn_id: str) -> dict[str, Any]:
-    outcome = {"status": "committed", "txn_id": txn_id, "epoch": "9", "csn": "7", "version": "5", "lsn": {"kv": "3"}}
-    return {**outcome, "session": "s"}
-
-
-def _problem(status: int, code: str) -> dict[str, Any]:
-    problem = {"type": "about:blank", "title": "x", "status": status, "detail": "says so", "code": code, "errors": []}
-    return {**problem, "retryable": status >= 500}
-
-
-def _refused(status: int, code: str) -> Reply:
-    return status, _problem(status, code)
-
-
-def _works(kind: str, ids: list[str], _: int = 0) -> Reply:
-    if kind == "begin":
-        begun = {"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", "snapshots": {"kv": "7"}, "epoch": "8"}
-        return 201, {**begun, "expires_at": "2026-01-01T00:00:00Z", "session": "s"}
-    if kind == "batch-commit":
-        return [_committed(txn_id) for txn_id in ids]
-    return 200, _committed(ids[0]) if ids else {"stores": []}
+from .endpoints import Reply, Start, client_of, commits, committed, kind_of, prepared, problem, refused, works
 
 
 def _dead() -> str:
@@ -147,50 +36,23 @@ def _dead() -> str:
         return f"http://127.0.0.2:{server.getsockname()[1]}"
 
 
-def _client(
-    urls: Sequence[str], *, timeout_s: float = 60, endpoint_timeout_s: float = 30, cool_down_s: float = 10
-) -> Client:
-    """The times are for a busy machine: what is to happen does not wait for their end."""
-    return Client(
-        urls,
-        timeout_s=timeout_s,
-        resolve_timeout_s=60,
-        endpoint_timeout_s=endpoint_timeout_s,
-        endpoint_cool_down_s=cool_down_s,
-        retry=RetryPolicy(attempts_max=4),
-    )
-
-
-def _prepared(client: Client | AsyncClient) -> PreparedCommit:
-    txn = client.begin_local()
-    txn.add("kv", "n", 1)
-    return txn.prepare()
-
-
-def _commit(client: Client) -> None:
-    commit = _prepared(client)
-    verdict = client.commit(commit)
-    assert isinstance(verdict, Committed)
-    assert verdict.txn_id == commit.txn_id
-
-
 def test_a_dead_endpoint_is_passed_over_and_the_next_one_stays_in_use(start: Start) -> None:
-    first, second = _dead(), start(_works)
+    first, second = _dead(), start(works)
     # As in the variable `TRIBUNAL_URL`.
     client = Client(f"{first}, {second.url}/")
     assert client.endpoint == first
     client.begin(["kv"])
-    _commit(client)
+    commits(client)
     assert client.endpoint == second.url
     assert len(second.asked) == 2
 
 
 def test_an_unavailable_endpoint_is_left_until_its_cool_down_has_passed(start: Start) -> None:
-    first = start(lambda kind, ids, before: _works(kind, ids) if before else _refused(503, "stopping"))
+    first = start(lambda kind, ids, before: works(kind, ids) if before else refused(503, "stopping"))
     # The second one fails at its third request.
-    second = start(lambda kind, ids, before: _works(kind, ids) if before < 2 else _refused(503, "unavailable"))
-    third = start(_works)
-    client = _client([first.url, second.url, third.url], cool_down_s=3600)
+    second = start(lambda kind, ids, before: works(kind, ids) if before < 2 else refused(503, "unavailable"))
+    third = start(works)
+    client = client_of([first.url, second.url, third.url], cool_down_s=3600)
 
     def counts() -> list[int]:
         client.stores()
@@ -212,32 +74,30 @@ def test_the_endpoint_in_use_stays_so_when_an_earlier_one_may_be_tried_again(sta
 
 
 def test_a_failed_endpoint_is_tried_again_after_its_cool_down(start: Start) -> None:
-    first = start(lambda kind, ids, before: _works(kind, ids) if before else "lost")
-    second = start(lambda kind, ids, before: _refused(503, "unavailable") if before == 1 else _works(kind, ids))
-    client = _client([first.url, second.url], cool_down_s=0.05)
+    first = start(lambda kind, ids, before: works(kind, ids) if before else "lost")
+    second = start(lambda kind, ids, before: refused(503, "unavailable") if before == 1 else works(kind, ids))
+    client = client_of([first.url, second.url], cool_down_s=0.05)
     client.stores()
     time.sleep(0.06)
     client.stores()
     assert (len(first.asked), len(second.asked)) == (2, 2)
 
 
-@pytest.mark.parametrize(
-    "lost", ["lost", "silent", _refused(504, "outcome_unknown")], ids=["lost", "silent", "unknown"]
-)
+@pytest.mark.parametrize("lost", ["lost", "silent", refused(504, "outcome_unknown")], ids=["lost", "silent", "unknown"])
 def test_a_commit_without_a_reply_is_sent_elsewhere_with_the_same_id_and_body(start: Start, lost: Reply) -> None:
-    first, second = start(lambda *_: lost), start(_works)
-    client = _client([first.url, second.url], endpoint_timeout_s=2)
-    _commit(client)
+    first, second = start(lambda *_: lost), start(works)
+    client = client_of([first.url, second.url], endpoint_timeout_s=2)
+    commits(client)
     assert len(first.asked) == 1
     assert first.asked == second.asked, "the same request, and no question about its status"
     assert client.endpoint == second.url
 
 
-@pytest.mark.parametrize("lost", ["lost", _refused(504, "outcome_unknown")], ids=["lost", "unknown"])
+@pytest.mark.parametrize("lost", ["lost", refused(504, "outcome_unknown")], ids=["lost", "unknown"])
 def test_a_refusal_after_a_lost_reply_does_not_tell_the_outcome(start: Start, lost: Reply) -> None:
     first = start(lambda *_: lost)
-    second = start(lambda kind, ids, _: _refused(429, "quota_exceeded") if kind == "commit" else _works(kind, ids))
-    _commit(_client([first.url, second.url]))
+    second = start(lambda kind, ids, _: refused(429, "quota_exceeded") if kind == "commit" else works(kind, ids))
+    commits(client_of([first.url, second.url]))
     assert "fence=true" in second.asked[1][0], "the verdict is requested"
 
 
@@ -246,25 +106,25 @@ def test_a_refusal_after_a_lost_reply_does_not_tell_the_outcome(start: Start, lo
     [(422, "bad_write"), (429, "quota_exceeded"), (503, "overloaded"), (401, "unauthenticated")],
 )
 def test_definite_answers_are_not_repeated_elsewhere(start: Start, status: int, code: str) -> None:
-    first, second = start(lambda *_: _refused(status, code)), start(_works)
-    client = _client([first.url, second.url])
+    first, second = start(lambda *_: refused(status, code)), start(works)
+    client = client_of([first.url, second.url])
     with pytest.raises((ClientMistake, Unavailable), match=code):
-        client.commit(_prepared(client))
+        client.commit(prepared(client))
     assert (len(first.asked), len(second.asked), client.endpoint) == (1, 0, first.url)
 
 
 def test_an_abort_is_not_repeated_elsewhere(start: Start) -> None:
     aborted = {"status": "aborted", "txn_id": "x", "epoch": "9", "reason": "write_conflict", "retryable": True}
-    first, second = start(lambda *_: (200, aborted)), start(_works)
-    client = _client([first.url, second.url])
-    assert isinstance(client.commit(_prepared(client)), Aborted)
+    first, second = start(lambda *_: (200, aborted)), start(works)
+    client = client_of([first.url, second.url])
+    assert isinstance(client.commit(prepared(client)), Aborted)
     assert not second.asked
 
 
 def test_the_error_after_all_have_failed_names_each_endpoint_and_its_reason(start: Start) -> None:
-    first, second = _dead(), start(lambda *_: _refused(503, "no_majority"))
+    first, second = _dead(), start(lambda *_: refused(503, "no_majority"))
     third = start(lambda *_: (503, "a proxy"))
-    client = _client([first, second.url, third.url])
+    client = client_of([first, second.url, third.url])
     with pytest.raises(Unavailable) as unavailable:
         client.begin()
     text = str(unavailable.value)
@@ -273,21 +133,24 @@ def test_the_error_after_all_have_failed_names_each_endpoint_and_its_reason(star
     assert unavailable.value.code == "no_majority"
     assert (len(second.asked), len(third.asked)) == (2, 2), "each is tried twice"
     with pytest.raises(Unavailable):
-        client.commit(_prepared(client))
+        client_of([first, second.url]).commit(prepared(client))
+    # The proxy may have passed it on.
+    with pytest.raises(OutcomeUnknown):
+        client.commit(prepared(client))
 
 
 @pytest.mark.parametrize("status", [301, 404, 500])
 def test_what_is_not_tribunal_is_passed_over(start: Start, status: int) -> None:
-    first, second = start(lambda *_: (status, "a proxy")), start(_works)
-    client = _client([first.url, second.url])
-    _commit(client)
+    first, second = start(lambda *_: (status, "a proxy")), start(works)
+    client = client_of([first.url, second.url])
+    commits(client)
     assert first.asked == second.asked
     assert client.endpoint == second.url
 
 
 def test_a_refusal_for_the_size_of_a_request_is_not_repeated_elsewhere(start: Start) -> None:
-    first, second = start(lambda *_: (413, "a proxy")), start(_works)
-    client = _client([first.url, second.url])
+    first, second = start(lambda *_: (413, "a proxy")), start(works)
+    client = client_of([first.url, second.url])
     with pytest.raises(ServerMisbehaved, match="status 413"):
         client.begin()
     assert not second.asked
@@ -297,7 +160,7 @@ def test_an_answer_that_is_not_of_tribunal_names_its_endpoint(start: Start) -> N
     missing, page = start(lambda *_: (404, "a proxy")), start(lambda *_: (200, "a page"))
     for endpoint, text in ((missing, "status 404 without a problem document"), (page, "does not fit the API")):
         with pytest.raises(ServerMisbehaved) as misbehaved:
-            _client([endpoint.url]).begin()
+            client_of([endpoint.url]).begin()
         assert str(misbehaved.value).startswith(f"{endpoint.url}: ")
         assert text in str(misbehaved.value)
 
@@ -306,7 +169,7 @@ def test_the_timeout_is_shared_by_the_endpoints(start: Start) -> None:
     endpoints = [start(lambda *_: "silent") for _ in range(2)]
     begun = time.monotonic()
     with pytest.raises(Unavailable):
-        _client([endpoint.url for endpoint in endpoints], timeout_s=4).begin()
+        client_of([endpoint.url for endpoint in endpoints], timeout_s=4).begin()
     assert time.monotonic() - begun >= 4
     assert [len(endpoint.asked) for endpoint in endpoints] == [1, 1]
 
@@ -315,36 +178,36 @@ def _undecided(kind: str, ids: list[str], _: int) -> Reply:
     """Of a batch, the second commit was not taken in, and of the third nothing is known. The others are decided."""
     if kind != "batch-commit":
         time.sleep(0.2)  # Further commits are queued meanwhile.
-        return _works(kind, ids)
-    not_taken = {"status": "problem", "problem": _problem(503, "unavailable")}
-    unknown = {"status": "problem", "problem": _problem(504, "outcome_unknown")}
-    return [_committed(ids[0]), not_taken, unknown, *(_committed(txn_id) for txn_id in ids[3:])]
+        return works(kind, ids)
+    not_taken = {"status": "problem", "problem": problem(503, "unavailable")}
+    unknown = {"status": "problem", "problem": problem(504, "outcome_unknown")}
+    return [committed(ids[0]), not_taken, unknown, *(committed(txn_id) for txn_id in ids[3:])]
 
 
 def test_commits_of_a_batch_without_an_outcome_are_sent_elsewhere(start: Start) -> None:
-    first, second = start(_undecided), start(_works)
+    first, second = start(_undecided), start(works)
 
     async def commits() -> None:
         async with AsyncClient([first.url, second.url]) as client:
-            prepared = [_prepared(client) for _ in range(4)]
-            verdicts = await asyncio.gather(*(client.commit(commit) for commit in prepared))
-        for verdict, commit in zip(verdicts, prepared, strict=True):
+            items = [prepared(client) for _ in range(4)]
+            verdicts = await asyncio.gather(*(client.commit(commit) for commit in items))
+        for verdict, commit in zip(verdicts, items, strict=True):
             assert isinstance(verdict, Committed)
             assert verdict.txn_id == commit.txn_id
 
     asyncio.run(commits())
     [(path, lines)] = second.asked
-    [sent] = [body for path, body in first.asked if _kind(path) == "batch-commit"]
-    assert _kind(path) == "batch-commit"
+    [sent] = [body for path, body in first.asked if kind_of(path) == "batch-commit"]
+    assert kind_of(path) == "batch-commit"
     assert lines.splitlines() == sent.splitlines()[1:3], "the same lines"
 
 
 def test_commits_of_an_explicit_batch_are_sent_elsewhere(start: Start) -> None:
-    unknown = {"status": "problem", "problem": _problem(504, "outcome_unknown")}
-    first = start(lambda _, __, before: _refused(503, "stopping") if before else (200, {"results": [unknown]}))
-    second = start(_works)
-    client = _client([first.url, second.url])
-    commit = _prepared(client)
+    unknown = {"status": "problem", "problem": problem(504, "outcome_unknown")}
+    first = start(lambda _, __, before: refused(503, "stopping") if before else (200, {"results": [unknown]}))
+    second = start(works)
+    client = client_of([first.url, second.url])
+    commit = prepared(client)
     [verdict] = client.batch([commit])
     assert isinstance(verdict, Committed)
     assert second.asked[0][0] == f"/v1/txns/{commit.txn_id}/commit"
@@ -357,7 +220,7 @@ def test_a_log_reader_continues_at_its_position_on_another_endpoint(start: Start
 
     first = start(lambda *_: [record(1), record(2), {"event": "end", "reason": "stopping"}])
     second = start(lambda *_: [record(3)])
-    client = _client([first.url, second.url])
+    client = client_of([first.url, second.url])
     log = client.log("kv")
     for lsn in (1, 2, 3):
         found = log.next()
@@ -370,9 +233,9 @@ def test_a_log_reader_continues_at_its_position_on_another_endpoint(start: Start
 
 
 def test_a_node_that_lags_is_asked_once_and_remains_in_use(start: Start) -> None:
-    first = start(lambda kind, ids, before: _works(kind, ids) if before else _refused(503, "store_lagging"))
-    second = start(_works)
-    client = _client([first.url, second.url])
+    first = start(lambda kind, ids, before: works(kind, ids) if before else refused(503, "store_lagging"))
+    second = start(works)
+    client = client_of([first.url, second.url])
     client.begin(["kv"])
     assert (len(first.asked), len(second.asked), client.endpoint) == (1, 1, first.url)
 
@@ -400,10 +263,10 @@ def test_a_read_waits_for_the_clients_own_commits(start: Start) -> None:
         row = {"store": "kv", "key": "n", "value": 1, "version": "5"}
         return 200, {"applied": str(8 + before), "rows": [row]}
 
-    first = start(lambda kind, ids, before: _refused(503, "stopping") if before else _works(kind, ids))
+    first = start(lambda kind, ids, before: refused(503, "stopping") if before else works(kind, ids))
     second = start(lagging)
-    client = _client([first.url, second.url])
-    _commit(client)
+    client = client_of([first.url, second.url])
+    commits(client)
     assert client.read_rows("kv", ["n"]).applied == 9
     assert len(second.asked) == 2
 
@@ -416,21 +279,21 @@ def test_urls_that_cannot_be_used_are_named(urls: list[str]) -> None:
 
 def test_an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeout_is_over(start: Start) -> None:
     for kind in ("begin", "commit"):
-        paused, second, third = start(lambda *_: "silent"), start(_works), start(_works)
-        with _client([paused.url, second.url, third.url], timeout_s=90, endpoint_timeout_s=2) as client:
+        paused, second, third = start(lambda *_: "silent"), start(works), start(works)
+        with client_of([paused.url, second.url, third.url], timeout_s=90, endpoint_timeout_s=2) as client:
             for _ in range(2):
                 begun = time.monotonic()
                 if kind == "begin":
                     client.begin(["kv"])
                 else:
-                    assert isinstance(client.commit(_prepared(client)), Committed)
+                    assert isinstance(client.commit(prepared(client)), Committed)
                 assert time.monotonic() - begun < 30
         assert (len(paused.asked), len(second.asked), len(third.asked)) == (1, 2, 0)
 
 
 def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:
     paused = [start(lambda *_: "silent"), start(lambda *_: "silent")]
-    with _client([one.url for one in paused], timeout_s=5, endpoint_timeout_s=2) as client:
+    with client_of([one.url for one in paused], timeout_s=5, endpoint_timeout_s=2) as client:
         begun = time.monotonic()
         with pytest.raises(Unavailable):
             client.begin(["kv"])
@@ -443,20 +306,20 @@ def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:
     [(200, "<html>Please log in</html>", "text/html"), (200, "login", "text/plain"), (200, "<", "application/json")],
 )
 def test_a_page_of_a_proxy_is_no_answer(start: Start, page: tuple[int, str, str]) -> None:
-    proxy, second = start(lambda *_: page), start(_works)
-    with _client([proxy.url, second.url]) as client:
+    proxy, second = start(lambda *_: page), start(works)
+    with client_of([proxy.url, second.url]) as client:
         client.begin(["kv"])
         assert client.endpoint == second.url
-    with _client([proxy.url, second.url]) as client:
-        commit = _prepared(client)
+    with client_of([proxy.url, second.url]) as client:
+        commit = prepared(client)
         assert isinstance(client.commit(commit), Committed)
         assert proxy.asked[-1] == second.asked[-1]
-    with _client([proxy.url]) as client, pytest.raises(ServerMisbehaved):
+    with client_of([proxy.url]) as client, pytest.raises(ServerMisbehaved):
         client.begin(["kv"])
 
 
 def test_a_page_of_a_proxy_is_no_answer_to_an_asyncio_client(start: Start) -> None:
-    proxy, second = start(lambda *_: (200, "<html>", "text/html")), start(_works)
+    proxy, second = start(lambda *_: (200, "<html>", "text/html")), start(works)
 
     async def begins() -> str:
         async with AsyncClient([proxy.url, second.url]) as client:
@@ -468,7 +331,7 @@ def test_a_page_of_a_proxy_is_no_answer_to_an_asyncio_client(start: Start) -> No
 
 def _one_record(kind: str, ids: list[str], _: int) -> Reply:
     if kind != "other":
-        return _works(kind, ids)
+        return works(kind, ids)
     numbers = {"lsn": "1", "prev_lsn": "0", "epoch": "9", "csn": "1", "version": "5"}
     return [{"store": "kv", **numbers, "txn_id": "x", "writes": []}]
 

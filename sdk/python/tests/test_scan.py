@@ -120,9 +120,11 @@ def test_further_pages_of_a_scan_are_as_large_as_what_is_missing(
     limits: list[int] = []
     rows = client._service.rows
 
-    def counted(store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
+    def counted(
+        store: str, start: Key, end: Key, limit: int, *, session: str | None, snapshot: int | None
+    ) -> Flow[RowPage]:
         limits.append(limit)
-        return rows(store, start, end, limit)
+        return rows(store, start, end, limit, session=session, snapshot=snapshot)
 
     monkeypatch.setattr(client._service, "rows", counted)
     assert keys(txn, prefix, 3) == ["c", "d", "e"]

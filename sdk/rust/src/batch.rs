@@ -1,22 +1,23 @@
-//! Many commits in one request of the caller's. Each has an outcome of its own; those that are lost are resolved together.
+//! Many commits in one request of the caller's. Each has an outcome of its own; those that were refused are sent again, and those
+//! that are lost are resolved, together.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hyper::Method;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
-use tribunal_api::{BatchCommitRequest, BatchTxn};
+use tribunal_api::{Ack, BatchCommitRequest, BatchTxn};
 
 use crate::client::read;
-use crate::commit_batch::{CommitItem, Verdict, in_doubt};
+use crate::commit_batch::{APPLY_WAIT, CommitItem, Verdict, in_doubt};
 use crate::failover::Failure;
 use crate::told::{Told, is_settled};
 use crate::wire_outcome::WireOutcome;
 use crate::{Client, Error, Outcome, PreparedCommit};
 
-/// How many outcomes are requested at the same time.
-const RESOLVING_MAX: usize = 64;
+/// How many of its commits a batch sends again, or requests the outcomes of, at the same time.
+const BESIDE_MAX: usize = 64;
 
 /// The response to a batch.
 #[derive(Deserialize)]
@@ -36,7 +37,11 @@ impl Client {
         let traceparent =
             traceparent.filter(|one| commits.iter().all(|commit| commit.traceparent.as_ref() == Some(*one)));
         let path = "/v1/txns/batch-commit";
-        let lost = match self.exchange(Method::POST, path, Some(&request), 0, traceparent.map(String::as_str)).await? {
+        let waits = commits.iter().any(|commit| commit.request.ack == Some(Ack::Applied));
+        let wait = if waits { APPLY_WAIT } else { Duration::ZERO };
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let traceparent = traceparent.map(String::as_str);
+        let lost = match self.exchange(Method::POST, path, Some(&request), wait_ms, traceparent).await? {
             Ok(answer) if is_settled(&answer) => match read::<Results>(&answer) {
                 Ok(Results { results }) if results.len() == commits.len() => {
                     return Ok(self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await);
@@ -54,7 +59,7 @@ impl Client {
     }
 
     /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
-    /// others.
+    /// others, within one timeout for all.
     async fn outcomes_of_batch(
         &self,
         commits: &[PreparedCommit],
@@ -62,22 +67,29 @@ impl Client {
         traceparent: Option<&str>,
     ) -> Vec<Result<Outcome, Error>> {
         let several = self.connection().endpoints().urls().len() > 1;
-        let mut each = Vec::with_capacity(commits.len());
-        for (commit, result) in commits.iter().zip(results) {
+        let (deadline, places) = (Instant::now() + self.timeout(), &Semaphore::new(BESIDE_MAX));
+        let each = commits.iter().zip(results).map(|(commit, result)| async move {
             let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
-            each.push(match failure.map(|failure| (failure, CommitItem::of(commit))) {
-                Some((failure, Ok(item))) => Told::of(in_doubt(self.send_commit(&item).await, failure.maybe_taken)),
-                Some((_, Err(error))) => Told::Decided(Err(error)),
-                None => Told::of(Ok(Verdict::Line(Box::new(result), traceparent.map(str::to_owned)))),
-            });
-        }
+            let refused = Ok(Verdict::Line(Box::new(result), traceparent.map(str::to_owned)));
+            let Some(failure) = failure else { return Told::of(refused) };
+            let item = match CommitItem::of(commit) {
+                Ok(item) => item,
+                Err(error) => return Told::Decided(Err(error)),
+            };
+            // Nobody closes the semaphore.
+            let _place = places.acquire().await.ok();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let reply = if left.is_zero() { refused } else { self.send_commit_within(&item, left).await };
+            Told::of(in_doubt(reply, failure.maybe_taken))
+        });
+        let each = join_all(each).await;
         self.settled_together(commits, each).await
     }
 
     /// Returns the outcome of each commit. What is lost is requested at the same time, within one deadline.
     async fn settled_together(&self, commits: &[PreparedCommit], each: Vec<Told>) -> Vec<Result<Outcome, Error>> {
         let deadline = Instant::now() + self.options().resolve_timeout;
-        let places = &Semaphore::new(RESOLVING_MAX);
+        let places = &Semaphore::new(BESIDE_MAX);
         let outcomes = commits.iter().zip(each).map(|(commit, told)| async move {
             // Only what is lost waits for a place. Nobody closes the semaphore.
             let _place = if matches!(told, Told::Lost(_)) { places.acquire().await.ok() } else { None };

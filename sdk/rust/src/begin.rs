@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hyper::Method;
-use tribunal_api::{BeginRequest, BeginResponse, Consistency, IsolationLevel, RangeRead, RowRead};
+use hyper::{Method, StatusCode};
+use tribunal_api::{BeginRequest, BeginResponse, Consistency, IsolationLevel, Problem, RangeRead, RowRead};
 use uuid::{NoContext, Timestamp, Uuid};
 
 use crate::coalescer::{Batchable, Coalescer};
-use crate::connection::NoAnswer;
+use crate::connection::{Answer, NoAnswer};
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
-use crate::reads::{KeyRange, range_read, row_read, rows_of};
+use crate::reads::{KeyRange, range_read, row_read, rows_of, wait_ms_of};
 use crate::{Client, Error, Transaction};
 
 /// Options of a transaction.
@@ -79,6 +79,9 @@ impl BeginOptions {
         self
     }
 }
+
+/// Code of a refusal: no node of the service's log has issued the session token.
+pub(crate) const SESSION_UNKNOWN: &str = "session_unknown";
 
 /// Coalesces Begins.
 pub(crate) type Begins = Arc<Coalescer<Arc<BeginItem>, Shared<BeginResponse>>>;
@@ -188,18 +191,31 @@ impl Client {
     async fn send_begins(&self, items: &[Arc<BeginItem>]) -> Vec<Shared<BeginResponse>> {
         let Some(first) = items.first() else { return Vec::new() };
         let union = Union::of(items.iter().map(|item| &item.read[..]));
-        let request = BeginRequest {
+        let mut request = BeginRequest {
             stores: (!first.stores.is_empty()).then(|| first.stores.clone()),
             isolation: Some(first.isolation),
             consistency: asked_consistency(first.consistency),
-            session: first.session.clone().or_else(|| self.own_session(&first.stores)),
+            session: first.session.clone(),
             wait_ms: first.wait_ms,
             ttl_ms: None,
             read: (!union.rows.is_empty()).then(|| union.rows.clone()),
             ranges: (!first.ranges.is_empty()).then(|| first.ranges.clone()),
         };
-        let sent = self.exchange(Method::POST, "/v1/txns", Some(&request), first.wait_ms.unwrap_or(0), None).await;
-        let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
+        let reply = loop {
+            if first.session.is_none() {
+                request.session = self.own_session(&first.stores);
+            }
+            let wait_ms = wait_ms_of(request.session.as_deref(), first.consistency, first.wait_ms);
+            let sent = self.exchange(Method::POST, "/v1/txns", Some(&request), wait_ms, None).await;
+            let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
+            match (&reply, &request.session) {
+                // Its own token: the caller does not know of it.
+                (Ok(answer), Some(own)) if first.session.is_none() && is_session_unknown(answer) => {
+                    self.forget_session(own)
+                }
+                _ => break reply,
+            }
+        };
         apart(reply, items.len(), |mut begun: BeginResponse| {
             let rows = union.apart(begun.rows.take().unwrap_or_default())?;
             let each = rows.into_iter().enumerate().map(|(n, rows)| {
@@ -209,6 +225,12 @@ impl Client {
             each.collect()
         })
     }
+}
+
+/// Tells whether a request was refused because the service has not issued its session token: its log has been replaced.
+fn is_session_unknown(answer: &Answer) -> bool {
+    answer.status == StatusCode::UNPROCESSABLE_ENTITY
+        && serde_json::from_slice(&answer.body).is_ok_and(|problem: Problem| problem.code == SESSION_UNKNOWN)
 }
 
 /// Returns what a request says of it: nothing, if it is the default.

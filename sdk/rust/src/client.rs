@@ -21,7 +21,7 @@ use crate::connection::{Answer, Connection, NoAnswer, Sent};
 use crate::endpoints::Endpoints;
 use crate::failover::Repeat;
 use crate::per_runtime::PerRuntime;
-use crate::reads::{ROWS_MAX, Reads};
+use crate::reads::Reads;
 use crate::session::Session;
 use crate::told::{Told, decision};
 use crate::wire_outcome::{Status, WireOutcome};
@@ -287,7 +287,11 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<TxnStatus, Error> {
-        status_of(self.ask_status(txn_id, fence, wait_ms).await?)
+        let status = status_of(self.ask_status(txn_id, fence, wait_ms).await?)?;
+        if let TxnStatus::Decided(outcome) = &status {
+            self.inner.session.record(outcome);
+        }
+        Ok(status)
     }
 
     async fn ask_status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<WireOutcome, Error> {
@@ -331,7 +335,7 @@ impl Client {
     pub async fn abort(&self, txn_id: &str) -> Result<Outcome, Error> {
         let path = format!("/v1/txns/{}/abort", wire::percent_encoded(txn_id.as_bytes()));
         let answer = self.ask(Method::POST, &path, None::<&()>, 0).await?;
-        decision(read(&answer)?, answer.replayed, answer.traceparent)
+        self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
     }
 
     /// Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the id
@@ -342,40 +346,6 @@ impl Client {
     pub async fn validate(&self, prepared: &PreparedCommit) -> Result<TxnOutcome, Error> {
         let path = format!("/v1/txns/{}/validate", prepared.txn_id);
         read(&self.ask(Method::POST, &path, Some(&prepared.request), 0).await?)
-    }
-
-    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
-    /// `end` is the end of the store.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
-    pub async fn rows(
-        &self,
-        store: &str,
-        start: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-        limit: usize,
-    ) -> Result<RowPage, Error> {
-        if !(1..=ROWS_MAX).contains(&limit) {
-            return Err(Error::misuse(format!("the limit of a range must be from 1 to {ROWS_MAX}, not {limit}")));
-        }
-        let path = format!(
-            "/v1/stores/{}/rows?start={}&end={}&limit={limit}",
-            wire::percent_encoded(store.as_bytes()),
-            wire::percent_encoded(start.as_ref()),
-            wire::percent_encoded(end.as_ref()),
-        );
-        let page = self
-            .retrying(|| async {
-                let page: tribunal_api::RowPage = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
-                self.check_own_writes(store, &page.applied).map(|()| page)
-            })
-            .await?;
-        Ok(RowPage {
-            applied: wire::epoch(&page.applied)?,
-            rows: page.rows.into_iter().map(row_of).collect::<Result<_, _>>()?,
-            more: page.more,
-        })
     }
 
     /// Returns a reader of a store's log that starts after the offset `after`.
@@ -401,22 +371,16 @@ impl Client {
         self.inner.options.read_own_writes.then(|| self.inner.session.token(stores)).flatten()
     }
 
-    /// Checks that a read of a store reflects this client's own commits, if they are to be read: with several endpoints, one
-    /// that is asked after another may not have applied them yet.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if it does not.
-    pub(crate) fn check_own_writes(&self, store: &str, applied: &str) -> Result<(), Error> {
+    /// Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several endpoints,
+    /// one that is asked after another may not have applied it yet.
+    pub(crate) fn own_epoch(&self, store: &str) -> Option<Epoch> {
         let several = self.connection().endpoints().urls().len() > 1;
-        let own = self.inner.session.epoch(store).filter(|_| several && self.inner.options.read_own_writes);
-        let applied = wire::epoch(applied)?;
-        match own {
-            Some(own) if applied < own => {
-                let text = format!("{} has applied epoch {applied} of store {store}, not yet {own}", self.endpoint());
-                Err(Error::Unavailable { text, retry_after: None })
-            }
-            _ => Ok(()),
-        }
+        self.inner.session.epoch(store).filter(|_| several && self.inner.options.read_own_writes)
+    }
+
+    /// Forgets an own session token that the service does not know.
+    pub(crate) fn forget_session(&self, token: &str) {
+        self.inner.session.forget(token);
     }
 
     pub(crate) fn retry(&self) -> &RetryPolicy {
@@ -429,26 +393,6 @@ impl Client {
 
     pub(crate) fn attempt_hook(&self) -> Option<&AttemptHook> {
         self.inner.options.on_attempt.as_ref()
-    }
-
-    /// Repeats a read while the service is unavailable.
-    pub(crate) async fn retrying<T, F>(&self, mut read: impl FnMut() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let mut failed = 0;
-        loop {
-            match read().await {
-                Err(Error::Unavailable { text, retry_after }) => {
-                    failed += 1;
-                    match self.retry().wait(failed, retry_after) {
-                        Some(wait) => tokio::time::sleep(wait).await,
-                        None => return Err(Error::Unavailable { text, retry_after }),
-                    }
-                }
-                other => return other,
-            }
-        }
     }
 
     /// Records a commit in the session.

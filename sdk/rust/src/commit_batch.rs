@@ -75,7 +75,7 @@ impl Batchable for CommitItem {
 }
 
 /// How long the service waits for the stores of a commit with [`Ack::Applied`].
-const APPLY_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(30);
 
 /// Checks the length of a body. The service closes the connection when it refuses a body that is on its way, which may lose
 /// the refusal: the outcome would be unknown.
@@ -154,16 +154,22 @@ impl Client {
         body: (&'static str, Bytes),
         traceparent: Option<&'a str>,
         wait: Duration,
+        timeout: Duration,
     ) -> Sent<'a> {
-        let (timeout, repeat) = (self.timeout(), Repeat::Commit);
+        let repeat = Repeat::Commit;
         Sent { method: Method::POST, path, body: Some(body), traceparent, wait, timeout, repeat }
     }
 
     /// Sends a commit as a request of its own.
     pub(crate) async fn send_commit(&self, item: &CommitItem) -> Reply {
+        self.send_commit_within(item, self.timeout()).await
+    }
+
+    /// Sends a commit as a request of its own that may take `timeout`, beyond the time that the service may wait.
+    pub(crate) async fn send_commit_within(&self, item: &CommitItem, timeout: Duration) -> Reply {
         let path = format!("/v1/txns/{}/commit", item.txn_id);
         let body = ("application/json", item.body.clone());
-        let sent = self.commit_request(&path, body, item.traceparent.as_deref(), item.wait());
+        let sent = self.commit_request(&path, body, item.traceparent.as_deref(), item.wait(), timeout);
         self.connection().ask(&sent).await.map(Verdict::Response)
     }
 
@@ -200,7 +206,7 @@ impl Client {
             let mut lines = Vec::with_capacity(open.iter().map(|at| items[*at].bytes()).sum());
             open.iter().for_each(|at| items[*at].write_to(&mut lines));
             let body = ("application/x-ndjson", Bytes::from(lines));
-            let sent = self.commit_request("/v1/txns/batch-commit", body, None, Duration::ZERO);
+            let sent = self.commit_request("/v1/txns/batch-commit", body, None, Duration::ZERO, self.timeout());
             let reply = self.connection().ask_on(&mut call, &sent).await;
             if let Ok(answer) = &reply
                 && matches!(answer.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST)

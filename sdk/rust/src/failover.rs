@@ -96,9 +96,12 @@ impl Failure {
         if status.is_success() {
             return None;
         }
-        let maybe_taken = status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE;
+        let problem = problem();
+        // Without a problem document, 503 is of something on the way, which may have passed the request on.
+        let refuses = status == StatusCode::SERVICE_UNAVAILABLE && problem.is_some();
+        let maybe_taken = status.is_server_error() && !refuses;
         let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false };
-        let Some(problem) = problem() else {
+        let Some(problem) = problem else {
             let is_the_same_elsewhere = ABOUT_THE_REQUEST.contains(&status);
             return (!is_the_same_elsewhere).then(|| failure(format!("status {status} without a problem document")));
         };

@@ -8,8 +8,8 @@ use serde_json::value::Value;
 use tribunal_api::{Consistency, ReadRange, ReadRequest, ReadResponse, ReadRow};
 use tribunal_types::{Epoch, Version};
 
-use crate::begin::asked_consistency;
-use crate::client::{Client, Row, read, row_of};
+use crate::begin::{SESSION_UNKNOWN, asked_consistency};
+use crate::client::{Client, Row, RowPage, read, row_of};
 use crate::coalescer::{Batchable, Coalescer};
 use crate::connection::NoAnswer;
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
@@ -17,6 +17,9 @@ use crate::{Error, wire};
 
 /// Rows of a range that the service returns at once, at most.
 pub(crate) const ROWS_MAX: usize = 10_000;
+
+/// How long the service waits for what a request must include, unless that says something else; milliseconds.
+const WAIT_MS_DEFAULT: u32 = 5_000;
 
 /// A row to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +105,11 @@ impl ReadOptions {
         ReadOptions { consistency: Consistency::Fresh, ..ReadOptions::default() }
     }
 
+    /// How long the service may wait before it answers, milliseconds.
+    fn wait_ms(&self) -> u32 {
+        wait_ms_of(self.session.as_deref(), self.consistency, self.wait_ms)
+    }
+
     fn request(&self) -> ReadRequest {
         ReadRequest {
             session: self.session.clone(),
@@ -120,7 +128,7 @@ pub(crate) struct ReadItem {
     /// Identifies reads that can share a request: of one store, with the same options.
     group: String,
     store: String,
-    rows: Vec<tribunal_api::RowRead>,
+    rows: Arc<[tribunal_api::RowRead]>,
     options: ReadOptions,
 }
 
@@ -167,18 +175,18 @@ impl Client {
         rows: &[RowRead<'_>],
         options: ReadOptions,
     ) -> Result<RowReads, Error> {
-        let asked = rows.iter().map(|row| row_read(None, row.key, row.known)).collect();
-        let group = format!("{store:?} {options:?}");
-        let item = Arc::new(ReadItem { group, store: store.to_owned(), rows: asked, options });
-        let answer = self
-            .retrying(|| async {
-                let answer = match self.rows_batched(&item).await? {
-                    Some(answer) => answer,
-                    None => self.rows_single(&item).await?,
-                };
-                self.check_own_writes(store, &answer.applied).map(|()| answer)
-            })
-            .await?;
+        let asked: Arc<[_]> = rows.iter().map(|row| row_read(None, row.key, row.known)).collect();
+        let send = |options: ReadOptions| {
+            let (group, rows) = (format!("{store:?} {options:?}"), Arc::clone(&asked));
+            let item = Arc::new(ReadItem { group, store: store.to_owned(), rows, options });
+            async move {
+                match self.rows_batched(&item).await? {
+                    Some(answer) => Ok(answer),
+                    None => self.rows_single(&item).await,
+                }
+            }
+        };
+        let answer = self.current(store, None, options, send).await?;
         let found = answer.rows.unwrap_or_default();
         let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
         Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
@@ -203,16 +211,25 @@ impl Client {
         ranges: &[KeyRange],
         options: ReadOptions,
     ) -> Result<RangeReads, Error> {
-        let asked = ranges.iter().map(|range| range_read(None, range)).collect();
-        let request = ReadRequest { ranges: Some(asked), ..options.request() };
-        let wait_ms = options.wait_ms.unwrap_or(0);
+        self.ranges_from(store, ranges, options, None).await
+    }
+
+    /// Reads ranges that must include an epoch of the store; its own commits if it is `None`.
+    async fn ranges_from(
+        &self,
+        store: &str,
+        ranges: &[KeyRange],
+        options: ReadOptions,
+        least: Option<Epoch>,
+    ) -> Result<RangeReads, Error> {
+        let asked: Vec<_> = ranges.iter().map(|range| range_read(None, range)).collect();
         let path = path_of(store);
-        let answer = self
-            .retrying(|| async {
-                let answer: ReadResponse = read(&self.ask(Method::POST, &path, Some(&request), wait_ms).await?)?;
-                self.check_own_writes(store, &answer.applied).map(|()| answer)
-            })
-            .await?;
+        let send = |options: ReadOptions| {
+            let request = ReadRequest { ranges: Some(asked.clone()), ..options.request() };
+            let path = &path;
+            async move { read(&self.ask(Method::POST, path, Some(&request), options.wait_ms()).await?) }
+        };
+        let answer = self.current(store, least, options, send).await?;
         let found = answer.ranges.unwrap_or_default();
         if found.len() != ranges.len() {
             return Err(Error::misbehaved(format!(
@@ -223,6 +240,86 @@ impl Client {
         }
         let ranges = found.into_iter().map(rows_of).collect::<Result<_, _>>()?;
         Ok(RangeReads { applied: wire::epoch(&answer.applied)?, ranges })
+    }
+
+    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
+    /// `end` is the end of the store.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
+    pub async fn rows(
+        &self,
+        store: &str,
+        start: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        limit: usize,
+    ) -> Result<RowPage, Error> {
+        self.page(store, KeyRange::new(start, end, limit), None, None).await
+    }
+
+    /// Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the
+    /// store: the range is compared with what was written after that, so older rows must not be returned.
+    pub(crate) async fn page(
+        &self,
+        store: &str,
+        range: KeyRange,
+        session: Option<String>,
+        snapshot: Option<Epoch>,
+    ) -> Result<RowPage, Error> {
+        if !(1..=ROWS_MAX).contains(&range.limit) {
+            let limit = range.limit;
+            return Err(Error::misuse(format!("the limit of a range must be from 1 to {ROWS_MAX}, not {limit}")));
+        }
+        let options = ReadOptions { session, ..ReadOptions::default() };
+        let RangeReads { applied, ranges } = self.ranges_from(store, &[range], options, snapshot).await?;
+        let RangeRows { rows, more } = ranges.into_iter().next().unwrap_or_default();
+        Ok(RowPage { applied, rows, more })
+    }
+
+    /// Repeats a read of a store while the service is unavailable, or has not applied the epoch that it must include: by
+    /// default that of this client's latest commit. A node that lags gets its token and waits for it, unless the caller named one.
+    async fn current<F>(
+        &self,
+        store: &str,
+        least: Option<Epoch>,
+        mut options: ReadOptions,
+        mut send: impl FnMut(ReadOptions) -> F,
+    ) -> Result<ReadResponse, Error>
+    where
+        F: Future<Output = Result<ReadResponse, Error>>,
+    {
+        let names_session = options.session.is_some();
+        let mut failed = 0;
+        loop {
+            let (text, retry_after) = match send(options.clone()).await {
+                Ok(answer) => {
+                    let applied = wire::epoch(&answer.applied)?;
+                    let Some(least) = least.or_else(|| self.own_epoch(store)).filter(|least| applied < *least) else {
+                        return Ok(answer);
+                    };
+                    if !names_session {
+                        options.session = self.own_session(&[store.to_owned()]);
+                    }
+                    let at = self.endpoint();
+                    (format!("{at} has applied epoch {applied} of store {store}, not yet {least}"), None)
+                }
+                Err(Error::Unavailable { text, retry_after }) => (text, retry_after),
+                Err(Error::ClientMistake(problem)) => match options.session.take_if(|_| !names_session) {
+                    // The log that had this client's commits has been replaced.
+                    Some(own) if problem.code == SESSION_UNKNOWN => {
+                        self.forget_session(&own);
+                        continue;
+                    }
+                    _ => return Err(Error::ClientMistake(problem)),
+                },
+                Err(error) => return Err(error),
+            };
+            failed += 1;
+            match self.retry().wait(failed, retry_after) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return Err(Error::Unavailable { text, retry_after }),
+            }
+        }
     }
 
     /// Returns `None` if the read has to be sent as a request of its own.
@@ -250,8 +347,8 @@ impl Client {
         let Some(first) = items.first() else { return Vec::new() };
         let union = Union::of(items.iter().map(|item| &item.rows[..]));
         let request = ReadRequest { read: Some(union.rows.clone()), ..first.options.request() };
-        let wait_ms = first.options.wait_ms.unwrap_or(0);
-        let sent = self.exchange(Method::POST, &path_of(&first.store), Some(&request), wait_ms, None).await;
+        let sent =
+            self.exchange(Method::POST, &path_of(&first.store), Some(&request), first.options.wait_ms(), None).await;
         let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
         apart(reply, items.len(), |answer: ReadResponse| {
             let each = union.apart(answer.rows.unwrap_or_default())?;
@@ -259,6 +356,12 @@ impl Client {
             Ok(each.into_iter().map(part).collect())
         })
     }
+}
+
+/// Returns how long the service may wait for what a request must include, milliseconds.
+pub(crate) fn wait_ms_of(session: Option<&str>, consistency: Consistency, wait_ms: Option<u32>) -> u32 {
+    let waits = session.is_some() || consistency == Consistency::Fresh;
+    wait_ms.unwrap_or(if waits { WAIT_MS_DEFAULT } else { 0 })
 }
 
 fn path_of(store: &str) -> String {

@@ -27,6 +27,16 @@ impl Session {
         }
     }
 
+    /// Forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that
+    /// does not reach them.
+    pub(crate) fn forget(&self, token: &str) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = latest.values().find(|(_, known)| known == token).map(|(epoch, _)| *epoch);
+        if let Some(refused) = refused {
+            latest.retain(|_, (epoch, _)| *epoch < refused);
+        }
+    }
+
     /// Returns the epoch of the latest commit to a store.
     pub(crate) fn epoch(&self, store: &str) -> Option<Epoch> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,5 +76,14 @@ mod tests {
         assert_eq!(token(&["a", "b"]).as_deref(), Some("token-9"));
         assert_eq!(token(&[]).as_deref(), Some("token-9"));
         assert_eq!(token(&["c"]), None);
+        session.forget("token-7");
+        assert_eq!(token(&[]).as_deref(), Some("token-9"), "another call has forgotten it already");
+        session.forget("token-8");
+        assert_eq!(token(&[]), None, "those after it are of the same log");
+        for outcome in [commit(7, "a"), commit(9, "b")] {
+            session.record(&outcome);
+        }
+        session.forget("token-9");
+        assert_eq!(token(&[]).as_deref(), Some("token-7"));
     }
 }

@@ -111,7 +111,7 @@ impl Inner {
     }
 
     /// Writes a line and waits for its reply; `None` if the id waits for one already. With several endpoints, it is written
-    /// again after each failure, within the timeout.
+    /// again after each failure, within the timeout and the time that the service may wait.
     async fn delivered(&self, txn_id: &str, line: &[u8], wait: Duration) -> Option<Reply> {
         let endpoints = self.client.connection().endpoints();
         let urls = endpoints.urls();
@@ -122,7 +122,8 @@ impl Inner {
         let begun = Instant::now();
         let mut failures: Vec<Option<String>> = vec![None; urls.len()];
         let (mut maybe_taken, mut attempts) = (false, 0);
-        while attempts < attempts_max && (count == 1 || begun.elapsed() < timeout) {
+        let whole = wait + timeout;
+        while attempts < attempts_max && (count == 1 || begun.elapsed() < whole) {
             if attempts > 0 && attempts % count == 0 && count > 1 {
                 tokio::time::sleep(self.client.retry().wait(attempts / count, None).unwrap_or_default()).await;
             }
@@ -141,12 +142,12 @@ impl Inner {
                 }
             };
             attempts += 1;
-            let mut share = timeout / count;
+            let mut share = wait + timeout / count;
             if attempts < count {
                 // Another one has not been asked.
                 share = share.min(wait + endpoints.timeout());
             }
-            let delivered = match self.awaited(&link, comes, timeout, share).await {
+            let delivered = match self.awaited(&link, comes, whole, share).await {
                 Ok(delivered) => delivered,
                 Err(lost) => return Some(Err(lost)),
             };

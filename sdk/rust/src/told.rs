@@ -1,5 +1,7 @@
 //! What a reply tells of a commit: its outcome, that there is none, or nothing that is certain. Asks nobody.
 
+use tribunal_api::Problem;
+
 use crate::client::read;
 use crate::commit_batch::{Reply, Verdict};
 use crate::connection::Answer;
@@ -44,9 +46,11 @@ impl Told {
     }
 }
 
-/// Tells whether a response to a commit has its outcome, or that there is none.
+/// Tells whether a response to a commit has its outcome, or that there is none. An error of a server that is not Tribunal, such
+/// as the 503 of a proxy whose connection broke, does not tell whether the commit was passed on.
 pub(crate) fn is_settled(answer: &Answer) -> bool {
-    tells_outcome(answer.status.as_u16())
+    let is_of_service = || serde_json::from_slice::<Problem>(&answer.body).is_ok();
+    tells_outcome(answer.status.as_u16()) && (!answer.status.is_server_error() || is_of_service())
 }
 
 /// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell

@@ -275,9 +275,11 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Reads rows of a range, as many as the service returns at once.
+    /// Reads rows of a range, as many as the service returns at once, at the snapshot of the store or later.
     async fn page(&self, store: &str, start: &[u8], end: &[u8], limit: usize) -> Result<RangeRows, Error> {
-        let page = self.client.rows(store, start, end, limit).await?;
+        let (range, snapshot) = (KeyRange::new(start, end, limit), self.snapshot(store)?);
+        let session = self.session.clone().filter(|_| snapshot.is_some());
+        let page = self.client.page(store, range, session, snapshot).await?;
         Ok(RangeRows { rows: page.rows, more: page.more })
     }
 

@@ -181,6 +181,8 @@ enum Script {
     Say(&'static str),
     /// It answers nothing.
     Hold,
+    /// It commits every line after a while.
+    Late(Duration),
 }
 
 /// A service whose streams follow scripts. A request for a status is answered: committed.
@@ -262,6 +264,10 @@ async fn act(script: Script, mut body: Incoming, count: Arc<AtomicUsize>, out: m
             count.fetch_add(1, Ordering::SeqCst);
             match script {
                 Script::Commit => say(committed(id).to_string()),
+                Script::Late(wait) => {
+                    tokio::time::sleep(wait).await;
+                    say(committed(id).to_string());
+                }
                 Script::Say(text) if seen == 1 => say(text.replace("ID", id)),
                 Script::Say(_) => say(committed(id).to_string()),
                 Script::End { taken, after } if seen == after => {
@@ -329,6 +335,25 @@ async fn a_refused_stream_and_strange_lines_reach_each_commit() {
         let stream = client.commit_stream();
         assert_eq!(shown(&stream.commit(&put(&client, "a")).await), expected);
         assert_eq!(shown(&stream.commit(&put(&client, "b")).await), "committed", "after {expected}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_may_wait_for_its_stores() {
+    // Longer than the share of each endpoint, and than the timeout of all.
+    let (timeout, endpoint_timeout) = (Duration::from_millis(500), Duration::from_millis(100));
+    for several in [false, true] {
+        let late = Service::start(vec![Script::Late(Duration::from_millis(900))]).await;
+        let others = [Service::start(vec![]).await, Service::start(vec![]).await];
+        let mut urls = vec![&late.url];
+        urls.extend(others.iter().map(|other| &other.url).filter(|_| several));
+        let options = ClientOptions { timeout, endpoint_timeout, ..ClientOptions::default() };
+        let client = Client::with_endpoints(&urls, options).expect("URLs");
+        let mut commit = put(&client, "a");
+        commit.request.ack = Some(Ack::Applied);
+        let outcome = client.commit_stream().commit(&commit).await;
+        assert_eq!((shown(&outcome).as_str(), client.endpoint()), ("committed", late.url.as_str()), "{several}");
+        assert_eq!(late.lines.load(Ordering::SeqCst), 1);
     }
 }
 

@@ -2,16 +2,17 @@
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
-import { duration, headerText, list, optionsOf, rowLimit, signalOf } from "./arguments.js";
+import { duration, headerText, list, optionsOf, signalOf } from "./arguments.js";
 import { Attempts, type Attempt } from "./attempts.js";
+import { mapped } from "./beside.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
 import { caFetch } from "./ca_fetch.js";
 import { Coalescer, type Terms } from "./coalescer.js";
 import { Endpoints } from "./endpoints.js";
-import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "./errors.js";
+import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, sessionUnknown, Unavailable } from "./errors.js";
 import { exchange, lostBy, settled, type Exchanged, type Reply } from "./exchange.js";
 import { Failover, failureOf, inDoubt, type Failure } from "./failover.js";
-import { bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
+import { applyWaitMs, bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./read_batch.js";
 import type { JsonValue } from "./json.js";
 import { named, normal, percentEncoded, segment, type Key } from "./keys.js";
@@ -20,12 +21,11 @@ import { Limit, unlessAborted } from "./limit.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
 import {
   asked,
-  checkedRange,
   rangeAsked,
   rangeRows,
   readTerms,
-  rowOf,
   states,
+  waitMsOf,
   type Consistency,
   type KeyRange,
   type RangeReads,
@@ -265,11 +265,16 @@ export class Client {
   async #sendBegins(items: readonly BeginItem[]): Promise<Shared<BeginResponse>[]> {
     const union = new Union(items.map(({ body }) => body.read ?? []));
     const [first] = items;
-    const session = first?.body.session ?? this.#session?.token(first?.stores);
-    const body = { ...first?.body, ...(session === undefined ? {} : { session }) };
-    if (union.rows.length > 0) body.read = union.rows;
-    const reply = await this.#ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), body.wait_ms);
-    return parts(reply, items.length, (begun) => responses(begun, union));
+    for (;;) {
+      const own = first?.body.session === undefined ? this.#session?.token(first?.stores) : undefined;
+      const body = { ...first?.body, ...(own === undefined ? {} : { session: own }) };
+      if (union.rows.length > 0) body.read = union.rows;
+      const reply = await this.#ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), waitMsOf(body));
+      const isRefused = own !== undefined && reply.kind === "problem" && reply.problem?.code === sessionUnknown;
+      if (!isRefused) return parts(reply, items.length, (begun) => responses(begun, union));
+      // The log that had this client's commits has been replaced.
+      this.#session?.forget(own);
+    }
   }
 
   /** Sends an item in a batch, or as a request of its own if necessary. */
@@ -361,10 +366,10 @@ export class Client {
     return this.#recorded(await this.#resolve(txnId, lost, deadline ?? this.#resolveDeadline(), signal));
   }
 
-  async #sendCommit({ prepared, body }: CommitItem): Promise<Reply<TxnOutcome>> {
+  async #sendCommit({ prepared, body }: CommitItem, timeoutMs?: number): Promise<Reply<TxnOutcome>> {
     const header = this.#headers(prepared.traceparent);
     const bodySerializer = (): Uint8Array<ArrayBuffer> => body;
-    const call = this.#failover(applyWaitMs([prepared]));
+    const call = this.#failover(applyWaitMs([prepared]), timeoutMs);
     const reply = await this.#askOn(call, (signal, wire) =>
       wire.POST("/v1/txns/{txn_id}/commit", {
         params: { path: { txn_id: segment(prepared.txnId) }, header },
@@ -436,23 +441,26 @@ export class Client {
       }),
     );
     const reply = inDoubt(whole, call.maybeTaken);
-    const lost = lostBy(reply);
+    // The other form of the response, NDJSON, is for requests in NDJSON.
+    const results = reply.kind === "ok" ? (reply.data as Partial<components["schemas"]["BatchCommitResponse"]> | null)?.results : undefined;
+    const isUnclear = reply.kind === "ok" && results?.length !== commits.length;
+    const lost = isUnclear ? `${results?.length ?? "no"} results for ${commits.length} commits` : lostBy(reply);
+    // The commits may have taken effect: each is resolved by its id.
     if (lost !== undefined) {
       const deadline = this.#resolveDeadline();
       return mapped(commits, async ({ txnId }) => inPlace(async () => this.#recorded(await this.#resolve(txnId, lost, deadline))));
     }
-    // The other form of the response, NDJSON, is for requests in NDJSON.
-    const { results } = settled(reply) as components["schemas"]["BatchCommitResponse"];
-    if (results.length !== commits.length) {
-      throw new ServerMisbehaved(`${results.length} results for ${commits.length} commits`);
-    }
+    settled(reply);
     const replied = reply.kind === "ok" ? reply.headers : new Headers();
+    const resendBy = performance.now() + this.#timeoutMs;
     const replies = await mapped(commits, async (commit, at) => {
-      const own = singleOf(results[at] ?? { status: "unknown" }, replied);
-      // One that the endpoint could not decide is sent again, if there are others.
+      const own = singleOf(results?.[at] ?? { status: "unknown" }, replied);
+      // One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
       const failure = this.#endpoints.urls.length > 1 ? failureOf(own) : undefined;
       if (failure === undefined) return inDoubt(own, call.maybeTaken);
-      return inDoubt(await this.#sendCommit(commitItem(commit)), call.maybeTaken || failure.maybeTaken);
+      const leftMs = resendBy - performance.now();
+      const again = leftMs > 0 ? await this.#sendCommit(commitItem(commit), leftMs) : own;
+      return inDoubt(again, call.maybeTaken || failure.maybeTaken);
     });
     const deadline = this.#resolveDeadline();
     return mapped(replies, async (own, at) => inPlace(() => this.#decided(commits[at]?.txnId ?? "", own, deadline)));
@@ -481,14 +489,14 @@ export class Client {
       case "unknown_expired":
         return { status: outcome.status, txnId };
       default:
-        return verdictOf(outcome, true);
+        return this.#recorded(verdictOf(outcome, true));
     }
   }
 
   /** Aborts a transaction unless it has its verdict already, and returns the verdict. */
   async abort(txnId: string): Promise<Verdict> {
     const path = { txn_id: segment(txnId) };
-    return verdict(await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal })));
+    return this.#recorded(verdict(await this.#ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal }))));
   }
 
   /**
@@ -514,18 +522,16 @@ export class Client {
 
   /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
   async rows(store: string, range: KeyRange = {}): Promise<RowPage> {
-    const query: { start?: string; end?: string; limit?: number } = {};
-    checkedRange(range);
-    if (range.start !== undefined) query.start = percentEncoded(normal(range.start));
-    if (range.end !== undefined) query.end = percentEncoded(normal(range.end));
-    if (range.limit !== undefined) query.limit = rowLimit(range.limit);
-    const path = { store: segment(store) };
-    const page = await this.#retrying(store, async () =>
-      settled(
-        await this.#ask((signal, wire) => wire.GET("/v1/stores/{store}/rows", { params: { path, query }, signal })),
-      ),
-    );
-    return { applied: page.applied, rows: page.rows.map(rowOf), more: page.more };
+    return this.page(store, range);
+  }
+
+  /**
+   * @internal Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of
+   * the store: the range is compared with what was written after that, so older rows must not be returned.
+   */
+  async page(store: string, range: KeyRange, session?: string, snapshot?: string): Promise<RowPage> {
+    const { applied, ranges } = await this.#ranges(store, [range], { session }, snapshot);
+    return { applied, rows: ranges[0]?.rows ?? [], more: ranges[0]?.more ?? false };
   }
 
   /**
@@ -534,12 +540,12 @@ export class Client {
    * the read may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
-    const item = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(options) };
-    const bytes = bytesOf(item.rows);
-    const group = JSON.stringify([store, item.terms]);
-    const answer = await this.#retrying(store, () =>
-      this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group, bytes }, item, (items) => this.#sendReads(items)),
-    );
+    const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
+    const bytes = bytesOf(own.rows);
+    const answer = await this.#current(store, readTerms(options), undefined, (terms) => {
+      const group = JSON.stringify([store, terms]);
+      return this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group, bytes }, { ...own, terms }, (items) => this.#sendReads(items));
+    });
     const keys = rows.map(({ key }) => normal(key));
     return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };
   }
@@ -552,7 +558,7 @@ export class Client {
   }
 
   async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
-    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), body.wait_ms);
+    return this.#ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body));
   }
 
   /**
@@ -560,8 +566,14 @@ export class Client {
    * include every commit that its node acknowledged before the call.
    */
   async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
-    const body = { ranges: list(ranges, "a list of ranges").map(rangeAsked), ...readTerms(options) };
-    const answer = await this.#retrying(store, async () => settled(await this.#read(segment(store), body)));
+    return this.#ranges(store, ranges, options);
+  }
+
+  /** Reads ranges that must include an epoch of the store; this client's own commits if there is none. */
+  async #ranges(store: string, ranges: readonly KeyRange[], options: ReadOptions, least?: string): Promise<RangeReads> {
+    const own = list(ranges, "a list of ranges").map(rangeAsked);
+    const name = segment(store);
+    const answer = await this.#current(store, readTerms(options), least, async (terms) => settled(await this.#read(name, { ranges: own, ...terms })));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
@@ -683,21 +695,39 @@ export class Client {
     throw new OutcomeUnknown(txnId, last);
   }
 
-  /** Repeats a read while the service is unavailable, or does not reflect this client's own commits. */
-  async #retrying<T extends { applied: string }>(store: string, read: () => Promise<T>): Promise<T> {
+  /**
+   * Repeats a read while the service is unavailable, or has not applied the epoch that it must include: by default that of this
+   * client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one.
+   */
+  async #current<T extends { applied: string }>(store: string, terms: ReadTerms, least: string | undefined, read: (terms: ReadTerms) => Promise<T>): Promise<T> {
+    let own: string | undefined;
     for (let failed = 1; ; failed++) {
       try {
-        const found = await read();
-        // With several endpoints, one that is asked after another may not have applied them yet.
-        const own = this.#endpoints.urls.length > 1 ? this.#session?.epoch(store) : undefined;
-        if (own === undefined || BigInt(found.applied) >= own) return found;
-        throw new Unavailable(`${this.endpoint} has applied epoch ${found.applied} of store ${store}, not yet ${own}`);
+        const found = await read(own === undefined ? terms : { ...terms, session: own });
+        const wanted = least === undefined ? this.#ownEpoch(store) : BigInt(least);
+        if (wanted === undefined || BigInt(found.applied) >= wanted) return found;
+        if (terms.session === undefined) own = this.#session?.token([store]);
+        throw new Unavailable(`${this.endpoint} has applied epoch ${found.applied} of store ${store}, not yet ${wanted}`);
       } catch (error) {
+        if (own !== undefined && error instanceof ClientMistake && error.code === sessionUnknown) {
+          // The log that had this client's commits has been replaced.
+          this.#session?.forget(own);
+          own = undefined;
+          continue;
+        }
         const pause = error instanceof Unavailable ? waitMs(this.retry, failed, error.retryAfterMs) : undefined;
         if (pause === undefined) throw error;
         await sleep(pause);
       }
     }
+  }
+
+  /**
+   * Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several endpoints, one
+   * that is asked after another may not have applied it yet.
+   */
+  #ownEpoch(store: string): bigint | undefined {
+    return this.#endpoints.urls.length > 1 ? this.#session?.epoch(store) : undefined;
   }
 
   /** Makes one request, within the timeout. */
@@ -719,9 +749,9 @@ export class Client {
     return call.exhausted();
   }
 
-  #failover(waitMs = 0): Failover {
+  #failover(waitMs = 0, timeoutMs = this.#timeoutMs): Failover {
     if (this.#closed !== undefined) throw this.#closed;
-    return new Failover(this.#endpoints, this.retry, waitMs, this.#timeoutMs);
+    return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
   }
 
   /** Limits a request; the end of the client ends it as well. */
@@ -753,26 +783,6 @@ export class Client {
 
 /** What the options of `begin` and `run` look like. */
 const beginSuch = '{ stores: ["kv"] }';
-
-/** Returns how long the service may wait for the stores of commits before it answers. */
-function applyWaitMs(commits: readonly PreparedCommit[]): number {
-  return commits.some(({ request }) => request.ack === "applied") ? 30_000 : 0;
-}
-
-/** How many requests a batch makes for its single commits at a time. */
-const besideMax = 64;
-
-/** Calls a function for each of many items, of which a bounded number is under way. The results have the order of the items. */
-async function mapped<T, R>(items: readonly T[], call: (item: T, at: number) => Promise<R>): Promise<R[]> {
-  const results: R[] = [];
-  // Shared: each loop takes the next item that no other one has taken.
-  const left = items.entries();
-  const loop = async (): Promise<void> => {
-    for (const [at, item] of left) results[at] = await call(item, at);
-  };
-  await Promise.all(Array.from({ length: Math.min(besideMax, items.length) }, loop));
-  return results;
-}
 
 /** Returns the error of one commit as its result. */
 async function inPlace(

@@ -46,6 +46,11 @@ export function checkCommit(prepared: PreparedCommit): void {
   throw new Misuse("a commit was expected as `Transaction.prepare` returns it, with `txnId` and `request`");
 }
 
+/** Returns how long the service may wait for the stores of commits before it answers. */
+export function applyWaitMs(commits: readonly PreparedCommit[]): number {
+  return commits.some(({ request }) => request.ack === "applied") ? 30_000 : 0;
+}
+
 /**
  * Encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses a body
  * that is on its way, which may lose the refusal, so the outcome would be unknown.

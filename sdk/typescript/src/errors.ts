@@ -92,6 +92,9 @@ export class Misuse extends TribunalError {
   override readonly name = "Misuse";
 }
 
+/** Code of a refusal: no node of the service's log has issued the session token. */
+export const sessionUnknown = "session_unknown";
+
 /** Creates the error for a problem document. */
 export function errorOf(problem: Problem): ClientMistake | Unavailable {
   return problem.retryable || problem.status >= 500

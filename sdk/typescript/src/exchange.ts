@@ -55,8 +55,9 @@ export function lostBy(reply: Reply<unknown>): string | undefined {
     case "none":
       return reply.neverSent ? undefined : reply.text;
     case "problem":
-      // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
-      return [409, 500, 502, 504].includes(reply.status) ? refusalText(reply) : undefined;
+      // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
+      // server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+      return [409, 500, 502, 504].includes(reply.status) || (reply.status >= 500 && reply.problem === undefined) ? refusalText(reply) : undefined;
   }
 }
 

@@ -38,7 +38,9 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
   }
   if (reply.kind === "ok") return undefined;
   const { status, problem } = reply;
-  const maybeTaken = status >= 500 && status !== 503;
+  // Without a problem document, 503 is of something on the way, which may have passed the request on.
+  const refuses = status === 503 && problem !== undefined;
+  const maybeTaken = status >= 500 && !refuses;
   if (problem === undefined) {
     if (aboutTheRequest.includes(status)) return undefined;
     return { text: `status ${status} without a problem document`, maybeTaken, untrusted: false, problem, cause: undefined };

@@ -48,6 +48,14 @@ export function readTerms(options: ReadOptions): ReadTerms {
   };
 }
 
+/** How long the service waits for what a request must include, unless that says something else; milliseconds. */
+const waitMsDefault = 5_000;
+
+/** Returns how long the service may wait for what a request must include, milliseconds. */
+export function waitMsOf({ session, consistency, wait_ms }: ReadTerms): number {
+  return wait_ms ?? (session !== undefined || consistency === "fresh" ? waitMsDefault : 0);
+}
+
 /** The result of reading a row, distinguished by `status`. */
 export type RowState<T = JsonValue> =
   | { readonly status: "found"; readonly row: Row<T> & { readonly version: string } }

@@ -21,6 +21,16 @@ export class Session {
     }
   }
 
+  /**
+   * Forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that does
+   * not reach them.
+   */
+  forget(token: string): void {
+    const refused = [...this.#latest.values()].find((known) => known.token === token);
+    if (refused === undefined) return;
+    for (const [store, { epoch }] of this.#latest) if (epoch >= refused.epoch) this.#latest.delete(store);
+  }
+
   /** Returns the epoch of the latest commit to a store; `undefined` if there is none. */
   epoch(store: string): bigint | undefined {
     return this.#latest.get(store)?.epoch;

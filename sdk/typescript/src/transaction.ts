@@ -73,6 +73,8 @@ export class Transaction {
 
   readonly #client: Client;
   readonly #epoch: string | undefined;
+  /** Token of what the snapshots include. */
+  readonly #session: string | undefined;
   /** First reads; later reads of a row return the same. By store, then by the key's identity. */
   readonly #reads = new Map<string, Map<string, Seen>>();
   /** Rows that were read ahead, and are no reads until `get` returns them. */
@@ -98,6 +100,7 @@ export class Transaction {
     // A copy: the transactions whose Begins shared a request have the same response.
     this.snapshots = { ...begun?.snapshots };
     this.#epoch = begun?.epoch;
+    this.#session = begun?.session;
     this.traceparent = traceparent;
   }
 
@@ -199,7 +202,9 @@ export class Transaction {
       if (page === undefined) {
         // Rows that this transaction has deleted do not count, so as many more are read.
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
-        page = await this.#awaited(this.#client.rows(store, { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) }));
+        const rest = { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) };
+        const snapshot = this.snapshots[store];
+        page = await this.#awaited(this.#client.page(store, rest, snapshot === undefined ? undefined : this.#session, snapshot));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);

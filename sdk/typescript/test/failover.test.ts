@@ -1,92 +1,13 @@
 /** The client against several endpoints, some of which fail: services over HTTP that reply by a script. */
 
 import assert from "node:assert/strict";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import { after, mock, test } from "node:test";
+import { mock, test } from "node:test";
 
 import { Endpoints } from "../src/endpoints.js";
-import { Client, ClientMistake, Misuse, ServerMisbehaved, Unavailable, type ClientOptions, type PreparedCommit } from "../src/index.js";
-
-/** A response: its status and its body, or its lines, or a page of something else; or none: the connection breaks, or stays silent. */
-type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string } | "lost" | "silent";
-
-/** Gets the kind of a request, the ids in it, and how many requests came before. */
-type Script = (kind: string, ids: readonly string[], before: number) => Reply;
-
-interface Endpoint {
-  readonly url: string;
-  /** Path and body of each request. */
-  readonly asked: (readonly [string, string])[];
-}
-
-const stops: (() => void)[] = [];
-after(() => {
-  for (const stop of stops) stop();
-});
-
-async function endpoint(script: Script): Promise<Endpoint> {
-  const asked: [string, string][] = [];
-  const server = createServer((request, response) => {
-    void respond(script, asked, request, response);
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  stops.push(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked };
-}
-
-async function respond(script: Script, asked: [string, string][], request: IncomingMessage, response: ServerResponse): Promise<void> {
-  let text = "";
-  for await (const chunk of request) text += String(chunk);
-  const path = request.url ?? "";
-  asked.push([path, text]);
-  const reply = script(kindOf(path), idsOf(path, text), asked.length - 1);
-  if (reply === "lost") request.socket.destroy();
-  else if (reply === "silent") return;
-  else if ("page" in reply) response.writeHead(200, { "content-type": reply.type }).end(reply.page);
-  else if ("lines" in reply) response.writeHead(200).end(reply.lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
-  else response.writeHead(reply[0], { "content-type": "application/json" }).end(JSON.stringify(reply[1]));
-}
-
-function kindOf(path: string): string {
-  if (path === "/v1/txns") return "begin";
-  if (path.endsWith("/batch-commit")) return "batch";
-  if (path.endsWith("/commit")) return "commit";
-  return path.startsWith("/v1/txns/") ? "status" : "other";
-}
-
-function idsOf(path: string, body: string): string[] {
-  const lines = body.split("\n").filter((line) => line !== "");
-  if (kindOf(path) !== "batch") return [path.split(/[/?]/)[3] ?? ""];
-  return lines.map((line) => (JSON.parse(line) as { txn_id: string }).txn_id);
-}
-
-function committed(id: string | undefined): object {
-  return { status: "committed", txn_id: id, epoch: "9", csn: "7", version: "5", lsn: { kv: "3" }, session: "s" };
-}
-
-function problem(status: number, code: string): object {
-  return { type: "about:blank", title: "x", status, detail: "says so", code, retryable: status >= 500, errors: [] };
-}
-
-const refused = (status: number, code: string): Reply => [status, problem(status, code)];
-
-function works(kind: string, ids: readonly string[]): Reply {
-  switch (kind) {
-    case "begin":
-      return [201, { txn_id: "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a", snapshots: { kv: "7" }, epoch: "8", expires_at: "2026-01-01T00:00:00Z", session: "s" }];
-    case "commit":
-    case "status":
-      return [200, committed(ids[0])];
-    case "batch":
-      return { lines: ids.map(committed) };
-    default:
-      return [200, { stores: [] }];
-  }
-}
+import { Client, ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "../src/index.js";
+import { clientOf, commits, committed, endpoint, kindOf, prepared, problem, refused, works } from "./scripted_endpoints.js";
 
 /** The URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next server. */
 async function dead(): Promise<string> {
@@ -95,23 +16,6 @@ async function dead(): Promise<string> {
   const { port } = server.address() as AddressInfo;
   await new Promise((resolve) => server.close(resolve));
   return `http://127.0.0.2:${port}`;
-}
-
-/** The times are for a busy machine: what is to happen does not wait for their end. */
-function clientOf(urls: readonly string[], options: ClientOptions = {}): Client {
-  const times = { timeoutMs: 60_000, resolveTimeoutMs: 60_000, endpointTimeoutMs: 30_000 };
-  return new Client(urls, { ...times, retry: { attemptsMax: 4 }, ...options });
-}
-
-function prepared(client: Client): PreparedCommit {
-  const txn = client.beginLocal();
-  txn.add("kv", "n", 1);
-  return txn.prepare();
-}
-
-async function commits(client: Client, commit = prepared(client)): Promise<void> {
-  const verdict = await client.commit(commit);
-  assert.deepEqual([verdict.status, verdict.txnId], ["committed", commit.txnId]);
 }
 
 test("a dead endpoint is passed over and the next one stays in use", async () => {
@@ -207,7 +111,8 @@ test("the error after all have failed names each endpoint and its reason", async
     return true;
   });
   assert.deepEqual([second.asked.length, third.asked.length], [2, 2], "each is tried twice");
-  await assert.rejects(client.commit(prepared(client)), Unavailable, "nothing was taken");
+  await assert.rejects(clientOf([first, second.url]).commit(prepared(client)), Unavailable, "nothing was taken");
+  await assert.rejects(client.commit(prepared(client)), OutcomeUnknown, "the proxy may have passed it on");
 });
 
 test("what is not Tribunal is passed over", async () => {

@@ -96,12 +96,14 @@ test("rows that the transaction has deleted do not count towards the limit of a 
 });
 
 test("a range that was read at Begin is read further if the transaction has deleted its rows", async () => {
-  const asked: string[] = [];
+  const asked: number[] = [];
   const prefix = freshPrefix();
   const client = connected({
     fetch: async (request) => {
-      const { pathname, searchParams } = new URL(request.url);
-      if (pathname.endsWith("/rows")) asked.push(searchParams.get("limit") ?? "");
+      if (request.url.endsWith("/rows/read")) {
+        const { ranges } = (await request.clone().json()) as { ranges: { limit: number }[] };
+        asked.push(...ranges.map(({ limit }) => limit));
+      }
       return fetch(request);
     },
   });
@@ -110,7 +112,7 @@ test("a range that was read at Begin is read further if the transaction has dele
   for (const name of "abdf") txn.delete("kv", `${prefix}${name}`);
   txn.insert("kv", `${prefix}g0`, 1);
   assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "e", "g"]);
-  assert.deepEqual(asked, ["4"], "the two that are missing, and as many more as may be deleted");
+  assert.deepEqual(asked, [4], "the two that are missing, and as many more as may be deleted");
   await put(client, `${prefix}h`, 2);
   assert.equal((await txn.validate()).status, "would_commit");
   assert.deepEqual(await keysOf(txn, prefix, 1000), ["c", "e", "g", "g0", "h"]);
@@ -124,10 +126,10 @@ test("further pages of a scan are as large as what is missing", async () => {
   const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
   for (const name of "abf") txn.delete("kv", `${prefix}${name}`);
   const limits: (number | undefined)[] = [];
-  const rows = client.rows.bind(client);
-  client.rows = (store, range) => {
-    limits.push(range?.limit);
-    return rows(store, range);
+  const page = client.page.bind(client);
+  client.page = (store, range, session, snapshot) => {
+    limits.push(range.limit);
+    return page(store, range, session, snapshot);
   };
   assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "d", "e"]);
   assert.deepEqual(limits, [3], "two rows, and one that was deleted");

@@ -16,6 +16,7 @@ from . import commit_batch, read_batch
 from .arguments import isolation_level, whole
 from .begin import BeginOptions
 from .coalescer import AsyncCoalescer, Bounds
+from .deadline import DEADLINE, AsyncConnection, Deadline
 from .endpoints import Endpoints
 from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
@@ -62,7 +63,7 @@ class AsyncClient:
         api_key: API key or token, sent as a bearer token.
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
-        timeout_s: timeout of each network operation, in addition to the time that the request itself may wait. Several
+        timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several
             endpoints share it.
         resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
             `OutcomeUnknown`.
@@ -96,7 +97,7 @@ class AsyncClient:
     ) -> None:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
-        pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: httpx.AsyncHTTPTransport(**one))
+        pool = AsyncPool(whole("connections_max", connections_max, at_least=1), lambda: AsyncConnection(**one))
         self._pool = pool
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -372,13 +373,14 @@ class AsyncClient:
         return await self._perform(send(items))
 
     async def _opened(
-        self, request: dict[str, Any], timeout: httpx.Timeout, silence_s: float
+        self, request: dict[str, Any], timeout: httpx.Timeout, deadline: Deadline, silence_s: float
     ) -> AsyncResponseStream | httpx.Response | NoReply:
         """Open a stream."""
         try:
-            sent = self._http.build_request(**request, timeout=timeout)
+            sent = self._http.build_request(**request, timeout=timeout, extensions={DEADLINE: deadline})
             response = await self._http.send(sent, stream=True)
             if response.is_success and foreign_type(response) is None:
+                deadline.lift()
                 may_be_silent(sent, silence_s)
                 return AsyncResponseStream(response)
             async with aclosing(response):
@@ -435,15 +437,16 @@ class AsyncClient:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s, connection_s):
                     try:
-                        result = await self._http.request(
-                            **request, timeout=httpx.Timeout(timeout_s, pool=connection_s)
-                        )
+                        timeout = httpx.Timeout(timeout_s, pool=connection_s)
+                        bounds = {DEADLINE: Deadline(timeout_s)}
+                        result = await self._http.request(**request, timeout=timeout, extensions=bounds)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                 case Coalesce(kind, item):
                     result = await self._coalescers[kind].submit(item)
                 case Open(request, timeout_s, connection_s, silence_s):
-                    result = await self._opened(request, httpx.Timeout(timeout_s, pool=connection_s), silence_s)
+                    timeout = httpx.Timeout(timeout_s, pool=connection_s)
+                    result = await self._opened(request, timeout, Deadline(timeout_s), silence_s)
                 case Pull(stream, wait_s):
                     result = await stream.pull(wait_s)
                 case Close(stream):

@@ -57,7 +57,7 @@ class BeginItem:
     """The stores that the Begin names or reads; `None` for all stores of the namespace."""
     names: list[RowName]
     ranges: list[tuple[str, KeyRange]]
-    wait_s: float
+    wait_s: float | None
     size: int
     key: None = None
 
@@ -96,7 +96,7 @@ def begin_item(options: BeginOptions) -> BeginItem:
         read=read or UNSET,
         ranges=[range_asked(keys, store=store) for store, keys in ranges] or UNSET,
     )
-    return BeginItem(body, stores, names, ranges, options.wait_s or 0, bytes_of(read))
+    return BeginItem(body, stores, names, ranges, options.wait_s, bytes_of(read))
 
 
 def responses(begun: BeginResponse, union: Union) -> list[BeginResponse]:

@@ -97,6 +97,10 @@ class Misuse(TribunalError):
 FORKED = "the client was used before this process was forked: create one in each process"
 
 
+SESSION_UNKNOWN = "session_unknown"
+"""Code of a refusal: no node of the service's log has issued the session token."""
+
+
 def error_of(problem: Problem) -> ClientMistake | Unavailable:
     """Create the error for a problem document."""
     if problem.retryable or problem.status >= 500:

@@ -123,9 +123,11 @@ def lost_by(reply: Reply[T]) -> str | None:
     match reply:
         case NoReply(text, never_sent):
             return None if never_sent else text
-        case Refusal(status) as refusal:
-            # 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted.
-            return refusal.text if status in (409, 500, 502, 504) else None
+        case Refusal(status, problem) as refusal:
+            # 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor
+            # does an error of a server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+            is_foreign = status >= 500 and problem is None
+            return refusal.text if status in (409, 500, 502, 504) or is_foreign else None
         case _:
             return None
 

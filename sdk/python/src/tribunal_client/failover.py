@@ -52,7 +52,8 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
         case NoReply(text, never_sent, untrusted, problem):
             return Failure(text, not never_sent, untrusted, problem)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
-            return Failure(f"status {status} without a problem document", status >= 500 and status != 503)
+            # A 503 as well is of something on the way, which may have passed the request on.
+            return Failure(f"status {status} without a problem document", status >= 500)
         case Refusal(502 | 503 | 504 as status, problem) if problem is not None:
             if not problem.retryable or problem.code == "overloaded":
                 return None

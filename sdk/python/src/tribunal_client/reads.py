@@ -93,6 +93,11 @@ class ReadOptions:
     consistency: Consistency
     wait_s: float | None
 
+    @property
+    def own_wait_s(self) -> float:
+        """How long the service may wait before it answers."""
+        return freshness_wait_s(self.session, self.consistency, self.wait_s)
+
     def request(self) -> ReadRequest:
         """Return a request with these options that reads nothing."""
         return ReadRequest(
@@ -104,6 +109,17 @@ class ReadOptions:
 
 NO_OPTIONS = ReadOptions(session=None, consistency="session", wait_s=None)
 """Options of reads within transactions."""
+
+
+WAIT_DEFAULT_S = 5.0
+"""How long the service waits for what a request must include, unless that says something else."""
+
+
+def freshness_wait_s(session: str | Unset | None, consistency: Consistency | Unset, wait_s: float | None) -> float:
+    """Return how long the service may wait for what a request must include."""
+    if wait_s is not None:
+        return wait_s
+    return WAIT_DEFAULT_S if session or consistency == "fresh" else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import attrs
@@ -12,7 +13,6 @@ import httpx
 from .arguments import (
     header,
     items_of,
-    limit_of,
     seconds,
     segment,
     store_name,
@@ -27,12 +27,20 @@ from .begin import BeginItem, BeginOptions, begin_item, responses, union_of
 from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
 from .consumers import consumer_of, offset_of
-from .errors import ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, TribunalError, Unavailable
-from .exchange import Answer, NoReply, Reply, ask, lost_by, refusal_of, settled, verdict
+from .errors import (
+    SESSION_UNKNOWN,
+    ClientMistake,
+    Misuse,
+    OutcomeUnknown,
+    ServerMisbehaved,
+    TribunalError,
+    Unavailable,
+)
+from .exchange import Answer, NoReply, Refusal, Reply, ask, lost_by, refusal_of, settled, verdict
 from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep, Together
 from .ids import time_of
-from .keys import Key, normal, normals, percent_encoded
+from .keys import Key, normal, normals
 from .log_stream import HEARTBEAT_S
 from .read_batch import Alone, Shared, Union, bytes_of, parts
 from .reads import (
@@ -44,10 +52,10 @@ from .reads import (
     ReadOptions,
     RowReads,
     asked,
+    freshness_wait_s,
     range_asked,
     range_rows,
     ranges_only,
-    row_of,
     states,
 )
 from .retry import RetryPolicy
@@ -56,7 +64,7 @@ from .stores import parse_store, parse_stores
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
-from .wire.api.stores import get_store, list_rows, list_stores, put_store, read_rows
+from .wire.api.stores import get_store, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
 from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration
 from .wire.types import UNSET, Unset
@@ -146,14 +154,18 @@ class Service:
         The session is taken now: it covers what each caller had committed before its call.
         """
         [first, *_], union = items, union_of(items)
-        session = first.body.session
-        if isinstance(session, Unset) and self._session is not None:
-            session = self._session.token(first.stores) or UNSET
-        body = attrs.evolve(first.body, session=session, read=union.rows or UNSET)
-        request = begin._get_kwargs(body=body)
         try:
-            reply = yield from self._ask(request, begin._parse_response, first.wait_s)
-            return parts(reply, len(items), lambda begun: responses(begun, union))
+            while True:
+                own = None
+                if isinstance(first.body.session, Unset) and self._session is not None:
+                    own = self._session.token(first.stores)
+                body = attrs.evolve(first.body, session=own or first.body.session, read=union.rows or UNSET)
+                wait_s = freshness_wait_s(body.session, body.consistency, first.wait_s)
+                reply = yield from self._ask(begin._get_kwargs(body=body), begin._parse_response, wait_s)
+                if own is None or self._session is None or not _is_session_unknown(reply):
+                    return parts(reply, len(items), lambda begun: responses(begun, union))
+                # The log that had this client's commits has been replaced.
+                self._session.forget(own)
         except ServerMisbehaved as error:
             return [error] * len(items)
 
@@ -224,7 +236,7 @@ class Service:
             # The commit was taken. To ask for its status would get the same answer.
             raise OutcomeUnknown(txn_id, str(error)) from error
 
-    def _send_commit(self, item: CommitItem) -> Flow[Reply[TxnOutcome]]:
+    def _send_commit(self, item: CommitItem, timeout_s: float | None = None) -> Flow[Reply[TxnOutcome]]:
         """Send a commit as a request of its own."""
         prepared = item.prepared
         request = txn_commit._get_kwargs(
@@ -234,8 +246,12 @@ class Service:
             traceparent=UNSET if prepared.traceparent is None else prepared.traceparent,
         )
         del request["json"]
-        call = self._failover(_APPLY_WAIT_S if prepared.request.ack == "applied" else 0)
-        reply = yield from self._ask_on(call, {**request, "content": item.body}, txn_commit._parse_response)
+        call = self._failover(_APPLY_WAIT_S if prepared.request.ack == "applied" else 0, timeout_s)
+        try:
+            reply = yield from self._ask_on(call, {**request, "content": item.body}, txn_commit._parse_response)
+        except ServerMisbehaved as error:
+            # The commit may have taken effect: it is resolved by its id.
+            return NoReply(str(error), never_sent=False)
         return in_doubt(reply, maybe_taken=call.maybe_taken)
 
     def send_batch(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]]]:
@@ -245,10 +261,7 @@ class Service:
         commits.
         """
         if len(items) == 1:
-            try:
-                return [(yield from self._send_commit(items[0]))]
-            except ServerMisbehaved as error:
-                return lost(str(error), 1)
+            return [(yield from self._send_commit(items[0]))]
         sent = yield from self._send_lines(items)
         if not isinstance(sent, int):
             return sent
@@ -324,25 +337,31 @@ class Service:
             request["headers"]["traceparent"] = traceparents.pop()
         request["content"] = body_of(request.pop("json"))
         call = self._failover(_APPLY_WAIT_S if any(commit.request.ack == "applied" for commit in commits) else 0)
-        whole = yield from self._ask_on(call, request, batch_commit._parse_response)
-        reply = in_doubt(whole, maybe_taken=call.maybe_taken)
-        lost = lost_by(reply)
+        reply: Reply[Any]
+        try:
+            whole = yield from self._ask_on(call, request, batch_commit._parse_response)
+            reply = in_doubt(whole, maybe_taken=call.maybe_taken)
+            if isinstance(reply, Answer) and len(reply.data.results) != len(commits):
+                reply = NoReply(f"{len(reply.data.results)} results for {len(commits)} commits", never_sent=False)
+        except ServerMisbehaved as error:
+            # The commits may have taken effect: each is resolved by its id.
+            reply = NoReply(str(error), never_sent=False)
+        why = lost_by(reply)
         deadline = time.monotonic() + self._resolve_timeout_s
-        if lost is not None:
-            resolving = [self._result(self._resolve(commit.txn_id, lost, deadline)) for commit in commits]
+        if why is not None:
+            resolving = [self._result(self._resolve(commit.txn_id, why, deadline)) for commit in commits]
             all_lost: list[Result] = yield Together(resolving)
             return all_lost
         answers = settled(reply).results
-        if len(answers) != len(commits):
-            raise ServerMisbehaved(f"{len(answers)} results for {len(commits)} commits")
+        resend_by = time.monotonic() + self._timeout_s
         headers = reply.headers if isinstance(reply, Answer) else {}
         results: dict[int, Result] = {}
         asking: dict[int, Flow[Result]] = {}
         for at, (commit, answer) in enumerate(zip(commits, answers, strict=True)):
             one = in_doubt(single(answer, headers), maybe_taken=call.maybe_taken)
-            # One that the endpoint could not decide is sent again, if there are others.
+            # One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
             failure = None if call.is_single else failure_of(one)
-            flow = self._result(self._settled_line(commit, one, failure, deadline))
+            flow = self._result(self._settled_line(commit, one, failure, resend_by, deadline))
             if failure is None and lost_by(one) is None:
                 results[at] = yield from flow
             else:
@@ -359,12 +378,18 @@ class Service:
             return error
 
     def _settled_line(
-        self, commit: PreparedCommit, reply: Reply[TxnOutcome], failure: Failure | None, deadline: float
+        self,
+        commit: PreparedCommit,
+        reply: Reply[TxnOutcome],
+        failure: Failure | None,
+        resend_by: float,
+        deadline: float,
     ) -> Flow[Verdict]:
         """Return the verdict of a commit of a batch, until the deadline of the batch."""
-        if failure is not None and time.monotonic() < deadline:
+        left_s = resend_by - time.monotonic()
+        if failure is not None and left_s > 0:
             try:
-                again = yield from self._send_commit(commit_item(commit))
+                again = yield from self._send_commit(commit_item(commit), left_s)
                 reply = in_doubt(again, maybe_taken=failure.maybe_taken)
             except Misuse:
                 # The client was closed in between. The others of the batch have their results.
@@ -379,11 +404,12 @@ class Service:
             case "in_flight" | "unknown" | "unknown_expired" as status:
                 return Undecided(txn_id, status)
             case _:
-                return verdict_of(outcome, replayed=True)
+                return self._recorded(verdict_of(outcome, replayed=True))
 
     def abort(self, txn_id: str) -> Flow[Verdict]:
         """Abort a transaction unless it has its verdict already."""
-        return verdict((yield from self._ask(txn_abort._get_kwargs(txn_segment(txn_id)), txn_abort._parse_response)))
+        request = txn_abort._get_kwargs(txn_segment(txn_id))
+        return self._recorded(verdict((yield from self._ask(request, txn_abort._parse_response))))
 
     def validate(self, prepared: PreparedCommit) -> Flow[DryRun]:
         """Tell whether a commit would pass now if it were alone."""
@@ -396,20 +422,25 @@ class Service:
         [row] = (yield from self.read_rows(store, [key], {})).rows
         return row if isinstance(row, Row) else None
 
-    def rows(self, store: str, start: Key, end: Key, limit: int) -> Flow[RowPage]:
-        """Read rows of an embedded store."""
-        limit = limit_of(limit)
-        request = list_rows._get_kwargs(store_segment(store), limit=limit)
-        # Keys may be any bytes, which query parameters of the wire layer cannot be.
-        bounds = {"start": normal(start), "end": normal(end)}
-        query = [f"limit={limit}", *(f"{name}={percent_encoded(key)}" for name, key in bounds.items() if key)]
-        request = {**request, "url": f"{request['url']}?{'&'.join(query)}", "params": None}
+    def rows(
+        self,
+        store: str,
+        start: Key,
+        end: Key,
+        limit: int,
+        *,
+        session: str | None = None,
+        snapshot: int | None = None,
+    ) -> Flow[RowPage]:
+        """Read rows of a range of an embedded store, as many as the service returns at once.
 
-        def read() -> Flow[RowPage]:
-            page = settled((yield from self._ask(request, list_rows._parse_response)))
-            return RowPage(number(page.applied), [row_of(row) for row in page.rows], page.more)
-
-        return (yield from self.retrying(store, read))
+        A transaction names its session and its snapshot of the store: the range is compared with what was written after
+        that, so older rows must not be returned.
+        """
+        options = replace(NO_OPTIONS, session=session)
+        found = yield from self.read_ranges(store, [KeyRange(start, end, limit)], options, snapshot)
+        [page] = found.ranges
+        return RowPage(found.applied, page.rows, page.more)
 
     def read_rows(
         self, store: str, keys: Iterable[Key], known: KnownVersions, options: ReadOptions = NO_OPTIONS
@@ -417,37 +448,40 @@ class Service:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
         rows = [asked(name, known=versions.get(name)) for name in names]
-        item = ReadItem(store_segment(store), rows, bytes_of(rows), options)
+        path = store_segment(store)
 
-        def read() -> Flow[RowReads]:
+        def read(options: ReadOptions) -> Flow[RowReads]:
+            item = ReadItem(path, rows, bytes_of(rows), options)
             found = settled((yield from self._shared("reads", item, self.send_reads)))
             return RowReads(number(found.applied), states(found.rows or [], names))
 
-        return (yield from self.retrying(store, read))
+        return (yield from self._current(store, options, None, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
         """Send reads of one group as one request."""
         [first, *_], union = items, Union([item.rows for item in items])
         request = read_rows._get_kwargs(first.store, body=attrs.evolve(first.options.request(), read=union.rows))
         try:
-            reply = yield from self._ask(request, read_rows._parse_response, first.options.wait_s or 0)
+            reply = yield from self._ask(request, read_rows._parse_response, first.options.own_wait_s)
             return parts(
                 reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
             )
         except ServerMisbehaved as error:
             return [error] * len(items)
 
-    def read_ranges(self, store: str, ranges: Iterable[KeyRange], options: ReadOptions) -> Flow[RangeReads]:
-        """Read ranges of an embedded store as of one epoch."""
+    def read_ranges(
+        self, store: str, ranges: Iterable[KeyRange], options: ReadOptions, least: int | None = None
+    ) -> Flow[RangeReads]:
+        """Read ranges of an embedded store as of one epoch, which must be at least this one."""
         ranges = ranges_only(ranges)
-        body = attrs.evolve(options.request(), ranges=[range_asked(keys) for keys in ranges])
-        request = read_rows._get_kwargs(store_segment(store), body=body)
+        wanted, path = [range_asked(keys) for keys in ranges], store_segment(store)
 
-        def read() -> Flow[RangeReads]:
-            found = settled((yield from self._ask(request, read_rows._parse_response, options.wait_s or 0)))
+        def read(options: ReadOptions) -> Flow[RangeReads]:
+            request = read_rows._get_kwargs(path, body=attrs.evolve(options.request(), ranges=wanted))
+            found = settled((yield from self._ask(request, read_rows._parse_response, options.own_wait_s)))
             return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)))
 
-        return (yield from self.retrying(store, read))
+        return (yield from self._current(store, options, least, read))
 
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
@@ -529,25 +563,46 @@ class Service:
                 return opened, call.endpoint
         return settled(call.exhausted())
 
-    def retrying(self, store: str, read: Callable[[], Flow[Read]]) -> Flow[Read]:
-        """Repeat a read while the service is unavailable, or does not reflect this client's own commits."""
+    def _current(
+        self, store: str, options: ReadOptions, least: int | None, read: Callable[[ReadOptions], Flow[Read]]
+    ) -> Flow[Read]:
+        """Repeat a read while the service is unavailable, or has not applied the epoch that it must include.
+
+        By default that is the one of this client's latest commit to the store. A node that lags gets its token and
+        waits for it, unless the caller named one.
+        """
+        own: str | None = None
         failed = 0
         while True:
             try:
-                found = yield from read()
-                # With several endpoints, one that is asked after another may not have applied them yet.
-                own = 0 if self._session is None or len(self._endpoints.urls) == 1 else self._session.epoch(store)
-                if found.applied >= own:
+                found = yield from read(options if own is None else replace(options, session=own))
+                wanted = self._own_epoch(store) if least is None else least
+                if found.applied >= wanted:
                     return found
+                if options.session is None and self._session is not None:
+                    own = self._session.token([store])
                 raise Unavailable(  # noqa: TRY301
-                    f"{self.endpoint} has applied epoch {found.applied} of store {store}, not yet {own}"
+                    f"{self.endpoint} has applied epoch {found.applied} of store {store}, not yet {wanted}"
                 )
+            except ClientMistake as error:
+                if own is None or self._session is None or error.code != SESSION_UNKNOWN:
+                    raise
+                # The log that had this client's commits has been replaced.
+                self._session.forget(own)
+                own = None
             except Unavailable as error:
                 failed += 1
                 wait = self.retry.wait_s(failed, error.retry_after_s)
                 if wait is None:
                     raise
                 yield Sleep(wait)
+
+    def _own_epoch(self, store: str) -> int:
+        """Return the epoch of this client's latest commit to a store, if reads have to be compared with it; 0 if not.
+
+        With several endpoints, one that is asked after another may not have applied it yet.
+        """
+        return 0 if self._session is None or len(self._endpoints.urls) == 1 else self._session.epoch(store)
 
     def _resolve(self, txn_id: str, lost: str, deadline: float | None = None) -> Flow[Verdict]:
         """Settle a transaction whose reply was lost: it has committed, or the fence makes sure that it never does."""
@@ -597,8 +652,8 @@ class Service:
                 return reply
         return call.exhausted()
 
-    def _failover(self, wait_s: float = 0) -> Failover:
-        return Failover(self._endpoints, self.retry, wait_s, self._timeout_s)
+    def _failover(self, wait_s: float = 0, timeout_s: float | None = None) -> Failover:
+        return Failover(self._endpoints, self.retry, wait_s, self._timeout_s if timeout_s is None else timeout_s)
 
     def _recorded(self, decided: Verdict) -> Verdict:
         """Record a commit in the session."""
@@ -614,6 +669,11 @@ def _prepared(commits: Iterable[PreparedCommit]) -> list[PreparedCommit]:
         if commit.traceparent is not None:
             header("`traceparent`", commit.traceparent)
     return prepared
+
+
+def _is_session_unknown(reply: Reply[Any]) -> bool:
+    """Tell whether a request was refused because of its session token."""
+    return isinstance(reply, Refusal) and reply.problem is not None and reply.problem.code == SESSION_UNKNOWN
 
 
 def _batch_txn(prepared: PreparedCommit) -> BatchTxn:

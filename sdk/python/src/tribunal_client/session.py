@@ -28,6 +28,16 @@ class Session:
                 if known is None or known[0] < committed.epoch:
                     self._latest[store] = (committed.epoch, committed.session)
 
+    def forget(self, token: str) -> None:
+        """Forget a token that the service does not know, and those of the epochs after it.
+
+        Its log has been replaced by one that does not reach them.
+        """
+        with self._lock:
+            refused = next((epoch for epoch, known in self._latest.values() if known == token), None)
+            if refused is not None:
+                self._latest = {store: latest for store, latest in self._latest.items() if latest[0] < refused}
+
     def epoch(self, store: str) -> int:
         """Return the epoch of the latest commit to a store; 0 if there is none."""
         with self._lock:

@@ -115,6 +115,8 @@ class Draft:
         """When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win."""
         self._epoch = UNSET if begun is None else begun.response.epoch
         self._snapshots: dict[str, str] = {} if begun is None else begun.response.snapshots.additional_properties
+        self._session = None if begun is None else begun.response.session
+        """Token of what the snapshots include."""
         # First reads; later reads of a row return the same.
         self._reads: dict[RowName, _Seen] = {}
         # Rows that were read ahead, and are no reads until `get` returns them.
@@ -207,7 +209,10 @@ class Draft:
                 # Rows that this transaction has deleted do not count, so as many more are read.
                 deleted = sum(write.op == "delete" for _, write in self._written_in(store, at, beyond))
                 missing = limit - self._count(store, found, first, at) if found else limit
-                page = yield from self._awaited(self._service.rows(store, at, end, min(missing + deleted, ROWS_MAX)))
+                count, snapshot = min(missing + deleted, ROWS_MAX), self.snapshots.get(store)
+                session = None if snapshot is None else self._session
+                rest = self._service.rows(store, at, end, count, session=session, snapshot=snapshot)
+                page = yield from self._awaited(rest)
                 self._must_be_open()
             found.update((normal(row.key), row) for row in page.rows)
             at = normal(page.rows[-1].key) + b"\0" if page.more and page.rows else beyond
