@@ -7,13 +7,14 @@ use tribunal_core::epochs::{Epochs, Folded, Step};
 use tribunal_core::executor::{Inline, ShardExecutor};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
 use tribunal_core::shard::Shard;
 use tribunal_types::{
     Batch, ControlIndex, EarlyAbort, Epoch, EpochInput, EpochOutcome, FenceItem, GroupId, ImportedVersion, Incarnation,
     Lsn, NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
 };
 
-use crate::scenario::{Keying, TxnSpec};
+use crate::scenario::{Keying, ROW_SECRET, TxnSpec};
 
 /// What the members bring to one epoch. Items other than transactions come from node 1.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +76,7 @@ impl Cluster {
     #[must_use]
     pub fn new(nodes: u16, keying: Keying, config: ResolverConfig, stores: &[StoreSpec]) -> Cluster {
         let members: Vec<GroupId> = (1..=nodes).map(group).collect();
-        let mut resolver = Resolver::new(config);
+        let mut resolver = Resolver::new(ResolverConfig { keyer: RowKeyer::new(ROW_SECRET), ..config });
         for spec in stores {
             resolver.declare_store(spec.clone());
         }

@@ -200,7 +200,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::NewGroupWithoutLeaving
         | Bug::EndsBeforeItIsForgotten
         | Bug::FreshWithoutCode
-        | Bug::NextEpochHeldBack => unreachable!("of a cluster"),
+        | Bug::NextEpochHeldBack
+        | Bug::WindowKeysDealt => unreachable!("of a cluster"),
     }
 }
 

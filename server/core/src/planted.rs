@@ -90,6 +90,8 @@ pub enum Bug {
     RangeKeysCutShort = 41,
     /// An image forgets below which time ids may have been forgotten.
     IdFloorLost = 42,
+    /// Keys of an image's range window are dealt to the partitions in turn.
+    WindowKeysDealt = 43,
 }
 
 impl Bug {
@@ -100,7 +102,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 12] = [
+    pub const OF_THE_CLUSTER: [Bug; 13] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -113,6 +115,7 @@ impl Bug {
         Bug::EndsBeforeItIsForgotten,
         Bug::FreshWithoutCode,
         Bug::NextEpochHeldBack,
+        Bug::WindowKeysDealt,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.

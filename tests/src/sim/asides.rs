@@ -8,7 +8,6 @@ use crate::scenario::{Keying, TxnSpec};
 use crate::sim::answers::FIRST_STORE;
 use crate::sim::drawing::{Kind, View};
 use crate::sim::machine::Process;
-use crate::sim::policies::SimPolicies;
 use crate::sim::upgrades::{SECOND, rule_of};
 use crate::sim::world::{Planted, World};
 
@@ -35,9 +34,7 @@ impl World {
     pub(super) fn draw(&mut self, node: u16, number: u64, writes: bool) -> TxnSpec {
         let process = self.machines[usize::from(node) - 1].process.as_ref();
         let complete = process.map_or(self.judge.oracle.last, |process| process.member.replica().last_complete());
-        // A range's change is found in another partition on a node that has continued from an image, so fuel may end elsewhere.
-        let scans = !SimPolicies::starve(self.seed);
-        let view = View { oracle: &self.judge.oracle, stores: stores_of(process), complete, scans };
+        let view = View { oracle: &self.judge.oracle, stores: stores_of(process), complete };
         view.draw(number, self.time_us, writes, &mut self.random)
     }
 

@@ -284,7 +284,8 @@ impl Resolver {
         Ok(())
     }
 
-    /// A range takes part in every shard, so any shard may hold any key: they are dealt out in turns.
+    /// A range takes part in every shard, and would find a key in any of them. Each is where its row is, as on a node that has
+    /// applied the write: a validator's call gets the changes of one shard, so its fuel depends on where they are.
     fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
         let mut epochs: BTreeMap<u64, KeysOfEpoch> = BTreeMap::new();
@@ -296,19 +297,23 @@ impl Resolver {
             if arena.len() + key.len() > u32::MAX as usize {
                 return Err(mismatch("an epoch's keys pass 4 GiB"));
             }
-            let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
-            items.push((StoreId(store), Span::push(arena, key)));
+            let store = StoreId(u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?);
+            let row = self.config.keyer.row(self.stores.namespace(store), store, key);
+            items.push((row, store, Span::push(arena, key)));
         }
         let shards = self.shards.len();
         for (epoch, (arena, items)) in epochs {
             let arena = Arc::new(arena);
-            for (i, shard) in self.shards.iter_mut().enumerate() {
-                let window = &mut shard.state.window;
-                window.open(Epoch(epoch), items.len().div_ceil(shards));
-                window.share(Epoch(epoch), &arena);
-                items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.open_run().note(store, key));
-                window.close();
+            for shard in &mut self.shards {
+                shard.state.window.open(Epoch(epoch), items.len().div_ceil(shards));
+                shard.state.window.share(Epoch(epoch), &arena);
             }
+            for (turn, &(row, store, key)) in items.iter().enumerate() {
+                let shard =
+                    if planted(Bug::WindowKeysDealt) { &mut self.shards[turn % shards] } else { self.shard_mut(row) };
+                shard.state.window.open_run().note(store, key);
+            }
+            self.shards.iter_mut().for_each(|shard| _ = shard.state.window.close());
         }
         Ok(())
     }
@@ -322,8 +327,8 @@ impl Resolver {
 /// An epoch's superseded states and expiring rows.
 type PastOfEpoch = (Vec<(RowKey, RowState)>, Vec<RowKey>);
 
-/// An arena, and the keys in it.
-type KeysOfEpoch = (Vec<u8>, Vec<(StoreId, Span)>);
+/// An arena, and the keys in it with their rows.
+type KeysOfEpoch = (Vec<u8>, Vec<(RowKey, StoreId, Span)>);
 
 fn column(image: &StateImage, id: u16) -> Result<&[u64], ImageMismatch> {
     image.words(id).ok_or(mismatch("a column is missing"))

@@ -27,6 +27,7 @@ use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::resolve::validate;
 use crate::resolve::vote;
+use crate::row_key::RowKeyer;
 use crate::state::digest;
 use crate::state::floor::{EpochMark, Floor};
 use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
@@ -34,7 +35,7 @@ use crate::state::stores::Stores;
 use crate::state::window::KeyRange;
 
 /// Bounds of a resolver. All are replicated settings: they decide verdicts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct ResolverConfig {
     /// Partitions of the version map; at least 1. Outcomes depend on them only by the validators that fail: each call gets
     /// a partition's share of an epoch.
@@ -49,6 +50,8 @@ pub struct ResolverConfig {
     pub status_bytes_max: usize,
     /// Age at which ids are dropped, milliseconds of `epoch_time`.
     pub status_age_ms: u64,
+    /// Names rows: a key that was written belongs to its row's partition, also after a restart from an image.
+    pub keyer: RowKeyer,
 }
 
 impl Default for ResolverConfig {
@@ -60,6 +63,7 @@ impl Default for ResolverConfig {
             id_window_ms: limits::ID_WINDOW_MS,
             status_bytes_max: limits::STATUS_BYTES_MAX,
             status_age_ms: limits::STATUS_AGE_MS,
+            keyer: RowKeyer::new([0; 16]),
         }
     }
 }
@@ -511,7 +515,6 @@ impl Resolver {
         let (start, end) = (range.start.of(&batch.keys), range.end.of(&batch.keys));
         let keys = KeyRange { store: range.store, start, end };
         let changes = self.shards.iter().filter_map(|shard| shard.state.window.first_change(&keys, snapshot));
-        // A restored window spreads keys over the shards anyhow, so that several may have the same one.
         let (_, epoch) = changes.min_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)))?;
         Version::new(epoch, 0)
     }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Existence, Lsn, StoreId, StoreSpec};
+use tribunal_types::{Existence, Lsn, NamespaceId, StoreId, StoreSpec};
 
 /// A store's rules and the last position of its log.
 #[derive(Clone, Debug)]
@@ -39,6 +39,11 @@ impl Stores {
 
     fn spec(&self, store: StoreId) -> Option<&StoreSpec> {
         self.position(store).ok().and_then(|at| self.list[at].spec.as_ref())
+    }
+
+    /// Returns the namespace that a store's rows are named in.
+    pub(crate) fn namespace(&self, store: StoreId) -> NamespaceId {
+        self.spec(store).map_or(NamespaceId(0), |spec| spec.namespace)
     }
 
     /// Returns whether the engine's read set decides existence for rows without history above the floor.

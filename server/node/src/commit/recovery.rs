@@ -134,7 +134,8 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let groups = found.image.as_ref().map(groups_in).transpose().map_err(|error| unusable(error.to_string()))?;
     reader.check_cursors(&groups.unwrap_or_default()).map_err(|error| error.to_string())?;
     let partitions = replicated.bounds().unwrap_or(DEFAULT_BOUNDS).partitions;
-    let resolver_config = ResolverConfig { shards: partitions, ..ResolverConfig::default() };
+    let keyer = RowKeyer::new(found.row_secret);
+    let resolver_config = ResolverConfig { shards: partitions, keyer, ..ResolverConfig::default() };
     let position = position_of(found.image.as_ref())?;
     let resolver = match found.image {
         Some(image) => Resolver::restore(resolver_config, image).map_err(|error| unusable(format!("{error:?}")))?,
@@ -168,7 +169,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         log,
         reader,
         group: found.group,
-        keyer: RowKeyer::new(found.row_secret),
+        keyer,
         row_secret: found.row_secret,
         epochs,
         batcher,
