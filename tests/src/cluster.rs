@@ -7,13 +7,14 @@ use tribunal_core::epochs::{Epochs, Folded, Step};
 use tribunal_core::executor::{Inline, ShardExecutor};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
 use tribunal_core::shard::Shard;
 use tribunal_types::{
     Batch, ControlIndex, EarlyAbort, Epoch, EpochInput, EpochOutcome, FenceItem, GroupId, ImportedVersion, Incarnation,
-    Lsn, NodeId, RecordBatch, StoreId, StoreSpec, TxnIx,
+    Lsn, NamespaceId, NodeId, RecordBatch, StoreId, StoreSpec, TxnIx, Version,
 };
 
-use crate::scenario::{Keying, TxnSpec};
+use crate::scenario::{Keying, ROW_SECRET, Row, TxnSpec};
 
 /// What the members bring to one epoch. Items other than transactions come from node 1.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +29,8 @@ pub struct EpochPlan {
     pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,
-    /// Imported versions.
-    pub imports: Vec<ImportedVersion>,
+    /// Imported versions, each with whether its row is an integer.
+    pub imports: Vec<(Row, Version, bool)>,
 }
 
 /// One epoch as it was resolved.
@@ -75,7 +76,7 @@ impl Cluster {
     #[must_use]
     pub fn new(nodes: u16, keying: Keying, config: ResolverConfig, stores: &[StoreSpec]) -> Cluster {
         let members: Vec<GroupId> = (1..=nodes).map(group).collect();
-        let mut resolver = Resolver::new(config);
+        let mut resolver = Resolver::new(ResolverConfig { keyer: RowKeyer::new(ROW_SECRET), ..config });
         for spec in stores {
             resolver.declare_store(spec.clone());
         }
@@ -150,7 +151,13 @@ impl Cluster {
         if node == 1 {
             batch.early_aborts = plan.early_aborts.clone();
             batch.fences = plan.fences.clone();
-            batch.imports = plan.imports.clone();
+            let imported = |(row, version, integer): &(Row, Version, bool)| ImportedVersion {
+                row: self.keying.row(NamespaceId(0), row),
+                store: row.store,
+                version: *version,
+                integer: *integer,
+            };
+            batch.imports = plan.imports.iter().map(imported).collect();
         }
         batch
     }

@@ -122,8 +122,12 @@ struct Follower {
 
 impl Follower {
     fn apply(&mut self, index: ControlIndex, entry: &ControlEntry) -> Applied {
-        let has_records = |store: StoreId| self.written.contains(&store);
-        self.state.apply(index, entry, Moment { next: self.sealed.next(), has_records: &has_records, members: &[] })
+        let is_existence_fixed = |store: StoreId| self.written.contains(&store);
+        self.state.apply(
+            index,
+            entry,
+            Moment { next: self.sealed.next(), is_existence_fixed: &is_existence_fixed, members: &[] },
+        )
     }
 
     fn seal(&mut self, epochs: u64, name: u8) {

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tribunal_core::native::NativeRule;
 use tribunal_types::limits::{ADD_START_MAX, ID_WINDOW_MS};
-use tribunal_types::{Csn, Epoch, Existence, Isolation, StoreId, StoreSpec, TxnId, Version};
+use tribunal_types::{Csn, Epoch, Existence, Generation, Isolation, StoreId, StoreSpec, TxnId, Version};
 
 use crate::cluster::tracked;
 use crate::oracle::Oracle;
@@ -36,6 +36,8 @@ pub struct World {
     pub ids_max: u64,
     /// Rows that the first epoch brings, a bit for each of [`World::rows`].
     pub seeded: u8,
+    /// Decides by the rules of the second generation, and not of the first one.
+    pub second: bool,
     /// Epochs after that.
     pub epochs: Vec<EpochChoice>,
 }
@@ -66,6 +68,8 @@ pub struct EpochChoice {
     pub early_aborts: Vec<u8>,
     /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after it is used).
     pub fences: Vec<u8>,
+    /// Rows of which versions are imported, and how old these are.
+    pub imports: Vec<(RowChoice, u8)>,
 }
 
 /// One transaction.
@@ -159,13 +163,14 @@ fn sized(size: Size) -> impl Strategy<Value = World> {
     let ids_max = prop_oneof![3 => Just(1_000_000_u64), 1 => 2..16_u64];
     let seeded = prop_oneof![3 => Just(0xff_u8), 1 => any::<u8>()];
     let epochs = vec(epoch(&size), size.epochs);
-    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, ids_max, seeded, epochs).prop_map(
-        |(nodes, stores, floor_age_ms, ids_max, seeded, epochs)| World {
+    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, ids_max, seeded, any::<bool>(), epochs).prop_map(
+        |(nodes, stores, floor_age_ms, ids_max, seeded, second, epochs)| World {
             nodes,
             stores,
             floor_age_ms,
             ids_max,
             seeded,
+            second,
             epochs,
         },
     )
@@ -181,9 +186,19 @@ fn epoch(size: &Size) -> impl Strategy<Value = EpochChoice> + use<> {
     let idle = prop_oneof![4 => Just(0_u64), 1 => 1..3_u64];
     let ids = || prop_oneof![6 => Just(Vec::new()), 1 => vec(0..24_u8, 1..=2)];
     let txns = vec(txn(size), size.txns.clone());
-    (0..4_u64, idle, rule, txns, ids(), ids()).prop_map(|(after_ms, idle_before, rule, txns, early_aborts, fences)| {
-        EpochChoice { after_ms, idle_before, rule, txns, early_aborts, fences }
-    })
+    let import = (0..2_u8, 0..3_u8, 0..4_u8).prop_map(|(store, key, age)| (RowChoice { store, key }, age));
+    let imports = prop_oneof![4 => Just(Vec::new()), 1 => vec(import, 1..=2)];
+    (0..4_u64, idle, rule, txns, ids(), ids(), imports).prop_map(
+        |(after_ms, idle_before, rule, txns, early_aborts, fences, imports)| EpochChoice {
+            after_ms,
+            idle_before,
+            rule,
+            txns,
+            early_aborts,
+            fences,
+            imports,
+        },
+    )
 }
 
 fn txn(size: &Size) -> impl Strategy<Value = TxnChoice> + use<> {
@@ -293,6 +308,20 @@ impl World {
 
     fn kind(&self, store: StoreId) -> StoreKind {
         self.stores[store.0 as usize - 1]
+    }
+
+    /// Returns the generation whose rules decide.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        if self.second { Generation::SECOND } else { Generation::FIRST }
+    }
+
+    /// Turns the choice of an import into a version at or below the floor: what is imported is older than any snapshot.
+    /// In the first generation an old version may follow a deletion, which no history of a row can tell.
+    #[must_use]
+    pub fn import(&self, (row, age): (RowChoice, u8), oracle: &Oracle) -> Option<(Row, Version, bool)> {
+        let version = Version::new(Epoch(oracle.floor.0.saturating_sub(u64::from(age))), 1 + u32::from(age))?;
+        self.second.then(|| (self.row(row), version, age.is_multiple_of(2)))
     }
 
     /// Turns a choice into a transaction, knowing all that happened so far. `number` counts transactions over all

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_core::native::NativeRule;
 use tribunal_types::{
-    Epoch, Existence, Isolation, Reason, Stage, StoreId, StoreSpec, TxnId, TxnIx, Verdict, VerdictAt, Version,
+    Epoch, Existence, Generation, Isolation, Reason, Stage, StoreId, StoreSpec, TxnId, TxnIx, Verdict, VerdictAt,
+    Version,
 };
 
 use crate::cluster::EpochPlan;
@@ -73,6 +74,8 @@ pub struct Oracle {
     pub floor: Epoch,
     /// The last epoch applied.
     pub last: Epoch,
+    /// Whose rules decide.
+    pub generation: Generation,
 }
 
 /// Whether a row exists, as far as the resolver may know.
@@ -179,7 +182,14 @@ impl Oracle {
                 reasons.insert(Reason::SnapshotFromTheFuture);
             }
         }
-        if txn.level == Isolation::Snapshot && self.cut(txn).is_some_and(|cut| cut.is_none()) {
+        let after_its_snapshot = |(row, seen): &(Row, Option<Version>)| {
+            let at = txn.snapshot_of(row.store).filter(|_| self.stores[&row.store].multi_version);
+            matches!((seen, at), (Some(seen), Some(at)) if seen.epoch() > at)
+        };
+        let checks_reads = self.generation >= Generation::SECOND;
+        let differ =
+            self.cut(txn).is_some_and(|cut| cut.is_none()) || checks_reads && txn.reads.iter().any(after_its_snapshot);
+        if txn.level == Isolation::Snapshot && differ {
             reasons.insert(Reason::SnapshotsDiffer);
         }
         if !reasons.is_empty() {
@@ -337,12 +347,16 @@ impl Oracle {
     /// Judges one transaction on the state before epoch `epoch`, by itself: `None` accepts.
     #[must_use]
     pub fn reject(&self, txn: &TxnSpec, epoch: Epoch) -> Option<(Stage, BTreeSet<Reason>)> {
-        let join = self.join(txn, epoch);
+        let mut join = self.join(txn, epoch);
+        let sums = self.generation >= Generation::SECOND && join.remove(&Reason::AddOverflow);
         if !join.is_empty() {
             return Some((Stage::Join, join));
         }
         let validate = self.validate(txn, epoch);
-        (!validate.is_empty()).then_some((Stage::Validate, validate))
+        if !validate.is_empty() {
+            return Some((Stage::Validate, validate));
+        }
+        sums.then(|| (Stage::Join, BTreeSet::from([Reason::AddOverflow])))
     }
 
     /// Decides an epoch. `index` numbers the plan's transactions. Returns a fate for each, and the serial order of
@@ -373,7 +387,13 @@ impl Oracle {
             let access = self.access(&plan.txns[t]);
             let placed = place(&access, &committed);
             let placed = placed.and_then(|place| {
-                if self.overflows(&access, &committed) { Err(BTreeSet::from([Reason::AddOverflow])) } else { Ok(place) }
+                if !self.overflows(&access, &committed) {
+                    return Ok(place);
+                }
+                // Only one that has read what others of the epoch change is placed at the front.
+                let is_stale = self.generation >= Generation::SECOND && place == Place::Front;
+                let reason = if is_stale { Reason::OrderConflict } else { Reason::AddOverflow };
+                Err(BTreeSet::from([reason]))
             });
             match placed {
                 Ok(Place::Back) => queue.back.push(t),
@@ -459,6 +479,30 @@ impl Oracle {
             changes_existence: txn.writes.iter().filter_map(changes).collect(),
             creates_or_adds: txn.writes.iter().filter_map(creates).collect(),
         }
+    }
+
+    /// Imports versions of rows, after the transactions of epoch `epoch`. Returns how many it takes: those of rows that
+    /// the resolver does not know, none of which can be of a row that was deleted.
+    pub fn import(&mut self, epoch: Epoch, imports: &[(Row, Version, bool)]) -> u64 {
+        let mut taken = 0;
+        for (row, version, integer) in imports {
+            let forgotten = |change: &Change| change.value.is_none() && change.version.epoch() <= self.floor;
+            let is_known = self.past(row).last().is_some_and(|newest| !forgotten(newest));
+            let of_store = self.rows.iter().filter(|(other, _)| other.store == row.store).flat_map(|(_, past)| past);
+            // What this epoch has deleted is not forgotten.
+            let earlier = of_store.filter(|change| change.value.is_none() && change.version.epoch() < epoch);
+            let deleted = earlier.map(|change| change.version.epoch()).max();
+            let forgotten = deleted.map(|deleted| deleted.min(self.floor)).filter(|at| *at > Epoch(0));
+            let may_be_deleted = forgotten.is_some_and(|forgotten| version.epoch() <= forgotten);
+            if is_known || self.is_declared(row.store) || may_be_deleted || version.epoch() >= epoch {
+                continue;
+            }
+            let value = if *integer { Value::Int(0) } else { Value::Text("imported".to_owned()) };
+            let change = Change { version: *version, within: within(Some(&value)), value: Some(value) };
+            self.rows.entry(row.clone()).or_default().push(change);
+            taken += 1;
+        }
+        taken
     }
 
     /// Whether adds of the transaction, together with those committed before it, could leave 64 bits.
@@ -547,6 +591,7 @@ pub struct Queue {
     pub back: Vec<usize>,
 }
 
+#[derive(PartialEq, Eq)]
 enum Place {
     Front,
     Back,

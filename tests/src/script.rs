@@ -4,12 +4,14 @@
 //! stores kv sql:declared         stores, the first one is meant where rows name none (default: kv)
 //! nodes 2 / shards 3 / apart / floor_age 1000 / id_window 60000         settings, before the first epoch; also
 //!                                window_bytes, status_bytes
+//! generation 1                   a setting, too; a script that has none is played in the oldest and in the newest generation
 //! rule priority                  rule and validator from the next epoch on; also: rule faulty, validator short
 //! epoch at +10 idle 3            a new epoch, 10 ms after the last, which seals three empty ones before it;
 //!                                without items it is empty, too
 //! T1 ser ins x=1                 => ok kv#1
 //! T2@2 rr @1 read x@T1 upd x=2   => write_conflict merge: write x by T1
 //! fence T9                       => fenced
+//! switch 2                       what follows is decided in another generation
 //! restart                        what follows is decided in a state restored from an image
 //! order T1                       the serial order of the epoch above
 //! dry-run T3 si @4 scan a..z     => read_only 4
@@ -30,7 +32,7 @@ use tribunal_core::policy::{
 };
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    BodyHash, Csn, EarlyAbort, Epoch, Existence, FenceItem, ImportedVersion, Isolation, NamespaceId, Reason, StoreId,
+    BodyHash, Csn, EarlyAbort, Epoch, Existence, FenceItem, Generation, Isolation, NamespaceId, Reason, StoreId,
     StoreSpec, TxnId, Version,
 };
 
@@ -60,12 +62,19 @@ pub fn check(script: &str) {
 /// # Panics
 /// If the script cannot be read.
 pub fn run(script: &str) -> Result<(), String> {
+    [Generation::OLDEST, Generation::NEWEST].into_iter().try_for_each(|generation| run_in(generation, script))
+}
+
+/// Plays a script in a generation, unless it names another one.
+fn run_in(generation: Generation, script: &str) -> Result<(), String> {
     let mut player = Player::default();
+    player.settings.generation = generation;
     for line in script.lines() {
         player.line(line);
     }
     player.flush();
-    let mut text = String::from("the script, with what happened:\n");
+    let generation = player.settings.generation;
+    let mut text = format!("the script in generation {generation}, with what happened:\n");
     let mut good = true;
     for line in &player.lines {
         match &line.actual {
@@ -97,6 +106,7 @@ struct Settings {
     keying: Keying,
     config: ResolverConfig,
     stores: Vec<StoreSpec>,
+    generation: Generation,
 }
 
 /// The epoch that is being written down.
@@ -145,6 +155,11 @@ impl Player {
                 self.validator = ValidatorUnderTest::of(words[1]);
             }
             "restart" => self.restart(),
+            "switch" => {
+                self.flush();
+                let cluster = self.cluster.as_mut().expect("started");
+                cluster.resolver.switch_generation(Generation(words[1].parse().expect("a generation")));
+            }
             "fence" | "give" | "import" => self.item(&words, here),
             "dry-run" | "early" | "known" | "order" | "floor" | "imported" | "fallbacks" | "log" => {
                 self.flush();
@@ -178,6 +193,7 @@ impl Player {
                 }
             }
             "nodes" => self.settings.nodes = number() as u16,
+            "generation" => self.settings.generation = Generation(number() as u32),
             "shards" => self.settings.config.shards = number() as u16,
             "floor_age" => self.settings.config.floor_age_ms = number(),
             "window_bytes" => self.settings.config.window_bytes_max = number() as usize,
@@ -198,7 +214,9 @@ impl Player {
             settings.stores.push(tracked(1, "kv"));
         }
         self.names.stores = settings.stores.iter().map(|spec| (spec.id, spec.name.clone())).collect();
-        self.cluster = Some(Cluster::new(settings.nodes.max(1), settings.keying, settings.config, &settings.stores));
+        let mut cluster = Cluster::new(settings.nodes.max(1), settings.keying, settings.config, &settings.stores);
+        cluster.resolver.switch_generation(settings.generation);
+        self.cluster = Some(cluster);
         self.clock_ms = START_MS;
     }
 
@@ -265,8 +283,7 @@ impl Player {
             _ => {
                 let version = numeric(words[2]).expect("a version");
                 let integer = words.get(3) == Some(&"int");
-                let name = self.settings.keying.row(namespace, &row);
-                draft.plan.imports.push(ImportedVersion { row: name, store: row.store, version, integer });
+                draft.plan.imports.push((row, version, integer));
             }
         }
     }

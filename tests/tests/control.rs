@@ -31,7 +31,7 @@ impl Log {
 
     fn write_entry(&mut self, entry: &ControlEntry) -> Applied {
         let index = ControlIndex(self.0.index().0 + 1);
-        self.0.apply(index, entry, Moment { next: Epoch(1), has_records: &|_| false, members: &self.1 })
+        self.0.apply(index, entry, Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &self.1 })
     }
 }
 

@@ -1,18 +1,20 @@
 //! Images of the resolver's state: taken and restored they change nothing, and a damaged one is refused, not loaded
 //! and no crash.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tribunal_core::executor::Inline;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{Policies, PolicyFault, Validation, Validator, ValidatorColumns};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
+use tribunal_core::row_key::RowKeyer;
 use tribunal_tests::cluster::{Cluster, EpochPlan, tracked};
 use tribunal_tests::generate::START_MS;
-use tribunal_tests::scenario::{Action, Keying, Row, TxnSpec, Value};
+use tribunal_tests::scenario::{Action, Keying, ROW_SECRET, Row, Scan, TxnSpec, Value};
 use tribunal_types::image::StateImage;
-use tribunal_types::{Bounds, EpochOutcome, Isolation};
+use tribunal_types::{Bounds, Epoch, EpochOutcome, Isolation, NamespaceId, StoreId, StoreSpec};
 
 const POLICIES: Policies<'_> = Policies {
     rule: &NativeRule::FirstWriterWins,
@@ -108,6 +110,63 @@ fn partitions_of_the_control_log_decide_which_calls_fail_whatever_a_node_started
         assert_eq!(with_little_fuel(start, Some(8)), of_eight, "{start}");
         assert_eq!(with_little_fuel(start, Some(1)), of_one, "{start}");
     }
+}
+
+/// Judges natively, and keeps which ranges had changed, call by call.
+#[derive(Default)]
+struct Observer(Mutex<Vec<Vec<u8>>>);
+
+impl Validator for Observer {
+    fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
+        self.0.lock().expect("no panic").push(columns.ranges.changed.clone());
+        NativeValidator.validate(level, columns)
+    }
+}
+
+#[test]
+fn a_restored_resolver_finds_the_changes_of_ranges_in_the_partitions_in_which_others_do() {
+    let config = ResolverConfig { shards: 4, ..ResolverConfig::default() };
+    let stores = [StoreSpec { namespace: NamespaceId(7), ..tracked(1, "kv") }];
+    let mut cluster = Cluster::new(1, Keying::Hashed, config, &stores);
+    let in_namespace = |mut txn: TxnSpec| {
+        txn.namespace = NamespaceId(7);
+        txn
+    };
+    let plan = |epoch, txns: Vec<TxnSpec>| EpochPlan {
+        clock_ms: START_MS + epoch,
+        txns: txns.into_iter().map(in_namespace).collect(),
+        ..EpochPlan::default()
+    };
+    for epoch in 0..3 {
+        let txns = (0..8).map(|i| {
+            let mut txn = TxnSpec::new(epoch * 8 + i, START_MS, Isolation::ReadCommitted);
+            txn.writes.push((Row::new(1, &format!("{}", epoch * 8 + i)), Action::Put(Value::Int(1))));
+            txn
+        });
+        cluster.play(&plan(epoch, txns.collect()), &POLICIES);
+    }
+    let scans = (0..24).map(|i| {
+        let mut txn = TxnSpec::new(100 + i, START_MS, Isolation::Serializable);
+        let (start, end) = (format!("{i}"), format!("{i}!"));
+        txn.scans.push(Scan { store: StoreId(1), start, end });
+        txn.snapshots = vec![(StoreId(1), Epoch(0))];
+        txn
+    });
+    let input = cluster.fold(&plan(4, scans.collect())).expect("it carries transactions");
+    let image = cluster.resolver.image();
+    let judged = |resolver: &mut Resolver| {
+        let observer = Observer::default();
+        resolver.resolve(&input, &Policies { validator: &observer, ..POLICIES }, &Inline);
+        observer.0.into_inner().expect("no panic")
+    };
+    let config = ResolverConfig { keyer: RowKeyer::new(ROW_SECRET), ..config };
+    let restored = judged(&mut Resolver::restore(config, image.clone()).expect("its own image"));
+    let mut repartitioned = Resolver::restore(ResolverConfig { shards: 3, ..config }, image).expect("its own image");
+    assert!(set_partitions(&mut repartitioned, 4));
+    let running = judged(&mut cluster.resolver);
+    assert!(running.len() == 4 && running.iter().all(|changed| changed.contains(&1)), "{running:?}");
+    assert_eq!(restored, running);
+    assert_eq!(judged(&mut repartitioned), running);
 }
 
 #[test]

@@ -11,13 +11,14 @@ use tribunal_tests::model::{Tally, check};
 const CASES_DEFAULT: u32 = 10_000;
 
 /// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
-const MUST_HAPPEN: [&str; 21] = [
+const MUST_HAPPEN: [&str; 23] = [
     "body mismatch",
     "early abort",
     "early abort outside the window",
     "committed",
     "expired",
     "fenced",
+    "imported",
     "join add_overflow",
     "join not_a_number",
     "join row_exists",
@@ -27,6 +28,7 @@ const MUST_HAPPEN: [&str; 21] = [
     "join snapshots_differ",
     "merge order_conflict",
     "merge write_conflict",
+    "not imported",
     "placed at the front",
     "replayed",
     "the floor rose",

@@ -90,6 +90,14 @@ pub enum Bug {
     RangeKeysCutShort = 41,
     /// An image forgets below which time ids may have been forgotten.
     IdFloorLost = 42,
+    /// Keys of an image's range window are dealt to the partitions in turn.
+    WindowKeysDealt = 43,
+    /// An import may bring back a row that was deleted, once the deletion is forgotten.
+    DeletionsForgotten = 44,
+    /// A read of a store that keeps versions may be of any version.
+    VersionsUnchecked = 45,
+    /// A sum that could leave 64 bits is told before a read that is stale.
+    SumsBeforeReads = 46,
 }
 
 impl Bug {
@@ -100,7 +108,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 12] = [
+    pub const OF_THE_CLUSTER: [Bug; 13] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -113,6 +121,7 @@ impl Bug {
         Bug::EndsBeforeItIsForgotten,
         Bug::FreshWithoutCode,
         Bug::NextEpochHeldBack,
+        Bug::WindowKeysDealt,
     ];
 
     /// The node that [`Bug::OneNodeDiverges`] concerns.
@@ -121,7 +130,7 @@ impl Bug {
     pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
-    pub const OF_THE_RESOLVER: [Bug; 23] = [
+    pub const OF_THE_RESOLVER: [Bug; 26] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -145,6 +154,9 @@ impl Bug {
         Bug::DuplicateAcrossGroups,
         Bug::RangeKeysCutShort,
         Bug::IdFloorLost,
+        Bug::DeletionsForgotten,
+        Bug::VersionsUnchecked,
+        Bug::SumsBeforeReads,
     ];
 }
 

@@ -142,7 +142,7 @@ fn folded(opened: &Opened) -> ControlImage {
     let mut state = ReplicatedState::default();
     for (index, entry) in &opened.recovered.control {
         // Refused entries are in the log, too.
-        let _ = state.apply(*index, entry, Moment { next: Epoch(1), has_records: &|_| false, members: &[] });
+        let _ = state.apply(*index, entry, Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] });
     }
     state.image()
 }

@@ -60,6 +60,11 @@ impl Restored {
         if let Some(bounds) = replicated.bounds() {
             resolver.set_bounds(bounds);
         }
+        if resolver.generation() != replicated.releases().generation() {
+            let decides =
+                format_args!("its state is of generation {}, its control log of another", resolver.generation());
+            return Err(format!("the state image of epoch {epoch} cannot be used: {decides}"));
+        }
         let mut epochs = Epochs::resume(&position, replicated.index());
         // The last image of a node that stops may have applied control entries after its epoch, and epochs without items.
         for join in replicated.members().groups() {

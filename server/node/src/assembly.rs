@@ -14,7 +14,7 @@ use tribunal_core::control::slots::Slots;
 use tribunal_http::Lanes;
 use tribunal_log::{GroupCursors, HoldBack, ImageWriter};
 use tribunal_peer::Identity;
-use tribunal_types::{Bounds, ControlIndex, DeclaredStore, GroupId, PluginActivation, PluginSlot};
+use tribunal_types::{Bounds, ControlIndex, DeclaredStore, Generation, GroupId, PluginActivation, PluginSlot};
 
 use crate::auth::access::Access;
 use crate::auth::jwt::JwtGate;
@@ -114,6 +114,8 @@ pub struct Unsettled {
     pub activations: Vec<PluginActivation>,
     /// Bounds to set.
     pub bounds: Option<Bounds>,
+    /// The generation to switch to.
+    pub generation: Option<Generation>,
     /// Stores whose pushes are to be ready.
     pub declared: Vec<DeclaredStore>,
 }
@@ -169,6 +171,7 @@ impl Parts<'_> {
             started,
             activations,
             bounds,
+            generation,
             mut deciding,
         } = ready;
         // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
@@ -239,7 +242,7 @@ impl Parts<'_> {
         let (saver, peer_runtime) = (outlets.saver.take(), cluster.runtime.take());
         let service = Arc::new(base.service(queue, group, window, outlets, cluster));
         roll_back_faulty(&service, failed);
-        let unsettled = Unsettled { waits, activations, bounds, declared };
+        let unsettled = Unsettled { waits, activations, bounds, generation, declared };
         Ok(Assembled {
             service,
             ended,

@@ -180,6 +180,9 @@ impl Node {
         if let Some(bounds) = unsettled.bounds {
             self.control(ControlChange::SetBounds(bounds))?;
         }
+        if let Some(generation) = unsettled.generation {
+            self.control(ControlChange::SwitchGeneration(generation))?;
+        }
         self.start_readers(&unsettled.declared)?;
         if with_kv {
             self.ensure_kv()?;

@@ -8,11 +8,12 @@ use tribunal_core::control::ReplicatedState;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DiskLog, GroupCursors, HoldBack, LogReader};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{Bounds, GroupId, PluginActivation, limits};
+use tribunal_types::{Bounds, Generation, GroupId, PluginActivation, limits};
 
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
+use crate::cluster::releases::own_generations;
 use crate::commit::decider::Decider;
 use crate::commit::recovery::{recover, wanted_bounds};
 use crate::commit::shards::Workers;
@@ -43,6 +44,8 @@ pub struct Ready {
     pub activations: Vec<PluginActivation>,
     /// Bounds that the configuration names and the control log does not have yet.
     pub bounds: Option<Bounds>,
+    /// The generation in which a node that runs alone decides from its start on, if it is not the present one. Members agree on theirs.
+    pub generation: Option<Generation>,
     /// What will decide.
     pub deciding: Deciding,
 }
@@ -72,6 +75,7 @@ impl Ready {
     /// In words: what is wrong and what to do about it.
     pub fn alone(config: &Config, loader: Arc<PluginLoader>) -> Result<Ready, String> {
         let recovered = recover(config, loader)?;
+        let generation = recovered.replicated.releases().generation();
         let start = ReplicaStart {
             group: recovered.group,
             leads: true,
@@ -98,6 +102,7 @@ impl Ready {
             started: Instant::now(),
             activations: recovered.activations,
             bounds: recovered.bounds,
+            generation: Some(own_generations().newest).filter(|newest| *newest > generation),
             deciding: Deciding::Alone(Box::new(start)),
         })
     }
@@ -126,6 +131,7 @@ impl Ready {
             started: recovered.started,
             activations: recovered.activations,
             bounds,
+            generation: None,
             replicated,
             deciding: Deciding::Member(recovered.member, recovered.first_start),
         })

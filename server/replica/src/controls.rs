@@ -38,9 +38,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let Some((index, entry)) = self.controls.pop(upto) else { return false };
         self.image_bytes += bytes_of(&entry.change);
         let resolver = &self.resolver;
-        let has_records = |store| resolver.head_lsn(store) > Lsn(0);
+        let is_existence_fixed = |store| resolver.is_existence_fixed(store);
         let members: Vec<_> = self.epochs.groups().map(|(group, _)| group.node).collect();
-        let moment = Moment { next, has_records: &has_records, members: &members };
+        let moment = Moment { next, is_existence_fixed: &is_existence_fixed, members: &members };
         let applied = self.replicated.apply(index, &entry, moment);
         if applied == Ok(ControlEffect::Repeated) {
             // Its waiter has the answer of the first one.
@@ -97,7 +97,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
             // Its group closes at the next tick, wherever that is led.
             ControlEffect::NodeLeaves(_) => {}
-            ControlEffect::GenerationSwitched(generation) => self.policies.set_generation(*generation),
+            ControlEffect::GenerationSwitched(generation) => {
+                self.resolver.switch_generation(*generation);
+                self.policies.set_generation(*generation);
+            }
             ControlEffect::ReleaseAnnounced(_) => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
             // What it leads goes to others at its next ticks.

@@ -12,10 +12,13 @@ pub struct Generation(pub u32);
 impl Generation {
     /// The one in which every cluster begins.
     pub const FIRST: Generation = Generation(1);
+    /// The first one in which the core is safe without the checks of the HTTP surface (decision 121): imports respect forgotten deletions, reads
+    /// of stores that keep versions are of their snapshot, what is stale is told before sums.
+    pub const SECOND: Generation = Generation(2);
     /// The oldest one that this release can decide in.
     pub const OLDEST: Generation = Generation(1);
     /// The newest one that this release can decide in.
-    pub const NEWEST: Generation = Generation(1);
+    pub const NEWEST: Generation = Generation::SECOND;
 }
 
 impl Default for Generation {

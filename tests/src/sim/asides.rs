@@ -8,8 +8,7 @@ use crate::scenario::{Keying, TxnSpec};
 use crate::sim::answers::FIRST_STORE;
 use crate::sim::drawing::{Kind, View};
 use crate::sim::machine::Process;
-use crate::sim::policies::SimPolicies;
-use crate::sim::upgrades::{SECOND, rule_of};
+use crate::sim::upgrades::SECOND;
 use crate::sim::world::{Planted, World};
 
 /// Ids whose status is asked for at a time.
@@ -35,9 +34,7 @@ impl World {
     pub(super) fn draw(&mut self, node: u16, number: u64, writes: bool) -> TxnSpec {
         let process = self.machines[usize::from(node) - 1].process.as_ref();
         let complete = process.map_or(self.judge.oracle.last, |process| process.member.replica().last_complete());
-        // A range's change is found in another partition on a node that has continued from an image, so fuel may end elsewhere.
-        let scans = !SimPolicies::starve(self.seed);
-        let view = View { oracle: &self.judge.oracle, stores: stores_of(process), complete, scans };
+        let view = View { oracle: &self.judge.oracle, stores: stores_of(process), complete };
         view.draw(number, self.time_us, writes, &mut self.random)
     }
 
@@ -64,8 +61,8 @@ impl World {
         }
         let generation = self.invariant_a_node_decides_what_it_can(node)?;
         self.report.upgrades.1 += u64::from(generation == SECOND);
-        let (rule, report) = (*rule_of(generation), &mut self.report.histories);
-        self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, rule, report)
+        let report = &mut self.report.histories;
+        self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, generation, report)
     }
 
     /// A client of a node commits what it has only read. A node that is cut off from the others does not answer.
@@ -78,10 +75,11 @@ impl World {
         self.declare_to_judge(node);
         let replica = self.machine(node).process.as_mut().ok_or("it runs")?.member.replica_mut();
         let known = (replica.last_complete(), replica.resolver().last());
+        let generation = replica.resolver().generation();
         let judged = replica.judge(&[txn.request(&Keying::default())]).pop().ok_or("a verdict for each")?;
         let is_unjudged = self.planted == Some(Planted::ReadsUnjudged);
         let verdict = if is_unjudged { Verdict::ReadOnly { epoch: known.0 } } else { judged };
-        let is_exact = self.judge.invariant_a_verdict_alone_is_true(&txn, &verdict, known)?;
+        let is_exact = self.judge.invariant_a_verdict_alone_is_true(generation, &txn, &verdict, known)?;
         self.report.histories.judged += u64::from(is_exact);
         let told = &mut self.report.histories.read_only;
         let Verdict::ReadOnly { epoch } = verdict else {
@@ -104,11 +102,12 @@ impl World {
             return Ok(());
         }
         let known = (replica.last_complete(), replica.resolver().last());
+        let generation = replica.resolver().generation();
         let txn = self.operations[at].txn.clone();
         match replica.dry_run(&txn.request(&Keying::default()), now) {
             Ok(verdict) => {
                 self.declare_to_judge(node);
-                let is_exact = self.judge.invariant_a_verdict_alone_is_true(&txn, &verdict, known)?;
+                let is_exact = self.judge.invariant_a_verdict_alone_is_true(generation, &txn, &verdict, known)?;
                 self.report.histories.dry_runs += u64::from(is_exact);
                 Ok(())
             }

@@ -162,7 +162,7 @@ impl Changes {
             let entry = decode_control(payload).map_err(|malformed| malformed.to_string())?;
             index += 1;
             if seen.insert(entry.proposal) {
-                let moment = Moment { next: Epoch(1), has_records: &|_| false, members: &[] };
+                let moment = Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] };
                 applied.insert(ControlIndex(index), state.apply(ControlIndex(index), &entry.change.into(), moment));
             } else {
                 repeats += 1;

@@ -54,8 +54,6 @@ pub struct View<'a> {
     pub stores: Vec<Kind>,
     /// The last epoch that its node knows to be complete.
     pub complete: Epoch,
-    /// Whether it scans ranges.
-    pub scans: bool,
 }
 
 impl View<'_> {
@@ -69,7 +67,7 @@ impl View<'_> {
                 txn.writes.push((row, action(random)));
             }
         }
-        let scans = self.scans && (random.chance(SCANS_PER_MILLE) || !writes && random.chance(500));
+        let scans = random.chance(SCANS_PER_MILLE) || !writes && random.chance(500);
         for _ in 0..if scans { random.between(1, 2) } else { 0 } {
             txn.scans.push(self.scan(random));
         }

@@ -1,14 +1,14 @@
 //! The oracle beside the cluster: what any member decides first is decided once more, by the rules as they are written down a
 //! second time. So is what a node tells of transactions that only read, and of those that are only tried.
 
-use tribunal_core::native::NativeRule;
 use tribunal_core::resolver::ResolverConfig;
-use tribunal_types::{EarlyAbort, Epoch, EpochInput, EpochOutcome, Reason, StoreSpec, TxnIx, Verdict};
+use tribunal_types::{EarlyAbort, Epoch, EpochInput, EpochOutcome, Generation, Reason, StoreSpec, TxnIx, Verdict};
 
 use crate::cluster::EpochPlan;
 use crate::model::{compare, execute_in_order};
 use crate::oracle::{Oracle, agrees};
 use crate::scenario::TxnSpec;
+use crate::sim::upgrades::rule_of;
 
 /// What the histories of a run have contained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Judge {
     }
 
     /// Decides an epoch that nobody has decided before. `txns` are its transactions, in its order; `losers` are those of its
-    /// early aborts that clients did not ask for; `rule` is that of its generation.
+    /// early aborts that clients did not ask for; `generation` is the one in which it is decided.
     ///
     /// # Errors
     /// What the cluster decides otherwise.
@@ -56,10 +56,12 @@ impl Judge {
         outcome: &EpochOutcome,
         txns: Vec<TxnSpec>,
         losers: &[TxnSpec],
-        rule: NativeRule,
+        generation: Generation,
         report: &mut HistoriesReport,
     ) -> Result<(), String> {
         let wrong = |what: String| format!("epoch {}: {what}", input.epoch);
+        let rule = *rule_of(generation);
+        self.oracle.generation = generation;
         for loser in losers.iter().filter(|loser| self.oracle.filed(loser.id).is_none()) {
             report.certain_losers += 1;
             if self.oracle.reject(loser, input.epoch).is_none() {
@@ -93,14 +95,15 @@ impl Judge {
         Ok(())
     }
 
-    /// What a node tells of a transaction by itself is true of what was decided. `epoch` is the last one that the node knows to
+    /// What a node tells of a transaction by itself, by the rules of `generation`, is true of what was decided. `epoch` is the last one that the node knows to
     /// be complete, `resolved` the last one that it has decided. Returns whether the verdict is exactly the rules': nobody
     /// has decided more than the node.
     ///
     /// # Errors
     /// What is wrong with the verdict.
     pub fn invariant_a_verdict_alone_is_true(
-        &self,
+        &mut self,
+        generation: Generation,
         txn: &TxnSpec,
         verdict: &Verdict,
         (complete, resolved): (Epoch, Epoch),
@@ -116,6 +119,7 @@ impl Judge {
         if resolved != self.oracle.last {
             return Ok(false);
         }
+        self.oracle.generation = generation;
         let expected = self.oracle.reject(txn, complete.next());
         if !agrees(verdict, expected.as_ref()) {
             return Err(format!("{txn:?} alone gives {verdict:?}, and by the rules {expected:?}"));

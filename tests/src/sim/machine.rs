@@ -201,6 +201,7 @@ impl Machine {
         let config = ResolverConfig {
             shards: self.build.partitions,
             floor_age_ms: self.build.floor_age_ms,
+            keyer: RowKeyer::new(ROW_SECRET),
             ..ResolverConfig::default()
         };
         let restored = Restored::read(opened.recovered.image, &members, config)?;

@@ -62,16 +62,10 @@ impl SimPolicies {
     #[must_use]
     pub fn of(seed: u64) -> SimPolicies {
         match seed {
-            seed if SimPolicies::starve(seed) => SimPolicies::Wasm(Components::starved()),
+            seed if seed.is_multiple_of(STARVED_EVERY) => SimPolicies::Wasm(Components::starved()),
             seed if seed.is_multiple_of(WASM_EVERY) => SimPolicies::Wasm(Components::fed()),
             _ => SimPolicies::Native,
         }
-    }
-
-    /// Returns whether components starve.
-    #[must_use]
-    pub fn starve(seed: u64) -> bool {
-        seed.is_multiple_of(STARVED_EVERY)
     }
 
     /// Returns whether components decide.

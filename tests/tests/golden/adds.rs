@@ -317,3 +317,31 @@ fn nothing_is_added_to_a_missing_row_of_a_declared_store() {
          T2 rc @0 add y+1|0                         => not_a_number join: write y",
     );
 }
+
+#[test]
+fn what_was_read_is_stale_before_a_sum_is_too_large() {
+    let story = |generation, of_the_join, of_the_merge| {
+        check(&format!(
+            "generation {generation}
+             shards 3
+             epoch
+             T1 ser put x=9223372036854775806 put y=1 put z=9223372036854775807 => ok kv#1
+             epoch
+             T2 ser add x+1 put y=2             => ok kv#2
+             T3 ser read y@T1 add x+1 put a=1   => {of_the_merge}
+             T4 rr read y@T1 add x+1            => {of_the_merge}
+             T5 si @1 read y@T1 add x+1         => add_overflow merge: write x by T2
+             T6 ser add z+1 upd w=1             => {}
+             epoch
+             T7 ser read y@T1 add z+1           => {of_the_join}
+             T8 ser read y@T2 add z+1           => add_overflow join: write z now T1",
+            if generation == 1 { "add_overflow join: write z now T1" } else { "row_missing join: write w" }
+        ));
+    };
+    story(1, "add_overflow join: write z now T1", "add_overflow merge: write x by T2");
+    story(
+        2,
+        "read_conflict validate: read y seen T1 now T2",
+        "order_conflict merge: read y seen T1 by T2; merge: write x by T2",
+    );
+}

@@ -53,7 +53,8 @@ fn a_validator_may_reject_with_a_code_of_its_own() {
         "validator 7
          epoch
          T1 ser put x=1                             => plugin:7 validate: write x
-         T2 rc put y=1                              => plugin:7 validate: write y",
+         T2 rc put y=1                              => plugin:7 validate: write y
+         T3 si @0 scan a..b put z=1                 => plugin:7 validate: scan a..b",
     );
 }
 

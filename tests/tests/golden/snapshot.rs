@@ -256,3 +256,26 @@ fn the_reason_does_not_depend_on_the_number_of_shards() {
         ));
     }
 }
+
+#[test]
+fn a_multi_version_store_was_read_at_its_snapshot() {
+    let story = |generation, later, twice| {
+        check(&format!(
+            "generation {generation}
+             stores kv:mv log
+             epoch
+             T1 ser put x=1                     => ok kv#1
+             epoch
+             T2 ser put x=2                     => ok kv#2
+             epoch
+             A si @1 read x@T2 put a=1          => {later}
+             B si @2 read y@- read x@T1 read x@T2 put b=1 => {twice}
+             C si @2 read x@T2 read x@T2 put c=1 => ok
+             D si @1 read x@T1 put d=1          => ok
+             E si @2 read x@T1 read y@- read y@- => ok
+             F rc @1 read x@T2 put f=1          => ok"
+        ));
+    };
+    story(1, "ok", "ok");
+    story(2, "snapshots_differ join: read x seen T2 now T2", "snapshots_differ join: read x seen T2 now T2");
+}

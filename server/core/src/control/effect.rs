@@ -171,7 +171,7 @@ impl fmt::Display for Refusal {
             Refusal::TooManyStores => write!(f, "the service has {STORES_MAX} stores, the maximum"),
             Refusal::TooManyStoresOfTenant => write!(f, "this tenant has {STORES_PER_TENANT_MAX} stores, the maximum"),
             Refusal::ExistenceFixed => {
-                f.write_str("`existence` of a store that has records cannot be changed; declare another store")
+                f.write_str("`existence` of a store that has records or rows cannot be changed; declare another store")
             }
             Refusal::StoreUnknown => f.write_str("there is no such store"),
             Refusal::TooManySkips => {

@@ -34,7 +34,7 @@ mod tests {
         let mut state = ReplicatedState::default();
         let apply = |state: &mut ReplicatedState, change: ControlChange| {
             let index = ControlIndex(state.index().0 + 1);
-            let moment = Moment { next: Epoch(7), has_records: &|_| false, members: &[] };
+            let moment = Moment { next: Epoch(7), is_existence_fixed: &|_| false, members: &[] };
             state.apply(index, &change.into(), moment).expect("is taken")
         };
         let activate = |slot: PluginSlot, digest| {

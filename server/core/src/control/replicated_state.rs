@@ -29,8 +29,8 @@ use super::stores::StoreTable;
 pub struct Moment<'a> {
     /// First epoch that carries the entry.
     pub next: Epoch,
-    /// Tells whether a store's log has records of earlier epochs.
-    pub has_records: &'a dyn Fn(StoreId) -> bool,
+    /// Tells whether a store has records or rows of earlier epochs, so that its existence cannot be declared otherwise.
+    pub is_existence_fixed: &'a dyn Fn(StoreId) -> bool,
     /// The members that seal the epoch, and those that are to join.
     pub members: &'a [NodeId],
 }
@@ -72,7 +72,7 @@ impl ReplicatedState {
             return Ok(Effect::Repeated);
         }
         match &entry.change {
-            ControlChange::DeclareStore(spec) => self.stores.declare(index, spec, moment.has_records),
+            ControlChange::DeclareStore(spec) => self.stores.declare(index, spec, moment.is_existence_fixed),
             ControlChange::DetachPush(detachment) => Ok(self.stores.detach(detachment)),
             ControlChange::AttachPush { store } => Ok(self.stores.attach(index, *store)),
             ControlChange::AssignPush { store, replaces, node } => {
@@ -134,7 +134,11 @@ impl ReplicatedState {
                 Err(Refusal::NodeUnknown)
             }
             ControlChange::AnnounceRelease { node, release } => self.releases.announce(*node, release),
-            ControlChange::SwitchGeneration(generation) => self.releases.switch(*generation, moment.members),
+            ControlChange::SwitchGeneration(generation) => {
+                // A node that runs alone announces nothing: it proposes what its own release can.
+                let is_alone = self.members.nodes().next().is_none();
+                self.releases.switch(*generation, if is_alone { &[] } else { moment.members })
+            }
             ControlChange::SoleNode { node } => self.members.leave_alone(*node),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }

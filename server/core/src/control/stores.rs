@@ -31,11 +31,12 @@ pub enum Declaration {
 }
 
 impl StoreTable {
-    /// Tells what a declaration would do. `has_records` tells whether a store's log has any.
+    /// Tells what a declaration would do. `is_fixed` tells whether the existence of a store's rows cannot
+    /// be declared otherwise any more.
     ///
     /// # Errors
     /// If it would be refused.
-    pub fn check(&self, spec: &StoreSpec, has_records: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
+    pub fn check(&self, spec: &StoreSpec, is_fixed: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
         let Some(known) = self.named(spec.namespace, &spec.name) else {
             let of_tenant = || self.stores().filter(|store| store.spec.namespace == spec.namespace).count();
             if spec.namespace != NamespaceId(0) && of_tenant() >= STORES_PER_TENANT_MAX {
@@ -47,7 +48,7 @@ impl StoreTable {
         if known.spec == (StoreSpec { id, ..spec.clone() }) {
             return Ok(Declaration::Known(id));
         }
-        if known.spec.existence != spec.existence && has_records(id) {
+        if known.spec.existence != spec.existence && is_fixed(id) {
             return Err(Refusal::ExistenceFixed);
         }
         Ok(Declaration::Change(id))
@@ -57,9 +58,9 @@ impl StoreTable {
         &mut self,
         index: ControlIndex,
         spec: &StoreSpec,
-        has_records: &dyn Fn(StoreId) -> bool,
+        is_fixed: &dyn Fn(StoreId) -> bool,
     ) -> Applied {
-        let (id, created) = match self.check(spec, has_records)? {
+        let (id, created) = match self.check(spec, is_fixed)? {
             Declaration::Known(store) => return Ok(Effect::StoreKnown(store)),
             Declaration::Change(id) => (id, false),
             Declaration::New => {

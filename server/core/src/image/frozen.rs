@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Epoch, Existence};
+use tribunal_types::{Epoch, Existence, Generation};
 
 use crate::resolve::resolver::Resolver;
 use crate::state::history::History;
@@ -21,6 +21,7 @@ use crate::state::window::RangeWindow;
 #[derive(Debug, Default)]
 pub struct Frozen {
     pub(crate) epoch: Epoch,
+    pub(crate) generation: Generation,
     pub(crate) floor: Epoch,
     /// Epoch, its time, floor, digest, and the floor of the ids.
     pub(crate) head: [u64; 5],
@@ -33,6 +34,8 @@ pub struct Frozen {
     pub(crate) sums: Vec<RowSums>,
     /// Store and rows.
     pub(crate) row_counts: Vec<u64>,
+    /// Store and the last epoch that deleted a row of it.
+    pub(crate) deletions: Vec<u64>,
     /// By shard; while the state is being copied, those of finished shards.
     pub(crate) rows: Vec<Vec<Entry>>,
     pub(crate) ids: Vec<IdEntry>,
@@ -72,6 +75,7 @@ impl Resolver {
         let floor = self.floor.at();
         let mut frozen = Frozen {
             epoch: self.last,
+            generation: self.generation,
             floor,
             head: [self.last.0, self.epoch_time_ms, floor.0, self.digest.0, self.ids.floor_ms()],
             marks: self.floor.marks().flat_map(|m| [m.epoch.0, m.time_ms, m.bytes]).collect(),
@@ -96,8 +100,11 @@ impl Resolver {
     }
 
     fn freeze_stores(&self, frozen: &mut Frozen) {
-        let Frozen { stores, store_texts, .. } = frozen;
+        let Frozen { stores, store_texts, deletions, .. } = frozen;
         for store in self.stores.iter() {
+            if store.deleted > Epoch(0) {
+                deletions.extend([u64::from(store.id.0), store.deleted.0]);
+            }
             stores.extend([u64::from(store.id.0), store.head.0]);
             let Some(spec) = &store.spec else {
                 stores.extend([0; 5]);

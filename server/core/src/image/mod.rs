@@ -11,8 +11,8 @@ use core::fmt;
 
 use tribunal_types::image::StateImage;
 use tribunal_types::{
-    BodyHash, Digest, Epoch, Existence, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt, Version,
-    WriteKinds,
+    BodyHash, Digest, Epoch, Existence, Generation, Lsn, NamespaceId, RowKey, Span, StoreId, StoreSpec, VerdictAt,
+    Version, WriteKinds,
 };
 
 use crate::image::frozen::Frozen;
@@ -39,6 +39,8 @@ mod words {
     pub(super) const IDS: u16 = 7;
     pub(super) const SUMS: u16 = 8;
     pub(super) const ROW_COUNTS: u16 = 9;
+    /// From the second generation on.
+    pub(super) const DELETIONS: u16 = 10;
 }
 
 /// Columns of bytes.
@@ -47,8 +49,10 @@ mod bytes {
     pub(super) const WINDOW_KEYS: u16 = 1;
 }
 
-/// What the columns mean; another layout is another number.
-const LAYOUT: u64 = 3;
+/// What the columns mean; another layout is another number. An image of the first generation is as releases read it that know
+/// no other one.
+const LAYOUT_OF_FIRST: u64 = 3;
+const LAYOUT: u64 = 4;
 
 /// More history than one epoch can hold, bytes.
 const MARK_BYTES_MAX: u64 = 1 << 40;
@@ -76,10 +80,14 @@ impl Frozen {
     /// Makes an image of the state.
     #[must_use]
     pub fn into_image(self) -> StateImage {
-        let Frozen { epoch, floor, head, stores, store_texts, marks, histories, windows, sums, row_counts, rows, ids } =
-            self;
+        let Frozen { epoch, generation, floor, head, stores, store_texts, marks, .. } = self;
+        let Frozen { histories, windows, sums, row_counts, deletions, rows, ids, .. } = self;
         let mut image = StateImage { epoch, ..StateImage::default() };
-        image.push_words(words::META, [&[LAYOUT], &head[..]].concat());
+        let is_first = generation < Generation::SECOND;
+        let layout = if is_first { LAYOUT_OF_FIRST } else { LAYOUT };
+        let generation = [u64::from(generation.0)];
+        let generation = if is_first { &[][..] } else { &generation[..] };
+        image.push_words(words::META, [&[layout], &head[..], generation].concat());
         image.push_words(words::STORES, stores);
         image.push_bytes(bytes::STORE_TEXTS, store_texts);
         let count = rows.iter().map(Vec::len).sum();
@@ -111,6 +119,9 @@ impl Frozen {
         let sums = sums.map(|(key, sum)| [key.hi, key.lo, sum.center.cast_unsigned(), u64::from(sum.exact)]);
         image.push_words(words::SUMS, words_of(count, sums));
         image.push_words(words::ROW_COUNTS, row_counts);
+        if !is_first {
+            image.push_words(words::DELETIONS, deletions);
+        }
         image
     }
 }
@@ -150,19 +161,17 @@ impl Resolver {
     pub fn restore(config: ResolverConfig, image: StateImage) -> Result<Resolver, ImageMismatch> {
         let image = &image;
         let mut resolver = Resolver::new(config);
-        let &[layout, epoch, epoch_time_ms, floor, digest, ids_floor_ms] = column(image, words::META)? else {
-            return Err(mismatch("the head has another length"));
-        };
-        if layout != LAYOUT {
-            return Err(mismatch("the layout is of another release"));
-        }
+        let (head, generation) = head_of(column(image, words::META)?)?;
+        let [epoch, epoch_time_ms, floor, digest, ids_floor_ms] = head;
         if epoch != image.epoch.0 || epoch > Epoch::MAX.0 || floor > epoch {
             return Err(mismatch("epoch and floor do not fit"));
         }
         resolver.last = Epoch(epoch);
         resolver.epoch_time_ms = epoch_time_ms;
         resolver.digest = Digest(digest);
+        resolver.generation = generation;
         resolver.restore_stores(image)?;
+        resolver.restore_deletions(image)?;
         resolver.restore_rows(image)?;
         resolver.restore_sums(image)?;
         resolver.restore_row_counts(image)?;
@@ -217,6 +226,20 @@ impl Resolver {
                 adaptor: (flags & 16 != 0).then_some(adaptor),
                 adaptor_config,
             });
+        }
+        Ok(())
+    }
+
+    fn restore_deletions(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
+        if self.generation < Generation::SECOND {
+            return Ok(());
+        }
+        for &[store, epoch] in rows_of(image, words::DELETIONS)? {
+            let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
+            if epoch > image.epoch.0 {
+                return Err(mismatch("a deletion is of a later epoch"));
+            }
+            self.stores.note_deletion(StoreId(store), Epoch(epoch));
         }
         Ok(())
     }
@@ -284,7 +307,8 @@ impl Resolver {
         Ok(())
     }
 
-    /// A range takes part in every shard, so any shard may hold any key: they are dealt out in turns.
+    /// A range takes part in every shard, and would find a key in any of them. Each is where its row is, as on a node that has
+    /// applied the write: a validator's call gets the changes of one shard, so its fuel depends on where they are.
     fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
         let mut epochs: BTreeMap<u64, KeysOfEpoch> = BTreeMap::new();
@@ -296,19 +320,23 @@ impl Resolver {
             if arena.len() + key.len() > u32::MAX as usize {
                 return Err(mismatch("an epoch's keys pass 4 GiB"));
             }
-            let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
-            items.push((StoreId(store), Span::push(arena, key)));
+            let store = StoreId(u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?);
+            let row = self.config.keyer.row(self.stores.namespace(store), store, key);
+            items.push((row, store, Span::push(arena, key)));
         }
         let shards = self.shards.len();
         for (epoch, (arena, items)) in epochs {
             let arena = Arc::new(arena);
-            for (i, shard) in self.shards.iter_mut().enumerate() {
-                let window = &mut shard.state.window;
-                window.open(Epoch(epoch), items.len().div_ceil(shards));
-                window.share(Epoch(epoch), &arena);
-                items.iter().skip(i).step_by(shards).for_each(|&(store, key)| window.open_run().note(store, key));
-                window.close();
+            for shard in &mut self.shards {
+                shard.state.window.open(Epoch(epoch), items.len().div_ceil(shards));
+                shard.state.window.share(Epoch(epoch), &arena);
             }
+            for (turn, &(row, store, key)) in items.iter().enumerate() {
+                let shard =
+                    if planted(Bug::WindowKeysDealt) { &mut self.shards[turn % shards] } else { self.shard_mut(row) };
+                shard.state.window.open_run().note(store, key);
+            }
+            self.shards.iter_mut().for_each(|shard| _ = shard.state.window.close());
         }
         Ok(())
     }
@@ -322,8 +350,22 @@ impl Resolver {
 /// An epoch's superseded states and expiring rows.
 type PastOfEpoch = (Vec<(RowKey, RowState)>, Vec<RowKey>);
 
-/// An arena, and the keys in it.
-type KeysOfEpoch = (Vec<u8>, Vec<(StoreId, Span)>);
+/// An arena, and the keys in it with their rows.
+type KeysOfEpoch = (Vec<u8>, Vec<(RowKey, StoreId, Span)>);
+
+/// Returns epoch, its time, floor, digest and the floor of the ids, and the generation that decided.
+fn head_of(words: &[u64]) -> Result<([u64; 5], Generation), ImageMismatch> {
+    let (layout, head) = words.split_first().ok_or(mismatch("the head has another length"))?;
+    match (*layout, head) {
+        (LAYOUT_OF_FIRST, &[a, b, c, d, e]) => Ok(([a, b, c, d, e], Generation::FIRST)),
+        (LAYOUT, &[a, b, c, d, e, generation]) => {
+            let generation = u32::try_from(generation).ok().map(Generation).filter(|g| *g >= Generation::SECOND);
+            Ok(([a, b, c, d, e], generation.ok_or(mismatch("the generation has another layout"))?))
+        }
+        (LAYOUT_OF_FIRST | LAYOUT, _) => Err(mismatch("the head has another length")),
+        _ => Err(mismatch("the layout is of another release")),
+    }
+}
 
 fn column(image: &StateImage, id: u16) -> Result<&[u64], ImageMismatch> {
     image.words(id).ok_or(mismatch("a column is missing"))

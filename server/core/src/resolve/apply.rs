@@ -4,10 +4,12 @@
 //! versions rise along that order. The state before the epoch goes into the history once.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use tribunal_types::{Batch, Epoch, EpochInput, StoreId, Version, Write, WriteKind};
 
+use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::{Shard, ShardState};
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::TxnTable;
@@ -27,6 +29,8 @@ pub(crate) struct Changes<'a> {
     pub(crate) versions: &'a [u64],
     /// The epoch was joined before, so the rows' slots are known.
     pub(crate) joined: bool,
+    /// The floor before the epoch.
+    pub(crate) floor: Epoch,
 }
 
 /// How many writes ahead a row's entry is asked for.
@@ -38,6 +42,7 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
     let writes = changes.txns.writes.div_ceil(shard.place.count as usize);
     shard.state.history.open(changes.input.epoch, writes);
     shard.state.window.open(changes.input.epoch, writes);
+    shard.scratch.deleted.clear();
     if !changes.joined {
         shard.scratch.write_slots.clear();
         shard.scratch.write_slots.resize(changes.txns.writes, NO_SLOT);
@@ -47,8 +52,9 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
         if versions.iter().all(|&bits| bits == 0) {
             continue; // its keys need not be kept
         }
-        let slots = &shard.scratch.write_slots[base.write..base.write + batch.writes.len()];
-        apply_batch(&mut shard.state, shard.place, batch, (versions, slots), changes);
+        let ShardScratch { write_slots, deleted, .. } = &mut shard.scratch;
+        let slots = &write_slots[base.write..base.write + batch.writes.len()];
+        apply_batch((&mut shard.state, deleted), shard.place, batch, (versions, slots), changes);
     }
     shard.scratch.applied_bytes = shard.state.history.close() + shard.state.window.close();
     import(shard, changes);
@@ -56,7 +62,7 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
 
 /// Applies a batch's committed writes of one shard: its transactions' versions, and where its writes' rows may be.
 fn apply_batch(
-    state: &mut ShardState,
+    (state, deleted): (&mut ShardState, &mut Vec<StoreId>),
     place: ShardPlace,
     batch: &Batch,
     (versions, slots): (&[u64], &[u32]),
@@ -83,6 +89,9 @@ fn apply_batch(
         for (write, &slot) in own(writes) {
             keys.note(write.store, write.key);
             let declared = rules.is_declared(write.store);
+            if write.kind == WriteKind::Delete && !declared && deleted.last() != Some(&write.store) {
+                deleted.push(write.store);
+            }
             let change = Change { write, version, declared, values: &batch.values };
             put((map, sums, row_counts), &mut past, slot, change);
         }
@@ -202,7 +211,8 @@ fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     }
 }
 
-/// Adds rows that are not known yet, and counts them by batch.
+/// Adds rows that are not known yet, and counts them by batch. A row that was deleted is not known any more once the floor has
+/// passed; its old version would make a row of it again that reads from before the deletion find unchanged.
 fn import(shard: &mut Shard, changes: Changes<'_>) {
     let Shard { place, state: ShardState { map, row_counts, .. }, scratch } = shard;
     scratch.imported.clear();
@@ -213,6 +223,7 @@ fn import(shard: &mut Shard, changes: Changes<'_>) {
         let mut imported = 0;
         for row in &batch.imports {
             let usable = row.version.epoch() < changes.input.epoch && !changes.stores.is_declared(row.store);
+            let usable = usable && !changes.stores.may_be_deleted(row.store, row.version, changes.floor);
             if usable && place.owns(row.row) && map.find(row.row).is_none() {
                 let flags = if row.integer { row_flag::INTEGER } else { 0 };
                 map.import_new(row.row, row.version, flags);

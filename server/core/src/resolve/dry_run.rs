@@ -59,7 +59,7 @@ impl Resolver {
         let input = pretend(self, complete, requests);
         let mut txns = TxnTable::default();
         txns.reset(&input);
-        txns.judge_snapshots(&input, &self.stores, self.floor.at());
+        txns.judge_snapshots(&input, &self.stores, self.floor.at(), self.generation);
         let mut fates = txns.fates.clone();
         if fates.iter().any(|fate| fate.is_live()) {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
@@ -93,13 +93,13 @@ impl Resolver {
     }
 
     fn judge_rows(&mut self, input: &EpochInput, txns: &mut TxnTable, policies: &Policies<'_>, fates: &mut [Fate]) {
-        let (floor, needs) = (self.floor.at(), policies.needs());
+        let (floor, needs, generation) = (self.floor.at(), policies.needs(), self.generation);
         if let Some(oldest) = txns.oldest_range {
             self.shards.iter_mut().for_each(|shard| shard.state.window.prepare(oldest));
         }
         let mut scratches: Vec<ShardScratch> = self.shards.iter().map(|_| ShardScratch::default()).collect();
         for (shard, scratch) in self.shards.iter().zip(&mut scratches) {
-            let view = EpochView { input, txns, stores: &self.stores, floor, needs };
+            let view = EpochView { input, txns, stores: &self.stores, floor, needs, generation };
             join::join(shard.place, &shard.state, scratch, view);
             join::place(&shard.state, scratch, view);
         }
@@ -115,7 +115,7 @@ impl Resolver {
                 }
             }
         }
-        let view = EpochView { input, txns, stores: &self.stores, floor, needs };
+        let view = EpochView { input, txns, stores: &self.stores, floor, needs, generation };
         for (shard, scratch) in self.shards.iter().zip(&scratches) {
             validate::collect(shard.place, scratch, view, fates);
         }

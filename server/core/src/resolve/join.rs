@@ -13,7 +13,7 @@ use crate::resolve::evidence::{Absences, Interval, LevelEvidence, OwnAbsence, Pa
 use crate::resolve::scratch::{Creation, ShardScratch};
 use crate::resolve::shard::{Shard, ShardState};
 use crate::resolve::shard_place::ShardPlace;
-use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of};
+use crate::resolve::txns::{BatchBase, EpochView, Fate, is_multi_version, snapshot_of, tells_sums_last};
 use crate::state::history::RowState;
 use crate::state::sums::{Sum, integer_of};
 use crate::state::window::KeyRange;
@@ -247,11 +247,14 @@ impl OneTxn<'_> {
                     reason = self.forbidden_add(write, row, exists, state, view);
                 }
             }
-            // The first refusal counts.
-            if let Some(reason) = reason
-                && rejected.last().is_none_or(|(t, _)| *t != self.t as u32)
-            {
-                rejected.push((self.t as u32, Fate::at_join(Some((OpKind::Write, w as u32)), reason)));
+            if let Some(reason) = reason {
+                let (t, op) = (self.t as u32, (OpKind::Write, w as u32));
+                let is_last = reason == Reason::AddOverflow && tells_sums_last(view);
+                let fate = if is_last { Fate::at_sum(op) } else { Fate::at_join(Some(op), reason) };
+                // The first refusal counts, and before a sum any other one.
+                if rejected.last().is_none_or(|(last, earlier)| *last != t || fate < *earlier) {
+                    rejected.push((t, fate));
+                }
             }
         }
     }

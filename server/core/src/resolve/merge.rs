@@ -36,7 +36,7 @@ use crate::resolve::contention::{Holders, Part};
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard::{Shard, ShardState};
-use crate::resolve::txns::{EpochView, is_ordered};
+use crate::resolve::txns::{EpochView, is_ordered, tells_sums_last};
 use crate::resolve::validate::locate;
 use crate::state::sums::{Headroom, integer_of};
 
@@ -151,7 +151,8 @@ impl Merged {
         };
         if shards.iter().any(|shard| shard.scratch.adds) {
             if let Some(loser) = overflowing(shards, view, t) {
-                self.losers.push(loser);
+                let is_stale = ordered && clash.read_after_write && tells_sums_last(view);
+                self.losers.push(if is_stale { outdated(shards, view, t, loser) } else { loser });
                 return;
             }
             let adding = shards.iter_mut().filter(|shard| shard.scratch.adds);
@@ -356,8 +357,25 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     Loser { txn: t, reason: Reason::WriteConflict, witnesses: [witness, None] }
 }
 
+/// An ordered transaction that has read what a committed one changes, and cannot come before that one because its sums could leave
+/// 64 bits together with those of the winners. On fresh reads it may add something else.
+fn outdated(shards: &[Shard], view: EpochView<'_>, t: u32, sums: Loser) -> Loser {
+    Loser { reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), sums.witnesses[0]], ..sums }
+}
+
 /// An ordered transaction that fits neither after nor before the committed ones.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
+    let reader =
+        |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);
+    let write = first_blocked(shards, t, reader, |ranges| {
+        let (op, by) = ranges.write_after_read(t)?;
+        Some(((OpKind::Write, op), &[][..], by))
+    });
+    Loser { txn: t, reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), write] }
+}
+
+/// Returns the first operation that relies on what a committed transaction changes.
+fn blocked_read(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Witness> {
     let writer = |held: u16, by: &Holders, class: u8| {
         let met = held & access_class::read_after_write(class);
         match met {
@@ -367,17 +385,10 @@ fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
             _ => Some(by.adder),
         }
     };
-    let reader =
-        |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);
-    let read = first_blocked(shards, t, writer, |ranges| {
+    first_blocked(shards, t, writer, |ranges| {
         let hit = ranges.read_after_write(t)?;
         let (batch, txn) = locate(view, hit.writer as usize);
         let write = &batch.writes[batch.writes_of(txn)][hit.write as usize];
         Some(((OpKind::Range, hit.range), write.key.of(&batch.keys), hit.writer))
-    });
-    let write = first_blocked(shards, t, reader, |ranges| {
-        let (op, by) = ranges.write_after_read(t)?;
-        Some(((OpKind::Write, op), &[][..], by))
-    });
-    Loser { txn: t, reason: Reason::OrderConflict, witnesses: [read, write] }
+    })
 }

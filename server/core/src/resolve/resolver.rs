@@ -9,8 +9,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Bounds, CreatedRow, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn,
-    NamespaceId, OpKind, RowKey, Stage, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness,
+    Batch, Bounds, CreatedRow, Decision, Digest, Epoch, EpochInput, EpochOutcome, FenceResult, Generation, Isolation,
+    Lsn, NamespaceId, OpKind, RowKey, Stage, StoreId, StoreLsn, StoreSpec, TxnId, TxnIx, VerdictAt, Version, Witness,
     limits,
 };
 
@@ -27,6 +27,7 @@ use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
 use crate::resolve::validate;
 use crate::resolve::vote;
+use crate::row_key::RowKeyer;
 use crate::state::digest;
 use crate::state::floor::{EpochMark, Floor};
 use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
@@ -34,7 +35,7 @@ use crate::state::stores::Stores;
 use crate::state::window::KeyRange;
 
 /// Bounds of a resolver. All are replicated settings: they decide verdicts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct ResolverConfig {
     /// Partitions of the version map; at least 1. Outcomes depend on them only by the validators that fail: each call gets
     /// a partition's share of an epoch.
@@ -49,6 +50,8 @@ pub struct ResolverConfig {
     pub status_bytes_max: usize,
     /// Age at which ids are dropped, milliseconds of `epoch_time`.
     pub status_age_ms: u64,
+    /// Names rows: a key that was written belongs to its row's partition, also after a restart from an image.
+    pub keyer: RowKeyer,
 }
 
 impl Default for ResolverConfig {
@@ -60,6 +63,7 @@ impl Default for ResolverConfig {
             id_window_ms: limits::ID_WINDOW_MS,
             status_bytes_max: limits::STATUS_BYTES_MAX,
             status_age_ms: limits::STATUS_AGE_MS,
+            keyer: RowKeyer::new([0; 16]),
         }
     }
 }
@@ -94,6 +98,8 @@ pub struct Resolver {
     pub(crate) last: Epoch,
     pub(crate) epoch_time_ms: u64,
     pub(crate) digest: Digest,
+    /// Whose rules decide.
+    pub(crate) generation: Generation,
     /// The image that is being taken.
     pub(crate) freezing: Option<Frozen>,
     scratch: Scratch,
@@ -127,6 +133,7 @@ impl Resolver {
             last: Epoch(0),
             epoch_time_ms: 0,
             digest: Digest(0),
+            generation: Generation::FIRST,
             freezing: None,
             scratch: Scratch::default(),
         }
@@ -151,6 +158,27 @@ impl Resolver {
         true
     }
 
+    /// Decides by the rules of another generation from the next epoch on. There is no way back: an earlier generation than the
+    /// present one changes nothing.
+    pub fn switch_generation(&mut self, generation: Generation) {
+        if self.generation < Generation::SECOND && generation >= Generation::SECOND {
+            self.stores.assume_deletions(self.last);
+        }
+        self.generation = self.generation.max(generation);
+    }
+
+    /// Returns the generation whose rules decide.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Returns whether a store's existence cannot be declared otherwise any more: it has records, or rows that were imported.
+    #[must_use]
+    pub fn is_existence_fixed(&self, store: StoreId) -> bool {
+        self.head_lsn(store) > Lsn(0) || self.generation >= Generation::SECOND && self.rows_of(store) > 0
+    }
+
     /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.
     ///
     /// # Panics
@@ -162,7 +190,7 @@ impl Resolver {
             EpochOutcome { epoch: input.epoch, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
         scratch.txns.reset(input);
         self.identify(input, &mut scratch.txns, &mut outcome);
-        scratch.txns.judge_snapshots(input, &self.stores, self.floor.at());
+        scratch.txns.judge_snapshots(input, &self.stores, self.floor.at(), self.generation);
         self.contest(input, policies, exec, &mut scratch, &mut outcome);
         self.decide(input, &mut scratch, &mut outcome);
         self.find_created(&scratch.versions, &mut outcome);
@@ -314,9 +342,9 @@ impl Resolver {
         outcome: &mut EpochOutcome,
     ) {
         let Scratch { txns, merged, fates, .. } = scratch;
-        let (stores, floor, needs) = (&self.stores, self.floor.at(), policies.needs());
+        let (stores, floor, needs, generation) = (&self.stores, self.floor.at(), policies.needs(), self.generation);
         let shards = self.shards.as_mut_slice();
-        exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor, needs }));
+        exec.for_each(shards, &|shard| join::run(shard, EpochView { input, txns, stores, floor, needs, generation }));
         if Isolation::ALL
             .into_iter()
             .any(|level| txns.levels[level as usize] && needs[level as usize] & group::SNAPSHOTS != 0)
@@ -325,7 +353,7 @@ impl Resolver {
             validate::settle_reads(&mut scratches, txns, needs);
         }
         validate::run(shards, txns.levels, policies.validator, exec, &mut outcome.fallbacks);
-        let view = EpochView { input, txns, stores, floor, needs };
+        let view = EpochView { input, txns, stores, floor, needs, generation };
         fates.clear();
         fates.extend_from_slice(&txns.fates);
         shards.iter().for_each(|s| validate::collect(s.place, &s.scratch, view, fates));
@@ -452,7 +480,7 @@ impl Resolver {
         exec: &dyn ShardExecutor,
         outcome: &mut EpochOutcome,
     ) {
-        let changes = Changes { input, txns, stores: &self.stores, versions, joined };
+        let changes = Changes { input, txns, stores: &self.stores, versions, joined, floor: self.floor.at() };
         exec.for_each(&mut self.shards, &|shard| apply::run(shard, changes));
         let rows: u64 = self.shards.iter().map(|s| s.scratch.applied_bytes).sum();
         let bytes = rows + apply::arena_bytes(changes);
@@ -462,6 +490,10 @@ impl Resolver {
             outcome.imported.iter_mut().zip(imported).for_each(|(all, rows)| *all += rows);
         }
         self.floor.note(EpochMark { epoch: input.epoch, time_ms: input.epoch_time_ms, bytes });
+        if self.generation >= Generation::SECOND {
+            let deleted = self.shards.iter().flat_map(|shard| &shard.scratch.deleted);
+            deleted.for_each(|store| self.stores.note_deletion(*store, input.epoch));
+        }
     }
 
     /// Floor, old ids, and the digest.
@@ -511,7 +543,6 @@ impl Resolver {
         let (start, end) = (range.start.of(&batch.keys), range.end.of(&batch.keys));
         let keys = KeyRange { store: range.store, start, end };
         let changes = self.shards.iter().filter_map(|shard| shard.state.window.first_change(&keys, snapshot));
-        // A restored window spreads keys over the shards anyhow, so that several may have the same one.
         let (_, epoch) = changes.min_by(|a, b| a.0.cmp(b.0).then(b.1.cmp(&a.1)))?;
         Version::new(epoch, 0)
     }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::Isolation;
+use tribunal_types::{Isolation, StoreId};
 
 use crate::resolve::contention::{Holders, Part, VoteRow};
 use crate::resolve::epoch_rows::EpochRows;
@@ -66,6 +66,8 @@ pub(crate) struct ShardScratch {
     /// Result of applying: bytes of history, and rows imported by batch (empty if no batch has an import).
     pub(crate) applied_bytes: u64,
     pub(crate) imported: Vec<u64>,
+    /// Tracked stores of which a row was deleted; one may occur more than once.
+    pub(crate) deleted: Vec<StoreId>,
 }
 
 impl ShardScratch {

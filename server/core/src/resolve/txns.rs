@@ -3,13 +3,15 @@
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, Epoch, EpochInput, Isolation, OpKind, Reason, Stage, StoreId, StoreSnapshot};
+use tribunal_types::{
+    Batch, Epoch, EpochInput, Generation, Isolation, OpKind, Read, Reason, Stage, StoreId, StoreSnapshot,
+};
 
 use crate::planted::{Bug, planted};
 use crate::state::stores::Stores;
 
 /// A transaction's fate so far, in one word so that the findings of shards combine by `min`: taking no part, then
-/// aborted at the join, aborted by the validator (each by the first operation to blame), and live.
+/// aborted at the join, aborted by the validator (each by the first operation to blame), aborted for a sum, and live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fate(u64);
 
@@ -21,6 +23,7 @@ impl Fate {
 
     const JOIN: u64 = 1 << 62;
     const VALIDATE: u64 = 2 << 62;
+    const SUM: u64 = 3 << 62;
     const NO_OP: u64 = 3;
 
     fn aborted(stage: u64, op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
@@ -38,6 +41,12 @@ impl Fate {
         Self::aborted(Self::VALIDATE, op, reason)
     }
 
+    /// Aborted at the join for a sum that could leave 64 bits: it says so only if nothing else is wrong, because the same work on
+    /// fresh reads may add something else.
+    pub(crate) fn at_sum(op: (OpKind, u32)) -> Fate {
+        Self::aborted(Self::SUM, Some(op), Reason::AddOverflow)
+    }
+
     pub(crate) fn is_live(self) -> bool {
         self == Self::LIVE
     }
@@ -48,8 +57,8 @@ impl Fate {
             return None;
         }
         let stage = match self.0 >> 62 {
-            1 => Stage::Join,
-            _ => Stage::Validate,
+            2 => Stage::Validate,
+            _ => Stage::Join,
         };
         let index = (self.0 >> 8) as u32;
         let op = match self.0 >> 40 & 3 {
@@ -124,7 +133,14 @@ impl TxnTable {
     }
 
     /// Notes level and newest snapshot of the live transactions, and aborts those whose snapshot is out of bounds.
-    pub(crate) fn judge_snapshots(&mut self, input: &EpochInput, stores: &Stores, floor: Epoch) {
+    pub(crate) fn judge_snapshots(
+        &mut self,
+        input: &EpochInput,
+        stores: &Stores,
+        floor: Epoch,
+        generation: Generation,
+    ) {
+        let reads_are_checked = generation >= Generation::SECOND && !planted(Bug::VersionsUnchecked);
         let any_multi_version = stores.any_multi_version() && !planted(Bug::SplitSnapshots);
         let mut t = 0;
         for batch in &input.batches {
@@ -144,6 +160,12 @@ impl TxnTable {
                     {
                         let op = first_op(batch, i, Some(other)).or_else(|| first_op(batch, i, None));
                         self.fates[t] = Fate::at_join(op, Reason::SnapshotsDiffer);
+                    } else if any_multi_version
+                        && reads_are_checked
+                        && txn.isolation == Isolation::Snapshot
+                        && let Some(read) = read_elsewhere(batch, i, snapshots, stores)
+                    {
+                        self.fates[t] = Fate::at_join(Some((OpKind::Read, read)), Reason::SnapshotsDiffer);
                     } else {
                         self.levels[txn.isolation as usize] = true;
                         if has_ranges {
@@ -182,6 +204,22 @@ fn split_snapshot(snapshots: &[StoreSnapshot], stores: &Stores) -> Option<StoreI
     snapshots.iter().find(|s| s.at != newest && stores.is_multi_version(s.store)).map(|s| s.store)
 }
 
+/// Returns a read of a store that keeps versions which cannot be of its snapshot: of a later version, or of another one than an
+/// earlier read of the same row. Such reads are believed otherwise.
+fn read_elsewhere(batch: &Batch, txn: usize, snapshots: &[StoreSnapshot], stores: &Stores) -> Option<u32> {
+    let reads = &batch.reads[batch.reads_of(txn)];
+    let own = reads.iter().zip(0..).filter(|(read, _)| stores.is_multi_version(read.store));
+    let mut own: Vec<_> = own.map(|(read, at)| (read.row, at, read)).collect();
+    let is_later = |read: &Read| {
+        let snapshot = snapshot_of(snapshots, read.store);
+        matches!((read.seen, snapshot), (Some(version), Some(at)) if version.epoch() > at)
+    };
+    let later = own.iter().find(|(.., read)| is_later(read)).map(|(_, at, _)| *at);
+    own.sort_unstable_by_key(|(row, at, _)| (*row, *at));
+    let differ = own.windows(2).filter(|pair| pair[0].0 == pair[1].0 && pair[0].2.seen != pair[1].2.seen);
+    differ.map(|pair| pair[1].1).chain(later).min()
+}
+
 /// Returns a transaction's first operation, in one store if given.
 pub(crate) fn first_op(batch: &Batch, txn: usize, store: Option<StoreId>) -> Option<(OpKind, u32)> {
     let wanted = |s: StoreId| store.is_none_or(|store| store == s);
@@ -215,6 +253,13 @@ pub(crate) struct EpochView<'a> {
     pub(crate) floor: Epoch,
     /// Groups of evidence that are asked for, by level.
     pub(crate) needs: [u8; 4],
+    /// Whose rules decide.
+    pub(crate) generation: Generation,
+}
+
+/// Returns whether a sum that could leave 64 bits is told only if nothing that was read is stale.
+pub(crate) fn tells_sums_last(view: EpochView<'_>) -> bool {
+    view.generation >= Generation::SECOND && !planted(Bug::SumsBeforeReads)
 }
 
 /// Returns whether a level's transactions have a place in the epoch's serial order, so that their rows read take part
@@ -241,7 +286,8 @@ mod tests {
         let read = Fate::at_validate(Some((OpKind::Read, 9)), Reason::ReadConflict);
         let write = Fate::at_validate(Some((OpKind::Write, 0)), Reason::WriteConflict);
         let none = Fate::at_validate(None, Reason::Plugin(3));
-        assert!(Fate::IDLE < join && join < read && read < write && write < none && none < Fate::LIVE);
+        let sum = Fate::at_sum((OpKind::Write, 0));
+        assert!(Fate::IDLE < join && join < read && read < write && write < none && none < sum && sum < Fate::LIVE);
         assert_eq!(
             write.abort(),
             Some(Abort { stage: Stage::Validate, op: Some((OpKind::Write, 0)), reason: Reason::WriteConflict })
@@ -249,6 +295,10 @@ mod tests {
         assert_eq!(
             join.abort(),
             Some(Abort { stage: Stage::Join, op: Some((OpKind::Write, 7)), reason: Reason::RowMissing })
+        );
+        assert_eq!(
+            sum.abort(),
+            Some(Abort { stage: Stage::Join, op: Some((OpKind::Write, 0)), reason: Reason::AddOverflow })
         );
         assert_eq!(none.abort(), Some(Abort { stage: Stage::Validate, op: None, reason: Reason::Plugin(3) }));
         assert_eq!(Fate::LIVE.abort(), None);

@@ -1,8 +1,11 @@
-//! The stores that the resolver knows: what decides existence, which keep versions themselves, and each log's head.
+//! The stores that the resolver knows: what decides existence, which keep versions themselves, each log's head, and when a row
+//! of each was last deleted.
 
 use alloc::vec::Vec;
 
-use tribunal_types::{Existence, Lsn, StoreId, StoreSpec};
+use tribunal_types::{Epoch, Existence, Lsn, NamespaceId, StoreId, StoreSpec, Version};
+
+use crate::planted::{Bug, planted};
 
 /// A store's rules and the last position of its log.
 #[derive(Clone, Debug)]
@@ -11,6 +14,10 @@ pub(crate) struct StoreState {
     /// `None` until declared: a store that only has a log counts as tracked.
     pub(crate) spec: Option<StoreSpec>,
     pub(crate) head: Lsn,
+    /// The last epoch that deleted a row, or may have; 0 if none has. Counted from [`Generation::SECOND`] on.
+    ///
+    /// [`Generation::SECOND`]: tribunal_types::Generation::SECOND
+    pub(crate) deleted: Epoch,
 }
 
 /// All stores, ascending id: there are few.
@@ -26,7 +33,7 @@ impl Stores {
 
     fn state_mut(&mut self, store: StoreId) -> &mut StoreState {
         let at = self.position(store).unwrap_or_else(|at| {
-            self.list.insert(at, StoreState { id: store, spec: None, head: Lsn(0) });
+            self.list.insert(at, StoreState { id: store, spec: None, head: Lsn(0), deleted: Epoch(0) });
             at
         });
         &mut self.list[at]
@@ -39,6 +46,11 @@ impl Stores {
 
     fn spec(&self, store: StoreId) -> Option<&StoreSpec> {
         self.position(store).ok().and_then(|at| self.list[at].spec.as_ref())
+    }
+
+    /// Returns the namespace that a store's rows are named in.
+    pub(crate) fn namespace(&self, store: StoreId) -> NamespaceId {
+        self.spec(store).map_or(NamespaceId(0), |spec| spec.namespace)
     }
 
     /// Returns whether the engine's read set decides existence for rows without history above the floor.
@@ -71,6 +83,26 @@ impl Stores {
         state.head
     }
 
+    /// Notes that an epoch has deleted a row of a store, or may have.
+    pub(crate) fn note_deletion(&mut self, store: StoreId, epoch: Epoch) {
+        let deleted = &mut self.state_mut(store).deleted;
+        *deleted = epoch.max(*deleted);
+    }
+
+    /// Notes that any store that has records may have had deletions up to an epoch: nobody has counted them.
+    pub(crate) fn assume_deletions(&mut self, upto: Epoch) {
+        let written = self.list.iter_mut().filter(|store| store.head > Lsn(0));
+        written.for_each(|store| store.deleted = upto.max(store.deleted));
+    }
+
+    /// Returns whether a row that the map does not know may have had this version before a deletion that was forgotten. Those
+    /// above the floor are not: the map knows their rows.
+    pub(crate) fn may_be_deleted(&self, store: StoreId, version: Version, floor: Epoch) -> bool {
+        let deleted = self.position(store).map_or(Epoch(0), |at| self.list[at].deleted);
+        let forgotten = deleted.min(floor);
+        forgotten > Epoch(0) && version.epoch() <= forgotten && !planted(Bug::DeletionsForgotten)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &StoreState> {
         self.list.iter()
     }
@@ -88,5 +120,25 @@ mod tests {
         stores.declare(StoreSpec { id: StoreId(9), existence: Existence::Declared, ..StoreSpec::default() });
         assert!(stores.is_declared(StoreId(9)));
         assert_eq!((stores.advance(StoreId(9)), stores.head(StoreId(1))), (Lsn(2), Lsn(0)));
+    }
+
+    #[test]
+    fn versions_up_to_the_last_forgotten_deletion_may_be_deleted() {
+        let mut stores = Stores::default();
+        let may_be = |stores: &Stores, epoch, floor| {
+            let version = Version::new(Epoch(epoch), 7).expect("fits");
+            stores.may_be_deleted(StoreId(9), version, Epoch(floor))
+        };
+        assert!(!may_be(&stores, 0, 100), "nothing was deleted");
+        stores.note_deletion(StoreId(9), Epoch(20));
+        stores.note_deletion(StoreId(9), Epoch(10));
+        assert!(may_be(&stores, 0, 100) && may_be(&stores, 20, 100) && !may_be(&stores, 21, 100));
+        assert!(may_be(&stores, 15, 15) && !may_be(&stores, 16, 15), "the map knows what was deleted above the floor");
+        assert!(!may_be(&stores, 0, 0), "nothing is forgotten");
+        stores.assume_deletions(Epoch(30));
+        assert!(!may_be(&stores, 25, 100), "it has no records");
+        stores.set_head(StoreId(9), Lsn(1));
+        stores.assume_deletions(Epoch(30));
+        assert!(may_be(&stores, 30, 100) && !may_be(&stores, 31, 100));
     }
 }

@@ -10,9 +10,7 @@ use tribunal_core::control::{Moment, ReplicatedState};
 use tribunal_core::epochs::FoldPosition;
 use tribunal_log::{ClusterIdentity, EntryId, GroupCursor, GroupCursors};
 use tribunal_member::{Members, first_image};
-use tribunal_types::{
-    ControlChange, ControlIndex, Csn, GroupId, GroupJoin, Lsn, NodeId, ReaderMove, StateImage, StoreId,
-};
+use tribunal_types::{ControlChange, ControlIndex, Csn, GroupId, GroupJoin, NodeId, ReaderMove, StateImage, StoreId};
 
 use crate::cluster::membership::{FIRST, Membership};
 use crate::cluster::state_copy::incoming::Incoming;
@@ -105,8 +103,9 @@ impl Entries<'_> {
     fn add(&mut self, what: &str, change: ControlChange) -> Result<(), String> {
         let Recovered { replicated, resolver, epochs, .. } = &mut *self.recovered;
         let index = ControlIndex(replicated.index().0 + 1);
-        let has_records = |store: StoreId| resolver.head_lsn(store) > Lsn(0);
-        let moment = Moment { next: epochs.last_complete().next(), has_records: &has_records, members: &[] };
+        let is_existence_fixed = |store: StoreId| resolver.is_existence_fixed(store);
+        let next = epochs.last_complete().next();
+        let moment = Moment { next, is_existence_fixed: &is_existence_fixed, members: &[] };
         let applied = replicated.apply(index, &change.into(), moment);
         applied.map(drop).map_err(|refusal| format!("{what} cannot be taken over: {refusal:?}"))
     }

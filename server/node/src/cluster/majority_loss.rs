@@ -198,7 +198,7 @@ impl StoppedNode<'_> {
         let mut state: ReplicatedState = self.member.replica().replicated().clone();
         // Numbers of nodes depend on nothing else than the order of the entries.
         let moment =
-            Moment { next: self.member.replica().last_complete().next(), has_records: &|_| true, members: &[] };
+            Moment { next: self.member.replica().last_complete().next(), is_existence_fixed: &|_| true, members: &[] };
         for (index, entry) in (first..).map(ControlIndex).zip(agreed.iter().chain(&rest)) {
             if index > state.index() {
                 let _ = state.apply(index, entry, moment);

@@ -108,7 +108,8 @@ pub fn recover_member(
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
     let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
     let groups: Vec<GroupId> = membership.founders.iter().map(|node| Membership::group_of(*node)).collect();
-    let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, ..ResolverConfig::default() };
+    let keyer = RowKeyer::new(found.row_secret);
+    let first_config = ResolverConfig { shards: DEFAULT_BOUNDS.partitions, keyer, ..ResolverConfig::default() };
     let Restored { resolver, replicated, epochs, groups: image } = Restored::read(found.image, &groups, first_config)?;
     reader.check_cursors(&image).map_err(in_words)?;
     let heads: Vec<_> = resolver.heads().collect();
@@ -127,7 +128,6 @@ pub fn recover_member(
     }
     check_generation(&replicated)?;
     let activations = policies.go_live_as_member(replicated.slots())?;
-    let keyer = RowKeyer::new(found.row_secret);
     let stored = |group: GroupId| (group, reader.group_state(group));
     let own = Membership::group_of(membership.node);
     let settings = Settings {

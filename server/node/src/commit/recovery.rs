@@ -24,6 +24,7 @@ use tribunal_types::{
 };
 
 use crate::cluster::first_start;
+use crate::cluster::releases::check_generation;
 use crate::commit::shards::Workers;
 use crate::config::Config;
 use crate::ignored_settings::ignored_shards;
@@ -131,10 +132,12 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let unusable = |error: String| format!("the state image cannot be used: {error}");
     let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
     let replicated = replicated.unwrap_or_default();
+    check_generation(&replicated)?;
     let groups = found.image.as_ref().map(groups_in).transpose().map_err(|error| unusable(error.to_string()))?;
     reader.check_cursors(&groups.unwrap_or_default()).map_err(|error| error.to_string())?;
     let partitions = replicated.bounds().unwrap_or(DEFAULT_BOUNDS).partitions;
-    let resolver_config = ResolverConfig { shards: partitions, ..ResolverConfig::default() };
+    let keyer = RowKeyer::new(found.row_secret);
+    let resolver_config = ResolverConfig { shards: partitions, keyer, ..ResolverConfig::default() };
     let position = position_of(found.image.as_ref())?;
     let resolver = match found.image {
         Some(image) => Resolver::restore(resolver_config, image).map_err(|error| unusable(format!("{error:?}")))?,
@@ -168,7 +171,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         log,
         reader,
         group: found.group,
-        keyer: RowKeyer::new(found.row_secret),
+        keyer,
         row_secret: found.row_secret,
         epochs,
         batcher,
@@ -289,6 +292,8 @@ impl Replay {
         let declared: Vec<_> = replay.replicated.stores().stores().map(|store| store.spec.clone()).collect();
         declared.into_iter().for_each(|spec| replay.resolver.declare_store(spec));
         replay.replicated.bounds().into_iter().for_each(|bounds| replay.set_bounds(bounds));
+        // Equal, unless an older release has written the image after the switch.
+        replay.resolver.switch_generation(replay.replicated.releases().generation());
         replay
     }
 
@@ -374,6 +379,7 @@ impl Replay {
                     // What waited for an epoch before these entries count has held since then.
                     self.replicated.advance(next.prev());
                     self.apply_controls(upto, next);
+                    check_generation(&self.replicated)?;
                     if self.last < upto {
                         let (upto, last) = (upto.0, self.last.0);
                         return Err(format!(
@@ -395,13 +401,17 @@ impl Replay {
     fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
         while let Some((index, entry)) = self.controls.pop_front_if(|(index, _)| *index <= upto) {
             let resolver = &self.resolver;
-            let has_records = |store| resolver.head_lsn(store) > Lsn(0);
-            match self.replicated.apply(index, &entry, Moment { next, has_records: &has_records, members: &[] }) {
+            let is_existence_fixed = |store| resolver.is_existence_fixed(store);
+            let moment = Moment { next, is_existence_fixed: &is_existence_fixed, members: &[] };
+            match self.replicated.apply(index, &entry, moment) {
                 Ok(Effect::StoreDeclared { store, .. }) => {
                     let declared = self.replicated.stores().store(store);
                     declared.into_iter().for_each(|store| self.resolver.declare_store(store.spec.clone()));
                 }
                 Ok(Effect::BoundsSet(bounds)) => self.set_bounds(bounds),
+                Ok(Effect::GenerationSwitched(generation)) => {
+                    self.resolver.switch_generation(generation);
+                }
                 Ok(Effect::EntryLost) => tracing::error!(
                     entry = index.0,
                     "an entry of the control log was lost; check stores, keys and plugins"

@@ -101,7 +101,7 @@ mod tests {
         let mut state = ReplicatedState::default();
         let mut write = |change: ControlChange| {
             let index = ControlIndex(state.index().0 + 1);
-            let moment = Moment { next: Epoch(1), has_records: &|_| false, members: &[] };
+            let moment = Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] };
             state.apply(index, &change.into(), moment).expect("is taken");
             state.components().clone()
         };

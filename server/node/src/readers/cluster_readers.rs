@@ -327,7 +327,7 @@ mod tests {
             index += 1;
             let moment = tribunal_core::control::Moment {
                 next: tribunal_types::Epoch(1),
-                has_records: &|_| false,
+                is_existence_fixed: &|_| false,
                 members: &[],
             };
             let applied = state.apply(ControlIndex(index), &change.into(), moment);

@@ -68,12 +68,13 @@ impl Stores {
         }
     }
 
-    /// Tells what a declaration would do if it were applied now. `has_records` tells whether a store's log has any.
+    /// Tells what a declaration would do if it were applied now. `is_fixed` tells whether the existence of a store's rows
+    /// cannot be declared otherwise any more.
     ///
     /// # Errors
     /// If it would be refused.
-    pub fn check(&self, spec: &StoreSpec, has_records: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
-        self.declared.read().check(spec, has_records)
+    pub fn check(&self, spec: &StoreSpec, is_fixed: &dyn Fn(StoreId) -> bool) -> Result<Declaration, Refusal> {
+        self.declared.read().check(spec, is_fixed)
     }
 
     /// Returns the catalog as of now.
