@@ -81,7 +81,10 @@ impl Played {
 
     /// The quota leaves the epochs from `bound` on. Returns whether the replica proposes to detach the store.
     fn detaches_at(&mut self, bound: u64) -> bool {
-        match self.step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None }).as_slice() {
+        match self
+            .step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None, opens_at: None })
+            .as_slice()
+        {
             [] => false,
             [ControlChange::DetachPush(detachment)] => detachment.store == STORE,
             other => panic!("{other:?}"),

@@ -334,6 +334,28 @@ fn a_damaged_log_that_an_interrupted_salvage_has_left_is_kept_by_the_next_one() 
 }
 
 #[test]
+fn what_an_interrupted_preview_has_left_is_no_damaged_log() {
+    let original = Original::write("previewed", true);
+    let damaged = Damaged(original.dir.copy("previewed-copy"));
+    let dir = &damaged.0.0;
+    let leave = || {
+        // A preview copies what it would keep into a log of its own.
+        let left = dir.with_extension("preview");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("identity"), b"half a log").unwrap();
+        left
+    };
+    let left = leave();
+    assert_eq!(preview_salvage(dir).unwrap().entries, Some((1, EPOCHS)));
+    assert!(!left.exists(), "the next preview begins again");
+    let left = leave();
+    let report = salvage(dir).unwrap();
+    assert!(!left.exists());
+    assert_eq!(report.set_aside, dir.with_extension("damaged-1"));
+    assert!(!dir.with_extension("damaged-2").exists());
+}
+
+#[test]
 fn entries_before_a_loss_that_an_image_covers_are_reported() {
     let original = Original::write("covered", true);
     let segment = Path::new("segments/log-0000000000000000");

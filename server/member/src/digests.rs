@@ -1,8 +1,9 @@
 //! Compares what the members have decided while they run (rule 15 of the cluster): all must have the same digest after the same
 //! epoch.
 //!
-//! A member tells the others its last decided epoch and the digest, at a steady pace while epochs are decided. Digests are
-//! chained, so two states that differ once differ from then on; what was told of several epochs adds up. A member that finds a
+//! A member tells the others its last decided epoch and the digest, at a steady pace while epochs are decided, and each one that appears
+//! when it does: what two have decided before they started is compared as well, as after the restore of copies that do not belong
+//! together. Digests are chained, so two states that differ once differ from then on; what was told of several epochs adds up. A member that finds a
 //! difference tells all others its own digest of that very epoch, once, and so do all that find one in that: thus everybody soon
 //! knows the digests of one epoch.
 //!
@@ -178,6 +179,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     pub(crate) fn report_digest(&mut self) {
         let due = self.digests.tick();
         due.into_iter().for_each(|told| self.tell_digest(told));
+    }
+
+    /// Tells a member that has just appeared the digest of the last epoch.
+    pub(crate) fn greet_with_digest(&mut self, node: NodeId) {
+        if let Some(&(epoch, digest)) = self.digests.own.back().filter(|_| self.other_voters().contains(&node)) {
+            self.frames.push_back((node, Frame::Decided { epoch, digest }));
+        }
     }
 
     /// Another member tells what it has after an epoch.

@@ -184,6 +184,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.now = now;
         self.go_on();
         if let Input::Frame { from, .. } = &input {
+            if !self.presence.sends(*from) {
+                self.greet_with_digest(*from);
+            }
             self.presence.received(*from);
         }
         match input {

@@ -345,7 +345,7 @@ impl Base<'_> {
     ) -> SequencerState {
         let (on_push_frame, push_states) = links::of_pushes(&outlets.pushes, &outlets.webhooks);
         let over = |joined: &Joined| Outgoing::over(Arc::clone(&joined.peers));
-        let (complaints, adaptors) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
+        let (lagging, adaptors) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
         SequencerState {
             on_push_frame,
             push_states,
@@ -354,7 +354,7 @@ impl Base<'_> {
             intake,
             dispatch,
             on_control: self.on_control(outlets, cluster),
-            complaint: Box::new(move |store| complaints.status(store).last_error),
+            lagging: Box::new(move |store| lagging.lagging(store)),
             outgoing: cluster.joined.as_ref().map_or_else(Outgoing::default, over),
             on_faults: Box::new(move |slot, entry| drop(failing.try_send((slot, entry)))),
             on_slot: Box::new(move |slot| {
@@ -393,7 +393,7 @@ impl Base<'_> {
         outlets: &Outlets,
     ) -> Result<JoinHandle<()>, String> {
         let (readers, records) = (outlets.readers.clone(), self.records.clone());
-        let pushes = Arc::clone(&outlets.pushes);
+        let (pushes, rebuilt) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
         let context = LogThreadContext {
             queue,
             events: self.messages.clone(),
@@ -402,6 +402,8 @@ impl Base<'_> {
             readers_quota: HoldBack { age_ms: u64::MAX / 2, bytes: self.config.log.retention_bytes },
             image,
             flush: Box::new(move |store| pushes.flush(store)),
+            truncation: outlets.pushes.truncation(),
+            rebuilt: Box::new(move || rebuilt.rebuilt()),
         };
         spawn("log", move || log_thread::run(&jobs, &context))
     }

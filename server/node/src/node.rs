@@ -23,7 +23,7 @@ use tribunal_types::{
 use crate::assembly::{Assembled, Parts, Unsettled};
 use crate::auth::access::{OPERATOR_KEY_FILE, write_operator_key};
 use crate::cluster::links;
-use crate::cluster::state_copy::Lag;
+use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::{lost_entries, unfinished_recovery};
 use crate::commit::message::{Ended, Message};
 use crate::config::Config;
@@ -61,7 +61,7 @@ pub enum NodeError {
     Start(String),
     /// Durability came into doubt.
     LogFailed(String),
-    /// It was a member that lacks entries which the others no longer have. It has stopped.
+    /// It was a member that lacks what only the state of another one has. It has stopped.
     Lags(Lag),
 }
 
@@ -69,7 +69,10 @@ impl std::fmt::Display for NodeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NodeError::Start(reason) => f.write_str(reason),
-            NodeError::Lags(lag) => write!(f, "entries of node {} are missing", lag.group.node),
+            NodeError::Lags(lag) => match &lag.lacks {
+                Lacks::Entries { group, .. } => write!(f, "entries of node {} are missing", group.node),
+                Lacks::Rows { store } => write!(f, "rows of the embedded store `{store}` are missing"),
+            },
             NodeError::LogFailed(reason) => write!(
                 f,
                 "durability is in doubt, so the node stopped: {reason}. Nothing acknowledged is lost. Repair the disk \

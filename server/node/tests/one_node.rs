@@ -270,6 +270,25 @@ fn imported_versions_are_known_and_overwrite_nothing() {
     // The rows of an embedded store are those of its log: one that only has a version could never be read.
     let embedded = node.post_lines("/v1/stores/kv/versions", &lines);
     assert_eq!((embedded.status, &embedded.body["code"]), (422, &json!("store_embedded")), "{}", embedded.body);
+    let declare = || {
+        let declared = node.put("/v1/stores/rows", &json!({"adaptor": "kv"}));
+        (declared.status, declared.body["code"].clone(), declared.body["detail"].to_string())
+    };
+    let (status, code, detail) = declare();
+    assert_eq!((status, &code), (422, &json!("store_has_imported_rows")), "{detail}");
+    assert!(detail.contains("1 row(s) of which only a version"), "{detail}");
+    // Once the log has every row, nothing is missing.
+    let put = |key: &str| json!({"writes": [{"op": "put", "store": "rows", "key": key, "value": key}]});
+    assert_eq!(node.commit(&put("old")).body["status"], "committed");
+    let delete = json!({"writes": [{"op": "delete", "store": "rows", "key": "known"}]});
+    assert_eq!(node.commit(&delete).body["status"], "committed");
+    assert_eq!(declare().0, 200);
+    let rows = eventually("the rows of the log", || {
+        let page = node.get("/v1/stores/rows/rows?start=&limit=10");
+        (page.status == 200).then_some(page.body["rows"].clone())
+    });
+    let keys: Vec<_> = rows.as_array().expect("rows").iter().map(|row| row["key"].clone()).collect();
+    assert_eq!(keys, [json!("old"), json!("seen")]);
 }
 
 #[test]

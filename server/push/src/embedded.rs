@@ -266,6 +266,12 @@ impl EmbeddedStore {
         self.shared.recent.read().applied
     }
 
+    /// Returns the last record that reads reflect, unless that would have to wait.
+    #[must_use]
+    pub fn applied_at_once(&self) -> Option<Lsn> {
+        self.shared.recent.try_read().map(|recent| recent.applied.lsn)
+    }
+
     /// Returns the last record in the runs. The log up to there is no longer needed.
     #[must_use]
     pub fn flushed(&self) -> Lsn {

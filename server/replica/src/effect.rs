@@ -1,6 +1,7 @@
 //! What a replica wants done.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -56,6 +57,8 @@ pub enum Effect<W: Waiters> {
     },
     /// Have an embedded store flush.
     Flush(StoreId),
+    /// The log no longer waits for this node's copy of an embedded store; in words, what it held back and why.
+    LeftOut(StoreId, String),
     /// Store an image, then drop what the log no longer needs.
     Image {
         /// The state.

@@ -133,6 +133,8 @@ pub enum Event<W: Waiters> {
         bound: Epoch,
         /// What its storage last complained about.
         complaint: Option<String>,
+        /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
+        opens_at: Option<Lsn>,
     },
     /// Nothing else has happened since the last event, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has
     /// come.

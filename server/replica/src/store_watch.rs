@@ -16,7 +16,8 @@ const TOLD_LEASE: Duration = Duration::from_millis(1_500);
 /// One store's push.
 #[derive(Debug)]
 struct StoreWatch {
-    since: Duration,
+    /// How far an embedded store that is being opened had applied the log, and since when; `None` if it is not.
+    opening: (Option<Lsn>, Duration),
     /// The last epoch that was complete when the push was started.
     from: Epoch,
     /// The log was empty when the push was started, so nothing of it can be in doubt.
@@ -31,6 +32,8 @@ struct StoreWatch {
     over_quota: Option<(Epoch, Duration)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
+    /// It is a member's copy of an embedded store, and the log does not wait for it until it reports again.
+    left_out: bool,
 }
 
 /// The pushes of all declared stores.
@@ -66,7 +69,7 @@ impl StoreWatches {
     /// Starts to watch a store whose push starts now, after epoch `from` and with the store's log at `head`.
     pub(crate) fn start(&mut self, store: StoreId, head: Lsn, from: Epoch, now: Duration) {
         let watch = StoreWatch {
-            since: now,
+            opening: (Some(Lsn(0)), now),
             from,
             empty: head == Lsn(0),
             watermark: false,
@@ -74,6 +77,7 @@ impl StoreWatches {
             stopped: false,
             over_quota: None,
             detaching: false,
+            left_out: false,
         };
         self.stores.insert(store, watch);
     }
@@ -84,6 +88,7 @@ impl StoreWatches {
             watch.watermark = true;
             watch.told = None;
             watch.stopped = false;
+            watch.left_out = false;
         }
     }
 
@@ -130,14 +135,19 @@ impl StoreWatches {
         self.stores.get(&store).is_some_and(|watch| !watch.detaching && (watch.watermark || watch.from < bound))
     }
 
-    /// Returns whether an embedded store that exceeds its quota may be detached: it has opened, has stopped, or had
-    /// time enough to open.
-    #[must_use]
-    pub(crate) fn has_opened_or_failed(&self, store: StoreId, now: Duration) -> bool {
-        self.stores.get(&store).is_some_and(|watch| {
-            !watch.detaching
-                && (watch.watermark || watch.stopped || now.saturating_sub(watch.since) >= EMBEDDED_TIMEOUT)
-        })
+    /// Returns whether an embedded store that exceeds its quota may be detached: it has opened, has stopped, or has got no
+    /// further for too long. `opens_at` is the last record that its rows reflect while it is being opened: it first applies what
+    /// the log has after its last flush, which may be as much as the quota.
+    pub(crate) fn has_opened_or_failed(&mut self, store: StoreId, opens_at: Option<Lsn>, now: Duration) -> bool {
+        let Some(watch) = self.stores.get_mut(&store) else { return false };
+        if watch.detaching || watch.left_out {
+            return false;
+        }
+        if opens_at != watch.opening.0 {
+            watch.opening = (opens_at, now);
+        }
+        let has_ended = opens_at.is_none() && (watch.watermark || watch.stopped);
+        has_ended || now.saturating_sub(watch.opening.1) >= EMBEDDED_TIMEOUT
     }
 
     /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota, and was told to flush. Returns
@@ -151,6 +161,19 @@ impl StoreWatches {
                 false
             }
         }
+    }
+
+    /// Notes that the log no longer waits for this node's copy of an embedded store.
+    pub(crate) fn leave_out(&mut self, store: StoreId) {
+        if let Some(watch) = self.stores.get_mut(&store) {
+            watch.left_out = true;
+        }
+    }
+
+    /// Returns whether the log does not wait for this node's copy of an embedded store.
+    #[must_use]
+    pub(crate) fn is_left_out(&self, store: StoreId) -> bool {
+        self.stores.get(&store).is_some_and(|watch| watch.left_out)
     }
 
     /// Notes that a store's detachment was proposed.
@@ -196,14 +219,49 @@ mod tests {
     fn a_stopped_embedded_store_may_be_detached_at_once_and_one_that_does_not_open_after_the_timeout() {
         let mut watches = watches(Lsn(7));
         let (soon, late) = (Duration::from_secs(59), EMBEDDED_TIMEOUT);
-        assert!(!watches.is_known(S) && !watches.has_opened_or_failed(S, soon), "it was only just opened");
-        assert!(watches.has_opened_or_failed(S, late));
+        let opened = |watches: &mut StoreWatches, now| watches.has_opened_or_failed(S, None, now);
+        let opening = |watches: &mut StoreWatches, now| watches.has_opened_or_failed(S, Some(Lsn(0)), now);
+        assert!(!watches.is_known(S) && !opening(&mut watches, soon), "it was only just opened");
+        assert!(opening(&mut watches, late));
         watches.stopped(S);
-        assert!(!watches.is_known(S) && watches.has_opened_or_failed(S, soon), "it needs an operator");
+        assert!(!watches.is_known(S) && opened(&mut watches, soon), "it needs an operator");
         watches.reported(S);
-        assert!(watches.is_known(S) && watches.has_opened_or_failed(S, soon));
+        assert!(watches.is_known(S) && opened(&mut watches, soon));
         watches.detaching(S);
-        assert!(!watches.has_opened_or_failed(S, late));
+        assert!(!opened(&mut watches, late));
+    }
+
+    #[test]
+    fn an_embedded_store_that_applies_a_long_log_while_it_opens_is_given_time_as_long_as_it_gets_further() {
+        let mut watches = watches(Lsn(900));
+        let mut fails = |opens_at: Option<u64>, seconds| {
+            watches.has_opened_or_failed(S, opens_at.map(Lsn), Duration::from_secs(seconds))
+        };
+        assert!(!fails(Some(100), 50) && !fails(Some(300), 109) && !fails(Some(300), 168), "it gets further");
+        assert!(fails(Some(300), 169), "it has got no further for a minute");
+        assert!(!fails(Some(301), 170), "the disk is slow");
+        watches.stopped(S);
+        let mut fails = |opens_at: Option<u64>, seconds| {
+            watches.has_opened_or_failed(S, opens_at.map(Lsn), Duration::from_secs(seconds))
+        };
+        assert!(fails(None, 300), "it has stopped");
+        assert!(!fails(Some(0), 400) && !fails(Some(50), 459) && !fails(Some(90), 518), "it is opened again");
+        assert!(fails(None, 519), "it has stopped again");
+    }
+
+    #[test]
+    fn a_copy_that_was_left_out_counts_again_once_it_reports() {
+        let mut watches = watches(Lsn(7));
+        watches.stopped(S);
+        watches.leave_out(S);
+        assert!(watches.is_left_out(S) && !watches.has_opened_or_failed(S, None, EMBEDDED_TIMEOUT), "once is enough");
+        watches.stopped(S);
+        assert!(watches.is_left_out(S));
+        watches.reported(S);
+        assert!(!watches.is_left_out(S));
+        watches.leave_out(S);
+        watches.start(S, Lsn(9), Epoch(5), Duration::ZERO);
+        assert!(!watches.is_left_out(S), "it was declared again");
     }
 
     #[test]

@@ -102,8 +102,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Proposes to truncate the log without a store that holds back too much of it. Of a storage, only the node
-    /// proposes it that pushes to it: the others know less.
-    pub(crate) fn over_quota(&mut self, store: StoreId, bound: Epoch, complaint: Option<String>) {
+    /// proposes it that pushes to it: the others know less. Of an embedded store, every member has a copy: only this node's
+    /// log stops waiting for the one that is broken here, and nothing is proposed.
+    pub(crate) fn over_quota(
+        &mut self,
+        store: StoreId,
+        bound: Epoch,
+        complaint: Option<String>,
+        opens_at: Option<Lsn>,
+    ) {
         let now = self.now.monotonic;
         let Some(declared) = self.replicated.stores().store(store) else { return };
         let applied = self.visibility.applied(store);
@@ -113,17 +120,25 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         let embedded = declared.spec.is_embedded();
         let declared = declared.generation;
-        let may_detach =
-            if embedded { self.watches.has_opened_or_failed(store, now) } else { self.watches.exceeds(store, bound) };
+        let may_detach = if embedded {
+            self.watches.has_opened_or_failed(store, opens_at, now)
+        } else {
+            self.watches.exceeds(store, bound)
+        };
         // An embedded store flushes when it is told to, which the same truncation does; unless it is broken.
         let may_flush = || embedded && self.watches.is_known(store);
         if !may_detach || may_flush() && !self.watches.fails_to_flush(store, applied, now) {
             return;
         }
-        self.watches.detaching(store);
         let acked = self.visibility.acked_lsn(store);
         let complaint = complaint.map_or(String::new(), |text| format!("; the storage: {text}"));
         let reason = format!("it holds more than {} of the log back{complaint}", self.settings.quota);
+        if embedded && self.settings.take_over_after.is_some() {
+            self.watches.leave_out(store);
+            self.effects.push_back(Effect::LeftOut(store, reason));
+            return;
+        }
+        self.watches.detaching(store);
         let at = self.epochs.last_complete();
         self.propose_control(ControlChange::DetachPush(Detachment { store, declared, at, acked, reason }), None);
     }
@@ -141,7 +156,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns what the stores that the log waits for have applied.
     pub(crate) fn applied(&self) -> Vec<(StoreId, Epoch)> {
         let attached = self.replicated.stores().stores().filter(|store| store.detached.is_none());
-        attached.map(|store| (store.spec.id, self.visibility.applied(store.spec.id))).collect()
+        let waited_for = attached.filter(|store| !self.watches.is_left_out(store.spec.id));
+        waited_for.map(|store| (store.spec.id, self.visibility.applied(store.spec.id))).collect()
     }
 
     /// Returns the progress of every store.

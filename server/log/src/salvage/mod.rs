@@ -79,6 +79,16 @@ enum Change {
     Nothing,
 }
 
+impl Change {
+    /// Returns where the new log is written, beside the damaged one.
+    fn place(self) -> &'static str {
+        match self {
+            Change::Exchange => "salvaged",
+            Change::Nothing => "preview",
+        }
+    }
+}
+
 fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
     if !dir.is_dir() {
         return Err(LogError::Io { reason: format!("there is no log in {}", dir.display()) });
@@ -96,8 +106,12 @@ fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
 
-    let fresh = beside(dir, "salvaged");
-    keep(dir, &fresh)?;
+    let fresh = beside(dir, change.place());
+    match change {
+        Change::Exchange => keep(dir, &fresh)?,
+        // It never is a damaged log: a preview exchanges nothing.
+        Change::Nothing => remove(&fresh)?,
+    }
     let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, heads, kept, mark: mark.as_ref() };
     known.drop_undecided_below_image()?;
     let built = known.rebuild(&fresh).and_then(|mut report| {
@@ -116,6 +130,8 @@ fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
         remove(&fresh)?;
         return Ok(report);
     }
+    // What an interrupted preview has left.
+    remove(&beside(dir, Change::Nothing.place()))?;
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
     Ok(report)

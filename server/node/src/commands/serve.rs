@@ -113,8 +113,8 @@ fn tell_start(config: &Config, file: Option<&Path>) {
     );
 }
 
-/// Runs a node until it is stopped. One that lacks entries which no other node has any more copies the state of another node, and
-/// runs again.
+/// Runs a node until it is stopped. One that lacks entries which no other node has any more, or rows that are broken here, copies the
+/// state of another node, and runs again.
 fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
     let mut starting = Some(StopsAtOnce::begin()?);
     loop {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use crossbeam_channel::{RecvTimeoutError, Sender};
+use parking_lot::Mutex;
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_member::image_of;
@@ -112,6 +113,11 @@ pub struct LogThreadContext {
     pub image: GroupCursors,
     /// Has an embedded store write to its disk what only the log holds durably. Must not wait for that.
     pub flush: Box<dyn Fn(StoreId) + Send>,
+    /// Held while the log is truncated, and while an embedded store begins to be filled from it again. Then nothing is truncated.
+    pub truncation: Arc<Mutex<()>>,
+    /// Returns the embedded stores that were filled from the log again while the node ran, each with the first epoch that its
+    /// disk lacks: what they had reported before does not count.
+    pub rebuilt: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
 }
 
 /// Tells the sequencer if the log thread panics: nothing would ever become durable again.
@@ -303,7 +309,11 @@ fn truncate(
     images: &Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
-    let stores = applied.iter().map(|(_, applied)| *applied).fold(below, Epoch::min);
+    let Some(_nothing_is_rebuilt) = context.truncation.try_lock() else {
+        // The next image has it truncated.
+        return Ok(());
+    };
+    let stores = needed_by_stores(below, applied, (context.rebuilt)());
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     let below = stores.min(readers);
@@ -312,6 +322,14 @@ fn truncate(
         let _ = context.events.send(Message::Compact(compactable));
     }
     log.truncate(below)
+}
+
+/// Returns the first epoch at or below `below` that a store still needs. What the stores that the log waits for have applied may be
+/// from before one of them was `rebuilt`.
+fn needed_by_stores(below: Epoch, applied: &[(StoreId, Epoch)], rebuilt: Vec<(StoreId, Epoch)>) -> Epoch {
+    let is_waited_for = |store| applied.iter().any(|(known, _)| *known == store);
+    let rebuilt = rebuilt.into_iter().filter(|(store, _)| is_waited_for(*store));
+    applied.iter().copied().chain(rebuilt).map(|(_, needed)| needed).fold(below, Epoch::min)
 }
 
 fn store_image(
@@ -353,7 +371,6 @@ mod tests {
     use std::path::Path;
 
     use crossbeam_channel::unbounded;
-    use parking_lot::Mutex;
     use tribunal_log::LogOptions;
     use tribunal_types::{Batch, GroupId};
 
@@ -385,6 +402,8 @@ mod tests {
             readers_quota: no_quota,
             image: GroupCursors::new(),
             flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
+            truncation: Arc::default(),
+            rebuilt: Box::new(Vec::new),
         };
         Parts { queue, jobs, context, group: opened.recovered.group, told }
     }
@@ -401,6 +420,43 @@ mod tests {
         }
         run(&jobs, &context);
         assert_eq!(*told.lock(), [1, 3, 2]);
+    }
+
+    #[test]
+    fn a_store_that_is_filled_again_needs_what_its_disk_lacks_whatever_it_had_reported() {
+        let applied = [(StoreId(1), Epoch(7)), (StoreId(2), Epoch(9))];
+        let needed = |rebuilt: &[(u32, u64)]| {
+            let rebuilt = rebuilt.iter().map(|(store, epoch)| (StoreId(*store), Epoch(*epoch)));
+            needed_by_stores(Epoch(8), &applied, rebuilt.collect()).0
+        };
+        assert_eq!(needed(&[]), 7);
+        assert_eq!(needed(&[(2, 3)]), 3);
+        assert_eq!((needed(&[(1, 8)]), needed(&[(2, 11)])), (7, 7), "it has caught up");
+        assert_eq!(needed(&[(3, 1)]), 7, "the log does not wait for it: it was detached or left out");
+    }
+
+    #[test]
+    fn the_log_is_not_truncated_while_a_store_begins_to_be_filled_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, mut context, .. } = parts(dir.path());
+        let asked = Arc::new(Mutex::new(0));
+        let counted = Arc::clone(&asked);
+        context.rebuilt = Box::new(move || {
+            *counted.lock() += 1;
+            Vec::new()
+        });
+        let truncation = Arc::clone(&context.truncation);
+        let begins = truncation.lock();
+        let truncate = || Job::Truncate { below: Epoch(5), applied: Vec::new(), ask_stores: false };
+        queue.send(truncate());
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        assert_eq!(*asked.lock(), 0, "it is left to the next image");
+        drop(begins);
+        queue.send(truncate());
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        assert_eq!(*asked.lock(), 1);
     }
 
     #[test]

@@ -58,6 +58,12 @@ pub enum Message {
     PushReported(StoreId, ControlIndex, Arc<PushReports>),
     /// Without this store, the log could be truncated below this epoch and its quota be kept.
     OverQuota(StoreId, Epoch),
+    /// The rows of this embedded store are broken on this member, and its log no longer has what they lack: end, so that the state of
+    /// another member can be copied.
+    CopyState {
+        /// Its name.
+        store: String,
+    },
     /// The logs of these Raft groups may be compacted up to these entries.
     Compact(Vec<(GroupId, u64)>),
     /// Finish what is under way and end.
@@ -73,6 +79,6 @@ pub enum Ended {
     LogFailed(String),
     /// The node must not take part in its cluster, for this reason.
     Refused(String),
-    /// The node lacks entries that the others no longer have.
+    /// The node lacks what only the state of another member has.
     Lags(Lag),
 }

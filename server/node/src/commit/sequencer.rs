@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
-use tribunal_types::{StoreId, TxnRequest};
+use tribunal_types::TxnRequest;
 
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
 use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
-use crate::commit::sequencer_state::{SequencerState, Shared};
+use crate::commit::sequencer_state::{LaggingPush, SequencerState, Shared};
 use crate::commit::waiters::{Channels, Commit, ItemWaiter};
 use inline_writes::InlineWrites;
 use member::{MAJORITY_TIMEOUT, Phase};
@@ -111,6 +111,10 @@ impl Sequencer {
             while let Some(message) = next.take() {
                 match message {
                     Message::Stop => return self.stop(messages),
+                    Message::CopyState { store } => {
+                        self.copy_state(store);
+                        return self.stop(messages);
+                    }
                     Message::LogFailed(reason) => return self.fail(messages, reason),
                     message => self.handle(message),
                 }
@@ -148,10 +152,6 @@ impl Sequencer {
             self.carry_out(output);
         }
         self.write_outcomes();
-    }
-
-    fn is_embedded(&self, store: StoreId) -> bool {
-        self.replica().replicated().stores().store(store).is_some_and(|store| store.spec.is_embedded())
     }
 
     fn replica(&self) -> &NodeReplica {
@@ -236,24 +236,14 @@ impl Sequencer {
             Message::PushReported(store, generation, reports) => {
                 self.step(Event::Pushed { store, generation, report: reports.take() });
             }
-            // Of an embedded store every node has a copy, so one that lags is no reason to detach the others.
-            Message::OverQuota(store, _) if self.decider.member().is_some() && self.is_embedded(store) => {
-                let stores = self.replica().replicated().stores();
-                let name = stores.store(store).map_or("", |store| &store.spec.name);
-                tracing::warn!(
-                    store = name,
-                    store_id = store.0,
-                    "this node's copy of a store holds the log back; it is told to flush"
-                );
-            }
             Message::OverQuota(store, bound) => {
-                let complaint = (self.state.complaint)(store);
-                self.step(Event::OverQuota { store, bound, complaint });
+                let LaggingPush { complaint, opens_at } = (self.state.lagging)(store);
+                self.step(Event::OverQuota { store, bound, complaint, opens_at });
             }
             Message::Compact(groups) => {
                 groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));
             }
-            Message::LogFailed(_) | Message::Stop => unreachable!("handled by run"),
+            Message::LogFailed(_) | Message::CopyState { .. } | Message::Stop => unreachable!("handled by run"),
         }
     }
 
@@ -282,7 +272,7 @@ impl Sequencer {
             let wait = self.wake_in().unwrap_or(MAJORITY_TIMEOUT);
             match messages.recv_timeout(wait) {
                 Ok(Message::LogFailed(reason)) => return self.fail(messages, reason),
-                Ok(Message::Stop) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Stop | Message::CopyState { .. }) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(message) => self.handle(message),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -292,7 +282,7 @@ impl Sequencer {
         self.bring(Input::Tick);
         self.settle(messages);
         self.log.send(Job::Stop);
-        Ended::Stopped
+        self.side.lag.take().map_or(Ended::Stopped, Ended::Lags)
     }
 
     /// Tells everybody who waits that the outcome is unknown, and ends.

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
-use tribunal_types::{ControlIndex, PluginSlot, StoreId};
+use tribunal_types::{ControlIndex, Lsn, PluginSlot, StoreId};
 
 use crate::cluster::links::{OnPushFrame, Outgoing, PushStates};
 use crate::cluster::view::View;
@@ -32,6 +32,15 @@ pub struct Shared {
     pub waiting_bytes: Arc<AtomicUsize>,
 }
 
+/// What is known of a push that holds the log back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaggingPush {
+    /// What the storage last complained about.
+    pub complaint: Option<String>,
+    /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
+    pub opens_at: Option<Lsn>,
+}
+
 /// What carries out the effect of a control entry outside the sequencer.
 pub type OnControl = Box<dyn FnMut(&ReplicatedState, &Effect) + Send>;
 
@@ -48,8 +57,8 @@ pub struct SequencerState {
     /// Where effects of control entries outside the replica are carried out (catalog, pushes, keys). Must not wait for
     /// anything.
     pub on_control: OnControl,
-    /// Says what a store's storage last complained about.
-    pub complaint: Box<dyn Fn(StoreId) -> Option<String> + Send>,
+    /// Tells what is known of a push that holds the log back. Must not wait for anything.
+    pub lagging: Box<dyn Fn(StoreId) -> LaggingPush + Send>,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
     /// What is sent to other nodes.

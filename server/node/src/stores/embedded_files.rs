@@ -9,19 +9,42 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tribunal_push::{EmbeddedError, EmbeddedStore, EpochSource};
 use tribunal_types::{LogId, Lsn, StoreSpec, Watermark};
 
-/// Opens the store in `dir`, rebuilding it from `log` if need be.
+/// An open store.
+pub struct Opened<'a> {
+    /// The store.
+    pub store: EmbeddedStore,
+    /// It is to be filled from the log again. While this is held, the log is not truncated.
+    pub rebuilt: Option<MutexGuard<'a, ()>>,
+}
+
+/// What is done about a store that cannot be filled from its log, because that does not begin with its first record.
+const RESTORE: &str = "restore log and store from one backup, or remove the store's directory, load its rows from elsewhere and \
+                       attach it with `loaded_lsn`";
+/// The same, on a member of a cluster.
+const COPY: &str = "`tribunal store resume` at this node restarts it with a copy of another node's state";
+
+/// Returns what is done about a store that the log cannot fill.
+#[must_use]
+pub fn way_out(is_member: bool) -> &'static str {
+    if is_member { COPY } else { RESTORE }
+}
+
+/// Opens the store in `dir`, rebuilding it from `log` if need be. `truncation` is held while the log is truncated.
 ///
 /// # Errors
 /// In words: what is wrong and what to do about it.
-pub fn open(
+pub fn open<'a>(
     dir: &Path,
     memory_bytes: u64,
     spec: &StoreSpec,
     log: &Arc<dyn EpochSource>,
-) -> Result<EmbeddedStore, String> {
+    truncation: &'a Mutex<()>,
+    is_member: bool,
+) -> Result<Opened<'a>, String> {
     let open = || EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log));
     let wrong = match open() {
         Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
@@ -36,18 +59,19 @@ pub fn open(
                         "the embedded store keeps the log's former name until its next record"
                     );
                 }
-                return Ok(store);
+                return Ok(Opened { store, rebuilt: None });
             }
         },
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
         Err(error) => return Err(error.to_string()),
     };
+    // From here until the caller counts the store as one that lacks everything.
+    let not_truncated = truncation.lock();
     let oldest = log.oldest(spec.id);
     if oldest > Lsn(1) {
         return Err(format!(
-            "{wrong}. Its log begins at LSN {oldest}, so the store cannot be filled from it again: restore log and store \
-             from one backup, or remove the store's directory, load its rows from elsewhere and attach it with \
-             `loaded_lsn`"
+            "{wrong}. Its log begins at LSN {oldest}, so the store cannot be filled from it again: {}",
+            way_out(is_member)
         ));
     }
     let aside = EmbeddedStore::set_aside(dir).map_err(|error| error.to_string())?;
@@ -57,7 +81,8 @@ pub fn open(
         "rebuilding the embedded store from its log; its former files are in {}, for you to delete",
         aside.display()
     );
-    open().map_err(|error| error.to_string())
+    let store = open().map_err(|error| error.to_string())?;
+    Ok(Opened { store, rebuilt: Some(not_truncated) })
 }
 
 /// Has the store name the log as it is named now, for example since it was salvaged. The log has just proved that it contains what the

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tribunal_push::{ApplyObserver, EmbeddedStore, EpochSource};
-use tribunal_types::{StoreId, StoreSpec};
+use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 
 use crate::stores::catalog::Records;
-use crate::stores::embedded_files;
+use crate::stores::embedded_files::{self, Opened};
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::telemetry::{ApplyTraces, Tracing};
 
@@ -29,6 +29,8 @@ struct Place {
     /// Held by the thread that opens or closes it.
     turn: Arc<Mutex<()>>,
     open: Option<Arc<EmbeddedStore>>,
+    /// It was filled from the log again when it was opened: what it had reported before that is void.
+    rebuilt: bool,
 }
 
 /// The embedded stores of a node.
@@ -37,6 +39,8 @@ pub struct EmbeddedStores {
     records: Records,
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
+    /// Held while the log is truncated.
+    truncation: Arc<Mutex<()>>,
     places: Mutex<Places>,
 }
 
@@ -57,7 +61,24 @@ impl Places {
 impl EmbeddedStores {
     /// Prepares them; none is open yet.
     pub fn new(data: PathBuf, records: Records, runtime: Handle, tracing: Option<Arc<Tracing>>) -> EmbeddedStores {
-        EmbeddedStores { data, records, runtime, tracing, places: Mutex::default() }
+        EmbeddedStores { data, records, runtime, tracing, truncation: Arc::default(), places: Mutex::default() }
+    }
+
+    /// Returns the lock that is held while the log is truncated.
+    pub fn truncation(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.truncation)
+    }
+
+    /// Returns the open stores that were filled from the log again, each with the first epoch that its disk lacks. May read the
+    /// disk.
+    pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
+        let rebuilt: Vec<(StoreId, Lsn)> = {
+            let places = self.places.lock();
+            let open = places.by_store.iter().filter(|(_, place)| place.rebuilt);
+            open.filter_map(|(id, place)| Some((*id, place.open.as_ref()?.flushed()))).collect()
+        };
+        let lacked = |(store, flushed)| Some((store, self.records.epoch_after(store, flushed)?));
+        rebuilt.into_iter().filter_map(lacked).collect()
     }
 
     /// Returns the directory of a store.
@@ -101,7 +122,10 @@ impl EmbeddedStores {
         let mut places = self.places.lock();
         let place = places.of(spec.id, &turn).ok_or_else(forgotten)?;
         match opened {
-            Ok(open) => Ok(Arc::clone(place.open.insert(Arc::new(open)))),
+            Ok((open, rebuilt)) => {
+                place.rebuilt = rebuilt.is_some();
+                Ok(Arc::clone(place.open.insert(Arc::new(open))))
+            }
             Err(reason) => {
                 places.memory.take_back(spec.id);
                 Err(reason)
@@ -109,12 +133,14 @@ impl EmbeddedStores {
         }
     }
 
-    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<EmbeddedStore, String> {
+    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<(EmbeddedStore, Option<MutexGuard<'_, ()>>), String> {
         let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
-        let open = embedded_files::open(&self.dir(spec.id), bytes, spec, &source)?;
+        let is_member = self.records.member.is_some();
+        let Opened { store, rebuilt } =
+            embedded_files::open(&self.dir(spec.id), bytes, spec, &source, &self.truncation, is_member)?;
         let traces =
             |tracing| Arc::new(ApplyTraces::new(tracing, spec.id, spec.name.clone())) as Arc<dyn ApplyObserver>;
-        Ok(open.observed_by(self.tracing.clone().map(traces)))
+        Ok((store.observed_by(self.tracing.clone().map(traces)), rebuilt))
     }
 
     /// Closes a store, so that it is read from the disk again: something may have been repaired there. Waits for its readers and
@@ -191,8 +217,8 @@ mod tests {
     use std::thread;
 
     use tempfile::TempDir;
-    use tribunal_log::LogOptions;
-    use tribunal_types::NamespaceId;
+    use tribunal_log::{DurableLog, LogOptions};
+    use tribunal_types::{Batch, EpochOutcome, NamespaceId, StoreLsn, TxnIx};
 
     use super::*;
     use crate::commit::epoch_cache::EpochCache;
@@ -240,6 +266,40 @@ mod tests {
         assert_eq!(closes.join().expect("ends"), Ok(()));
         assert_eq!(opens.join().expect("ends"), Ok(()));
         assert!(stores.get(STORE).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_filled_again_keeps_the_log_from_being_truncated_until_its_disk_has_all_of_it() {
+        let dir = TempDir::new().expect("a directory");
+        let (stores, mut log) = stores(&dir);
+        let group = log.group();
+        for epoch in 1..=3 {
+            let batch = Batch { group, first: Epoch(epoch), last: Epoch(epoch), ..Batch::default() };
+            log.append(&batch).expect("appended");
+            let lsns =
+                if epoch == 2 { vec![StoreLsn { store: STORE, txn: TxnIx(0), lsn: Lsn(1) }] } else { Vec::new() };
+            log.append_outcome(&EpochOutcome { epoch: Epoch(epoch), lsns, ..EpochOutcome::default() })
+                .expect("appended");
+        }
+        stores.expect(STORE);
+        drop(stores.open(&spec()).expect("opens"));
+        assert_eq!(stores.rebuilt(), [], "nothing was wrong");
+        assert_eq!(stores.close(STORE), Ok(()));
+        std::fs::write(stores.dir(STORE).join("damaged"), "a planted damage").expect("writes");
+        let truncation = stores.truncation();
+        let truncates = truncation.lock();
+        let opens = thread::spawn({
+            let stores = Arc::clone(&stores);
+            move || stores.open(&spec()).map(drop)
+        });
+        thread::sleep(Duration::from_millis(50));
+        assert!(!opens.is_finished() && stores.dir(STORE).join("damaged").exists(), "its log is being truncated");
+        drop(truncates);
+        assert_eq!(opens.join().expect("ends"), Ok(()));
+        assert_eq!(stores.rebuilt(), [(STORE, Epoch(2))], "its first record is of that epoch");
+        assert!(truncation.try_lock().is_some(), "what it needs is known now");
+        assert_eq!(stores.close(STORE), Ok(()));
+        assert_eq!(stores.rebuilt(), []);
     }
 
     #[tokio::test]

@@ -19,8 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
     Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
-    PushOptions, PushParts, PushStatus, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, StoreFile,
-    Transport,
+    PushOptions, PushParts, PushStatus, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -34,6 +33,8 @@ use crate::stores::fork_file::ForkFile;
 use crate::stores::push_states::{ToldPush, ToldPushes};
 use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
 use crate::telemetry::Tracing;
+
+mod embedded;
 
 /// How often a store whose rows are ahead of the log looks for it.
 const LOG_POLL: Duration = Duration::from_millis(20);
@@ -434,64 +435,6 @@ impl Pushes {
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
     }
 
-    /// Has an embedded store write what is only in memory to its disk, on threads of its own.
-    pub fn flush(&self, store: StoreId) {
-        self.embedded.flush(store, self.name_of(store));
-    }
-
-    /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
-    ///
-    /// # Errors
-    /// In words: a store that is not whole here must not be copied.
-    pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
-        let (open, broken) = {
-            let entries = self.entries.lock();
-            let open = self.embedded.all();
-            let is_missing = |entry: &&Entry| {
-                let DeclaredStore { spec, detached, .. } = &entry.store;
-                spec.is_embedded() && detached.is_none() && open.iter().all(|(id, _)| *id != spec.id)
-            };
-            let broken = entries.values().find(is_missing).map(|entry| entry.store.spec.name.clone());
-            (open, broken)
-        };
-        if let Some(name) = broken {
-            return Err(format!("its copy of the embedded store `{name}` is not open"));
-        }
-        let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
-            Ok(_) if EmbeddedStore::damage_in(&self.embedded.dir(id)).is_some() => {
-                Err(format!("its copy of the embedded store `{}` is damaged", self.name_of(id)))
-            }
-            Ok(files) => Ok((id, files)),
-            Err(error) => Err(format!("its copy of the embedded store `{}` cannot be read: {error}", self.name_of(id))),
-        };
-        open.into_iter().map(files).collect()
-    }
-
-    /// Returns an embedded store.
-    pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
-        self.embedded.get(store)
-    }
-
-    /// Returns whether a store is embedded, and not detached: it is open, or about to be.
-    pub fn is_embedded(&self, store: StoreId) -> bool {
-        let entries = self.entries.lock();
-        entries.get(&store).is_some_and(|entry| entry.store.spec.is_embedded() && entry.store.detached.is_none())
-    }
-
-    /// Returns why an embedded store cannot be read here, if something is wrong with it.
-    pub fn closed_because(&self, store: StoreId) -> Option<String> {
-        let entries = self.entries.lock();
-        let entry = entries.get(&store).filter(|entry| entry.store.spec.is_embedded())?;
-        match &entry.state {
-            State::Broken(reason) => Some(reason.clone()),
-            State::Running(running) => {
-                let status = running.handle.status();
-                status.last_error.filter(|_| status.activity == PushActivity::Stopped)
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the state of a store's push.
     pub fn status(&self, store: StoreId) -> StorePush {
         let entries = self.entries.lock();
@@ -518,7 +461,7 @@ impl Pushes {
                 StorePush {
                     state: shown(&status),
                     lag_ms: status.lag_ms,
-                    last_error: status.last_error,
+                    last_error: status.last_error.map(|error| self.with_way_out(&entry.store.spec, error)),
                     poison: status.poison,
                     durability: Some(status.durable),
                 }
@@ -555,9 +498,16 @@ impl Pushes {
     }
 
     async fn resume_to_the_end(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
-        let dir = self.embedded.dir(store);
-        let damaged =
-            self.runtime.spawn_blocking(move || EmbeddedStore::damage_in(&dir).is_some()).await.unwrap_or(false);
+        let this = Arc::clone(self);
+        let looked = self.runtime.spawn_blocking(move || {
+            let damaged = EmbeddedStore::damage_in(&this.embedded.dir(store)).is_some();
+            (damaged, this.is_embedded(store) && this.needs_copy(store, damaged))
+        });
+        let (damaged, needs_copy) = looked.await.unwrap_or_default();
+        if needs_copy {
+            let _ = self.messages.send(Message::CopyState { store: self.name_of(store) });
+            return Ok(());
+        }
         let remake = {
             let mut entries = self.entries.lock();
             let Some(entry) = entries.get_mut(&store) else { return Ok(()) };
@@ -603,12 +553,6 @@ impl Pushes {
             Some(State::Running(running)) => running.handle.status().activity == PushActivity::Connecting,
             _ => false,
         }
-    }
-
-    async fn close_embedded(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
-        let this = Arc::clone(self);
-        let closed = self.runtime.spawn_blocking(move || this.embedded.close(store)).await;
-        closed.map_err(|error| error.to_string())?
     }
 
     /// Stops the push of a store that is detached now.

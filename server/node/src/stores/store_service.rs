@@ -18,6 +18,7 @@ use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused, stopping};
 use crate::commit::waiters::ImportWaiter;
 use crate::service::NodeService;
+use crate::stores::log_rows;
 
 /// When to come back if a storage has not reported its watermark yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
@@ -40,7 +41,10 @@ impl NodeService {
         let check = self.stores.check(&spec, &|store| self.head(store) > Lsn(0));
         spec.id = match check.map_err(refused)? {
             Declaration::New => StoreId(0),
-            Declaration::Change(id) => id,
+            Declaration::Change(id) => {
+                self.must_have_its_rows(id, &spec).await?;
+                id
+            }
             Declaration::Known(id) => return Ok(Declared { spec: StoreSpec { id, ..spec }, created: false }),
         };
         let created = match self.control(ControlChange::DeclareStore(spec.clone())).await?.map_err(refused)? {
@@ -56,6 +60,37 @@ impl NodeService {
         };
         self.pushes.settled(spec.id).await;
         Ok(Declared { spec, created })
+    }
+
+    /// Refuses to make a store embedded of which rows are known that its log does not have: their versions were imported for
+    /// rows of an engine or a storage. Reads the whole log of the store.
+    async fn must_have_its_rows(&self, store: StoreId, spec: &StoreSpec) -> Result<(), ServiceError> {
+        let was_embedded = self.stores.declared(store).is_some_and(|store| store.spec.is_embedded());
+        let progress = self.shared.progress.store(store).unwrap_or_default();
+        // Only tracked rows are known, and only those are imported.
+        if was_embedded || !spec.is_embedded() || progress.rows == 0 {
+            return Ok(());
+        }
+        // Otherwise the store stays closed until its rows are loaded from elsewhere.
+        if self.records.oldest(store) > Lsn(1) {
+            return Ok(());
+        }
+        let records = self.records.clone();
+        let counted = tokio::task::spawn_blocking(move || log_rows::count(&records, store, progress.head)).await;
+        let counted = counted.map_err(|error| error.to_string()).and_then(|rows| rows.map_err(|e| e.to_string()));
+        let rows = counted.map_err(|reason| ServiceError::Unavailable {
+            detail: format!("the rows in the log of '{}' cannot be counted: {reason}. Nothing was changed", spec.name),
+        })?;
+        let Some(imported) = progress.rows.checked_sub(rows).filter(|imported| *imported > 0) else { return Ok(()) };
+        Err(ServiceError::ClientMistake {
+            code: "store_has_imported_rows",
+            pointer: "/adaptor".into(),
+            detail: format!(
+                "store '{}' has {imported} row(s) of which only a version was imported: an embedded store is filled from its log, \
+                 which does not have them. Declare another store as embedded, and commit the rows to that",
+                spec.name
+            ),
+        })
     }
 
     /// Returns a store's declaration.

@@ -77,13 +77,22 @@ struct Node {
     ms: u64,
     /// What was decided since the process started: the epoch, and whose transactions went in.
     decided: Vec<(u64, Vec<u16>)>,
+    /// The digests that were sent since the process started: to which node, and after which epoch.
+    told: Vec<(u16, u64, Digest)>,
     /// Whether entries without items that a peer sends are written, as older releases did not.
     copies_all: bool,
 }
 
 impl Node {
     fn new() -> Node {
-        Node { dir: tempfile::tempdir().unwrap(), ready: None, ms: 1, decided: Vec::new(), copies_all: true }
+        Node {
+            dir: tempfile::tempdir().unwrap(),
+            ready: None,
+            ms: 1,
+            decided: Vec::new(),
+            told: Vec::new(),
+            copies_all: true,
+        }
     }
 
     fn membership() -> Membership {
@@ -96,6 +105,7 @@ impl Node {
     fn start(&mut self) -> Result<&mut Ready, String> {
         self.ready = None;
         self.decided.clear();
+        self.told.clear();
         let config = Config { data: self.dir.path().to_owned(), plugins: PolicyHost::Native, ..Config::default() };
         let loader = PluginLoader::open(&config, Signers::default())?;
         let ready = Ready::member(&config, &Node::membership(), loader.into())?;
@@ -144,6 +154,9 @@ impl Node {
                             .map_err(|error| error.to_string())?;
                         let of = decided.input.batches.iter().map(|batch| batch.group.node.0).collect();
                         self.decided.push((decided.outcome.epoch.0, of));
+                    }
+                    Output::Send { to, frame: Frame::Decided { epoch, digest } } => {
+                        self.told.push((to.0, epoch.0, digest));
                     }
                     Output::Diverged { reason } | Output::Failed { reason, .. } => return Err(reason),
                     _ => {}
@@ -249,6 +262,29 @@ fn what_was_decided_with_entries_of_peers_stays() {
         node.goes_on().unwrap();
         assert_eq!(node.state(), digest);
     }
+}
+
+#[test]
+fn a_member_that_appears_is_told_what_was_decided_before_and_a_difference_is_noticed() {
+    let (mut node, _) = cut_off(true, 0);
+    // What the peer has agreed on is in the log now.
+    let entries =
+        [entry(3, 2, Vec::new()), entry(3, 3, sealed(3, (1, 4), None)), entry(3, 4, sealed(3, (5, 5), Some(3)))];
+    node.write(group(3), &entries, 4);
+    node.start().unwrap();
+    let digest = node.state();
+    let frame = |from, frame| Input::Frame { from: NodeId(from), frame };
+    node.step(frame(2, Frame::Leaving)).unwrap();
+    node.step(frame(2, Frame::Leaving)).unwrap();
+    let last = node.replica().last_complete().0;
+    assert_eq!(node.told, [(2, last, digest)], "once, without anything being decided");
+    // Its own answer to that: it has decided the same epoch otherwise, before either of them was started.
+    node.step(frame(2, Frame::Decided { epoch: Epoch(last), digest: Digest(digest.0 ^ 1) })).unwrap();
+    let Some(Ready { deciding: Deciding::Member(member, _), .. }) = &node.ready else { panic!() };
+    assert_eq!(member.odd_peers().keys().collect::<Vec<_>>(), [&NodeId(2)]);
+    let third = Frame::Decided { epoch: Epoch(last), digest: Digest(digest.0 ^ 1) };
+    let stops = node.step(frame(3, third)).unwrap_err();
+    assert!(stops.contains("diverged from that of a majority"), "{stops}");
 }
 
 #[test]

@@ -17,9 +17,9 @@ use tribunal_types::{NodeId, StateImage};
 
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::REMOVED;
-use crate::cluster::state_copy::Lag;
 use crate::cluster::state_copy::incoming::Incoming;
 use crate::cluster::state_copy::listing::{Listing, MADE};
+use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::transfers::{InMemory, Transfers};
 use crate::cluster::{first_start, links};
 
@@ -76,13 +76,26 @@ pub async fn copy_state(
     let handler = Arc::clone(&events);
     let peers = Arc::new(Peers::start(settings, identity, listener, &Handle::current(), handler)?);
     transfers.connect(&peers);
-    let others = lag.others.keys().copied().filter(|node| *node != lag.leader);
-    let order: Vec<NodeId> = [lag.leader].into_iter().chain(others).collect();
-    tracing::warn!(
-        group = lag.group.node.0,
-        entry = lag.at_least.index,
-        "this node was away for longer than the others keep their logs: it copies the state of one of them"
-    );
+    let leader = match &lag.lacks {
+        Lacks::Entries { group, leader, at_least } => {
+            tracing::warn!(
+                group = group.node.0,
+                entry = at_least.index,
+                "this node was away for longer than the others keep their logs: it copies the state of one of them"
+            );
+            Some(*leader)
+        }
+        Lacks::Rows { store } => {
+            tracing::warn!(
+                store,
+                "this node's copy of an embedded store is broken, and its log no longer has what the copy lacks: it copies the \
+                 state of another node"
+            );
+            None
+        }
+    };
+    let others = lag.others.keys().copied().filter(|node| Some(*node) != leader);
+    let order: Vec<NodeId> = leader.into_iter().chain(others).collect();
     for from in &order {
         match copy_from(&transfers, *from, data, lag).await {
             Ok(()) => break,
@@ -156,7 +169,10 @@ fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String>
         return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));
     }
     let groups = groups_in(image).map_err(|malformed| format!("cannot be used: {malformed}"))?;
-    let lacking = [(lag.group, lag.at_least.index)];
+    let lacking = match &lag.lacks {
+        Lacks::Entries { group, at_least, .. } => Some((*group, at_least.index)),
+        Lacks::Rows { .. } => None,
+    };
     let needed = lacking.into_iter().chain(lag.compacted.iter().map(|(group, compacted)| (*group, *compacted)));
     for (group, needed) in needed {
         let included = groups.get(&group).map_or(0, |cursor| cursor.included.index);
@@ -187,9 +203,7 @@ mod tests {
             image
         };
         let lag = Lag {
-            group,
-            leader: NodeId(1),
-            at_least: at(70),
+            lacks: Lacks::Entries { group, leader: NodeId(1), at_least: at(70) },
             compacted: BTreeMap::from([(group, 60)]),
             others: BTreeMap::new(),
         };
@@ -200,5 +214,8 @@ mod tests {
         assert!(check(&image(70), &listing(8), &lag).unwrap_err().contains("epoch 9"));
         let lag = Lag { compacted: BTreeMap::from([(other, 5)]), ..lag };
         assert!(check(&image(70), &listing(9), &lag).unwrap_err().contains("entry 5 is needed"));
+        let lag = Lag { lacks: Lacks::Rows { store: "kv".into() }, compacted: BTreeMap::from([(group, 60)]), ..lag };
+        assert_eq!(check(&image(60), &listing(9), &lag), Ok(()), "all entries that its log has no more");
+        assert!(check(&image(59), &listing(9), &lag).unwrap_err().contains("entry 60 is needed"));
     }
 }

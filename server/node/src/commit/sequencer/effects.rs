@@ -58,6 +58,18 @@ impl Sequencer {
                 self.log.send(Job::Truncate { below, applied, ask_stores: false });
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
+            Effect::LeftOut(store, reason) => {
+                let stores = self.replica().replicated().stores();
+                let name = stores.store(store).map_or("", |store| &store.spec.name);
+                tracing::error!(
+                    store = name,
+                    store_id = store.0,
+                    reason,
+                    "this node's copy of an embedded store is broken, and the log no longer waits for it: repair its disk, then \
+                     have this node try again (`tribunal store resume`). If its log no longer has what the copy lacks, the node \
+                     restarts with a copy of another node's state"
+                );
+            }
             // They come as outputs of their own, or as none.
             Effect::Image { .. } | Effect::Decided(_) | Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,

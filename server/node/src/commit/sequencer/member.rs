@@ -13,7 +13,7 @@ use super::Sequencer;
 use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
-use crate::cluster::state_copy::Lag;
+use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::{lost_entries, peer_clocks};
 use crate::commit::change_under_way::ChangeUnderWay;
 use crate::commit::log_thread::GroupWrite;
@@ -136,6 +136,17 @@ impl Sequencer {
     }
 
     /// The node must not take part in its cluster.
+    /// Notes that only a copy of another member's state has what this node lacks.
+    fn note_lag(&mut self, lacks: Lacks) {
+        let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
+        self.side.lag.get_or_insert(Lag { lacks, compacted, others: BTreeMap::new() });
+    }
+
+    /// The node is to end, and to copy the state of another member: it has rows that are broken here.
+    pub(super) fn copy_state(&mut self, store: String) {
+        self.note_lag(Lacks::Rows { store });
+    }
+
     fn refuse(&mut self, reason: String) {
         self.side.refused = true;
         self.inline.failed.get_or_insert(reason);
@@ -309,8 +320,7 @@ impl Sequencer {
                 }
             }
             Output::NeedsImage { group, leader, at_least } => {
-                let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
-                self.side.lag.get_or_insert(Lag { group, leader, at_least, compacted, others: BTreeMap::new() });
+                self.note_lag(Lacks::Entries { group, leader, at_least });
                 self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
             }
             Output::Diverged { reason } => self.refuse(reason),

@@ -1,0 +1,135 @@
+//! What only embedded stores have: rows on this node, which are filled from its log, flushed for it and read.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource as _, PushActivity, StoreFile};
+use tribunal_types::{DeclaredStore, Epoch, Lsn, StoreId, StoreSpec};
+
+use super::{Entry, Pushes, State};
+use crate::commit::sequencer_state::LaggingPush;
+use crate::stores::embedded_files;
+
+impl Pushes {
+    /// Returns the lock that is held while the log is truncated.
+    pub fn truncation(&self) -> Arc<Mutex<()>> {
+        self.embedded.truncation()
+    }
+
+    /// Returns the embedded stores that were filled from the log again, each with the first epoch that its disk lacks.
+    pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
+        self.embedded.rebuilt()
+    }
+
+    /// Tells what is known of a push that holds the log back. Waits for nothing.
+    pub fn lagging(&self, store: StoreId) -> LaggingPush {
+        let entries = self.entries.lock();
+        let Some(entry) = entries.get(&store) else { return LaggingPush::default() };
+        let opens_at = match &entry.state {
+            _ if !entry.store.spec.is_embedded() => None,
+            State::Starting => Some(Lsn(0)),
+            State::Ahead(_) => Some(self.records.log.head(store)),
+            // It applies what the log has after its last flush.
+            State::Running(running) if running.handle.status().activity == PushActivity::Connecting => {
+                Some(self.embedded.get(store).and_then(|open| open.applied_at_once()).unwrap_or_default())
+            }
+            _ => None,
+        };
+        LaggingPush { complaint: self.state_of(entry).last_error, opens_at }
+    }
+
+    /// Returns whether the rows of an embedded store are only with other members: they are broken here, and the log of this node no
+    /// longer has what they lack.
+    pub(super) fn needs_copy(&self, store: StoreId, damaged: bool) -> bool {
+        if self.me.is_none() {
+            return false;
+        }
+        let oldest = self.records.oldest(store);
+        if damaged {
+            return oldest > Lsn(1);
+        }
+        match EmbeddedStore::flushed_in(&self.embedded.dir(store)) {
+            Ok(flushed) => {
+                let is_of_log = || self.records.contains(store, &flushed).unwrap_or(true);
+                let cannot_follow = oldest > Lsn(1) && (flushed.lsn.next() < oldest || !is_of_log());
+                cannot_follow && self.closed_because(store).is_some()
+            }
+            Err(EmbeddedError::Damaged(_)) => oldest > Lsn(1),
+            // That is for the opening to tell.
+            Err(_) => false,
+        }
+    }
+
+    /// Has an embedded store write what is only in memory to its disk, on threads of its own.
+    pub fn flush(&self, store: StoreId) {
+        self.embedded.flush(store, self.name_of(store));
+    }
+
+    /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
+    ///
+    /// # Errors
+    /// In words: a store that is not whole here must not be copied.
+    pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
+        let (open, broken) = {
+            let entries = self.entries.lock();
+            let open = self.embedded.all();
+            let is_missing = |entry: &&Entry| {
+                let DeclaredStore { spec, detached, .. } = &entry.store;
+                spec.is_embedded() && detached.is_none() && open.iter().all(|(id, _)| *id != spec.id)
+            };
+            let broken = entries.values().find(is_missing).map(|entry| entry.store.spec.name.clone());
+            (open, broken)
+        };
+        if let Some(name) = broken {
+            return Err(format!("its copy of the embedded store `{name}` is not open"));
+        }
+        let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
+            Ok(_) if EmbeddedStore::damage_in(&self.embedded.dir(id)).is_some() => {
+                Err(format!("its copy of the embedded store `{}` is damaged", self.name_of(id)))
+            }
+            Ok(files) => Ok((id, files)),
+            Err(error) => Err(format!("its copy of the embedded store `{}` cannot be read: {error}", self.name_of(id))),
+        };
+        open.into_iter().map(files).collect()
+    }
+
+    /// Returns an embedded store.
+    pub fn embedded(&self, store: StoreId) -> Option<Arc<EmbeddedStore>> {
+        self.embedded.get(store)
+    }
+
+    /// Returns whether a store is embedded, and not detached: it is open, or about to be.
+    pub fn is_embedded(&self, store: StoreId) -> bool {
+        let entries = self.entries.lock();
+        entries.get(&store).is_some_and(|entry| entry.store.spec.is_embedded() && entry.store.detached.is_none())
+    }
+
+    /// Returns why an embedded store cannot be read here, if something is wrong with it.
+    pub fn closed_because(&self, store: StoreId) -> Option<String> {
+        let entries = self.entries.lock();
+        let entry = entries.get(&store).filter(|entry| entry.store.spec.is_embedded())?;
+        match &entry.state {
+            State::Broken(reason) => Some(reason.clone()),
+            State::Running(running) => {
+                let status = running.handle.status();
+                status.last_error.filter(|_| status.activity == PushActivity::Stopped)
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds to what is wrong with a store what to do if that cannot be made good from the log.
+    pub(super) fn with_way_out(&self, spec: &StoreSpec, error: String) -> String {
+        let open = self.embedded.get(spec.id).filter(|_| self.me.is_some());
+        if open.is_none_or(|open| open.flushed().next() >= self.records.oldest(spec.id)) {
+            return error;
+        }
+        format!("{error}. The log of this node no longer has what its copy lacks: {}", embedded_files::way_out(true))
+    }
+
+    pub(super) async fn close_embedded(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
+        let this = Arc::clone(self);
+        let closed = self.runtime.spawn_blocking(move || this.embedded.close(store)).await;
+        closed.map_err(|error| error.to_string())?
+    }
+}
