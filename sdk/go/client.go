@@ -532,30 +532,25 @@ func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
 	return found.Rows[0].Row, nil
 }
 
-// RowPage has rows in key order.
+// RowPage has the rows of a range, and the snapshot that they reflect.
 type RowPage struct {
 	// Applied is the snapshot that the rows reflect.
 	Applied Epoch
-	Rows    []Row
-	// More is set if the range has more rows.
-	More bool
+	RangeRows
 }
 
-// Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
-// end is the end of the store; a limit of 0 is 1,000.
-func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
-	if err := errors.Join(checkName("name of a store", store), checkLimit(limit)); err != nil {
+// Rows reads a range of an embedded store as it is now, outside any transaction. [Client.ReadRanges] reads several.
+func (c *Client) Rows(ctx context.Context, store string, keys KeyRange) (*RowPage, error) {
+	if err := errors.Join(checkName("name of a store", store), checkLimit(keys.Limit)); err != nil {
 		return nil, err
 	}
-	if limit == 0 {
-		limit = rangeLimitDefault
+	keys = keys.withDefaults()
+	parameters := wire.ListRowsParams{Limit: limitOf(keys.Limit)}
+	if keys.Start != "" {
+		parameters.Start = &keys.Start
 	}
-	parameters := wire.ListRowsParams{Limit: limitOf(limit)}
-	if start != "" {
-		parameters.Start = &start
-	}
-	if end != "" {
-		parameters.End = &end
+	if keys.End != "" {
+		parameters.End = &keys.End
 	}
 	answer, err := retrying(ctx, c, func() (*wire.RowPage, error) {
 		page, err := settled(ask[wire.RowPage](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
@@ -570,13 +565,9 @@ func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) 
 		return nil, err
 	}
 	fields := reader{}
-	page := &RowPage{Applied: Epoch(fields.number(&answer.Applied)), More: answer.More}
-	for at := range answer.Rows {
-		row, err := rowOf(&answer.Rows[at])
-		if err != nil {
-			return nil, err
-		}
-		page.Rows = append(page.Rows, row)
+	page := &RowPage{Applied: Epoch(fields.number(&answer.Applied))}
+	if page.RangeRows, err = rowsOf(answer.Rows, answer.More); err != nil {
+		return nil, err
 	}
 	return page, fields.err
 }

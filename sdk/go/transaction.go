@@ -337,11 +337,11 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 		delete(t.fetchedRanges, name)
 		return ahead, nil
 	}
-	page, err := t.client.Rows(ctx, name.store, name.keys.Start, name.keys.End, name.keys.Limit)
+	page, err := t.client.Rows(ctx, name.store, name.keys)
 	if err != nil {
 		return RangeRows{}, err
 	}
-	return RangeRows{page.Rows, page.More}, nil
+	return page.RangeRows, nil
 }
 
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first

@@ -16,6 +16,7 @@ import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./re
 import type { JsonValue } from "./json.js";
 import { named, normal, percentEncoded, segment, type Key } from "./keys.js";
 import { LogReader, type LogOptions } from "./log.js";
+import { beginNames, clientNames, declarationNames, statusNames } from "./option_names.js";
 import { Limit, unlessAborted } from "./limit.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
 import {
@@ -23,6 +24,7 @@ import {
   checkedRange,
   rangeAsked,
   rangeRows,
+  readOptions,
   readTerms,
   rowOf,
   states,
@@ -38,7 +40,7 @@ import {
 } from "./reads.js";
 import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
-import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
+import { commitNames, Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
 import { decided, unexpected, verdict, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
@@ -191,7 +193,7 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
-    optionsOf(options, "{ apiKey }");
+    optionsOf(options, "{ apiKey }", clientNames);
     const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
     this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
     if (options.apiKey !== undefined) headerText("API key", options.apiKey);
@@ -246,7 +248,7 @@ export class Client {
    * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
-    const signal = signalOf(options, beginSuch);
+    const signal = signalOf(options, beginSuch, beginNames);
     signal?.throwIfAborted();
     const item = beginItem(options);
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
@@ -302,7 +304,7 @@ export class Client {
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
     if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
-    const signal = signalOf(options, beginSuch);
+    const signal = signalOf(options, beginSuch, beginNames);
     const attempts = new Attempts(this.retry, this.#onAttempt, signal);
     let firstAttemptMs: number | undefined;
     for (;;) {
@@ -332,7 +334,7 @@ export class Client {
    * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
   async commit(prepared: PreparedCommit, options: CommitOptions = {}): Promise<Verdict> {
-    const signal = signalOf(options, "{ signal }");
+    const signal = signalOf(options, "{ signal }", commitNames);
     signal?.throwIfAborted();
     const item = commitItem(prepared);
     const { txnId } = prepared;
@@ -463,7 +465,7 @@ export class Client {
    * has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
-    const { fence = false } = optionsOf(options, "{ fence: true }");
+    const { fence = false } = optionsOf(options, "{ fence: true }", statusNames);
     const waitMs = duration("waitMs", options.waitMs ?? 0);
     const outcome = settled(
       await this.#ask(
@@ -534,7 +536,7 @@ export class Client {
    * the read may be queued and share a request; see `coalesce`.
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
-    const item = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(options) };
+    const item = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)), terms: readTerms(readOptions(options)) };
     const bytes = bytesOf(item.rows);
     const group = JSON.stringify([store, item.terms]);
     const answer = await this.#retrying(store, () =>
@@ -560,7 +562,7 @@ export class Client {
    * include every commit that its node acknowledged before the call.
    */
   async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
-    const body = { ranges: list(ranges, "a list of ranges").map(rangeAsked), ...readTerms(options) };
+    const body = { ranges: list(ranges, "a list of ranges").map(rangeAsked), ...readTerms(readOptions(options)) };
     const answer = await this.#retrying(store, async () => settled(await this.#read(segment(store), body)));
     return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
@@ -605,7 +607,7 @@ export class Client {
   /** Declares a store, or changes one. */
   async declareStore(store: string, declaration: StoreDeclaration): Promise<StoreInfo> {
     const path = { store: segment(store) };
-    optionsOf(declaration, '{ adaptor: "kv" }');
+    optionsOf(declaration, '{ adaptor: "kv" }', declarationNames);
     return settled(
       await this.#ask((signal, wire) =>
         wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),

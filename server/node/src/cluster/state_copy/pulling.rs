@@ -78,10 +78,11 @@ pub async fn copy_state(
     transfers.connect(&peers);
     let others = lag.others.keys().copied().filter(|node| *node != lag.leader);
     let order: Vec<NodeId> = [lag.leader].into_iter().chain(others).collect();
-    tracing::warn!(
-        group = lag.group.node.0,
+    tracing::info!(
+        log_of = lag.group.node.0,
         entry = lag.at_least.index,
-        "this node was away for longer than the others keep their logs: it copies the state of one of them"
+        "this node needs entries that the other nodes have truncated, as a node that was just added or was down for long does: it \
+         copies the state of one of them, and then continues by itself"
     );
     for from in &order {
         match copy_from(&transfers, *from, data, lag).await {
@@ -90,7 +91,11 @@ pub async fn copy_state(
                 first_start::note_removed(data, membership)?;
                 return Err(REMOVED.into());
             }
-            Err(reason) => tracing::warn!(reason, "the state of this node was not copied"),
+            Err(reason) => tracing::warn!(
+                from = from.0,
+                reason,
+                "the state of that node was not copied; the next one is asked, and then all of them once more"
+            ),
         }
         tokio::time::sleep(RETRY_AFTER).await;
     }
