@@ -51,6 +51,10 @@ pub struct ClusterInfo {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(example = json!([1, 2, 3]))]
     pub founders: Vec<u16>,
+    /// SHA-256 of the certificates of the authorities that the node trusts to sign nodes' certificates, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(example = json!(["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]))]
+    pub authorities: Vec<String>,
     /// All nodes that were not removed, ascending.
     pub nodes: Vec<ClusterNode>,
     /// Stores with a storage outside of the nodes that are not detached, and which node pushes to each.

@@ -17,7 +17,7 @@ pub struct Readiness {
     /// Whether they are.
     #[schema(example = true)]
     pub ready: bool,
-    /// Why not; empty if they are.
+    /// Why not, and what else needs attention, such as a push that has stopped: that does not make the node unready.
     #[schema(example = json!([]))]
     pub reasons: Vec<String>,
 }

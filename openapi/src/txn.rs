@@ -540,7 +540,7 @@ pub struct Conflict {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The range's end, if it is UTF-8.
+    /// The range's end, if it is UTF-8. A range with neither `end` nor `end_b64` extends to the end of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub end: Option<String>,

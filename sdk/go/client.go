@@ -542,19 +542,16 @@ func (c *Client) Row(ctx context.Context, store, key string) (*Row, error) {
 	return found.Rows[0].Row, nil
 }
 
-// RowPage has rows in key order.
+// RowPage has the rows of a range, and the snapshot that they reflect.
 type RowPage struct {
 	// Applied is the snapshot that the rows reflect.
 	Applied Epoch
-	Rows    []Row
-	// More is set if the range has more rows.
-	More bool
+	RangeRows
 }
 
-// Rows reads at most limit rows of start..end of an embedded store as they are now, outside any transaction. An empty
-// end is the end of the store; a limit of 0 is 1,000.
-func (c *Client) Rows(ctx context.Context, store, start, end string, limit int) (*RowPage, error) {
-	return c.page(ctx, store, KeyRange{start, end, limit}, "", 0)
+// Rows reads a range of an embedded store as it is now, outside any transaction. [Client.ReadRanges] reads several.
+func (c *Client) Rows(ctx context.Context, store string, keys KeyRange) (*RowPage, error) {
+	return c.page(ctx, store, keys, "", 0)
 }
 
 // DeclareStore declares a store, or changes one.

@@ -33,7 +33,7 @@ func requestsOf(client *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Begin": func(ctx context.Context) error { _, err := client.Begin(ctx, BeginOptions{}); return err },
 		"Row":   func(ctx context.Context) error { _, err := client.Row(ctx, "kv", "a"); return err },
-		"Rows":  func(ctx context.Context) error { _, err := client.Rows(ctx, "kv", "", "", 1); return err },
+		"Rows":  func(ctx context.Context) error { _, err := client.Rows(ctx, "kv", KeyRange{Limit: 1}); return err },
 		"Run": func(ctx context.Context) error {
 			_, err := client.Run(ctx, BeginOptions{}, func(context.Context, *Transaction) error { return nil })
 			return err

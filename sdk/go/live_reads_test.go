@@ -3,6 +3,7 @@ package tribunal_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strconv"
 	"sync"
 	"testing"
@@ -148,6 +149,10 @@ func TestRangesAreReadByBeginAndOutsideTransactions(t *testing.T) {
 	equal(t, "more", found.Ranges[0].More, true)
 	equal(t, "key", found.Ranges[1].Rows[0].Key, prefix+"b/1")
 	equal(t, "more", found.Ranges[1].More, false)
+
+	// One range is read by the same name and gives the same rows.
+	page := must[*tribunal.RowPage](t)(client.Rows(ctx, "kv", two))
+	equal(t, "rows", reflect.DeepEqual(page.RangeRows, found.Ranges[0]), true)
 
 	begin := tribunal.BeginOptions{Stores: []string{"kv"}, Ranges: map[string][]tribunal.KeyRange{"kv": {all, two}}}
 	begun := func() *tribunal.Transaction { return must[*tribunal.Transaction](t)(client.Begin(ctx, begin)) }

@@ -128,7 +128,7 @@ func TestANameThatIsNoSegmentOfAPathIsAMisuse(t *testing.T) {
 			"Status":         func() error { _, err := client.Status(ctx, name, false, 0); return err },
 			"Abort":          func() error { _, err := client.Abort(ctx, name); return err },
 			"Row":            func() error { _, err := client.Row(ctx, name, "a"); return err },
-			"Rows":           func() error { _, err := client.Rows(ctx, name, "", "", 1); return err },
+			"Rows":           func() error { _, err := client.Rows(ctx, name, tribunal.KeyRange{Limit: 1}); return err },
 			"ReadRanges":     func() error { _, err := client.ReadRanges(ctx, name, nil); return err },
 			"DeclareStore":   func() error { _, err := client.DeclareStore(ctx, name, wire.StoreDeclaration{}); return err },
 			"Store":          func() error { _, err := client.Store(ctx, name); return err },
@@ -174,7 +174,7 @@ func TestALimitThatIsNoneIsAMisuse(t *testing.T) {
 	client, ctx := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context()
 	for _, limit := range []int{-1, 10_001, 1<<32 + 3} {
 		ranges := []tribunal.KeyRange{{Limit: limit}}
-		_, rows := client.Rows(ctx, "kv", "", "", limit)
+		_, rows := client.Rows(ctx, "kv", tribunal.KeyRange{Limit: limit})
 		_, read := client.ReadRanges(ctx, "kv", ranges)
 		_, scan := client.BeginLocal("").Scan(ctx, "kv", "", "", limit)
 		_, begin := client.Begin(ctx, tribunal.BeginOptions{Ranges: map[string][]tribunal.KeyRange{"kv": ranges}})
@@ -224,7 +224,7 @@ func TestTextThatIsNotUTF8IsAMisuse(t *testing.T) {
 	commits["a snapshot"] = &tribunal.PreparedCommit{TxnID: "txn", Request: wire.CommitRequest{Snapshots: &snapshots}}
 	uses := map[string]func() error{
 		"Row":        func() error { _, err := client.Row(ctx, store, "a"); return err },
-		"Rows":       func() error { _, err := client.Rows(ctx, store, "", "", 1); return err },
+		"Rows":       func() error { _, err := client.Rows(ctx, store, tribunal.KeyRange{Limit: 1}); return err },
 		"ReadRanges": func() error { _, err := client.ReadRanges(ctx, store, nil); return err },
 		"session": func() error {
 			_, err := client.ReadRowsWith(ctx, "kv", nil, tribunal.ReadOptions{Session: store})

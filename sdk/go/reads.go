@@ -265,7 +265,7 @@ func (c *Client) rangesFrom(
 	fields := reader{}
 	reads := &RangeReads{Applied: Epoch(fields.number(&answer.Applied)), Ranges: make([]RangeRows, len(ranges))}
 	for at := range found {
-		if reads.Ranges[at], err = rowsOf(&found[at]); err != nil {
+		if reads.Ranges[at], err = rowsOf(found[at].Rows, found[at].More); err != nil {
 			return nil, err
 		}
 	}
@@ -279,7 +279,7 @@ func (c *Client) page(ctx context.Context, store string, keys KeyRange, session 
 	if err != nil {
 		return nil, err
 	}
-	return &RowPage{Applied: reads.Applied, Rows: reads.Ranges[0].Rows, More: reads.Ranges[0].More}, nil
+	return &RowPage{Applied: reads.Applied, RangeRows: reads.Ranges[0]}, nil
 }
 
 // current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is 0, that of
@@ -346,11 +346,11 @@ func (k KeyRange) wire() wire.RangeRead {
 	return read
 }
 
-func rowsOf(found *wire.ReadRange) (RangeRows, error) {
-	rows := RangeRows{Rows: make([]Row, len(found.Rows)), More: found.More}
-	for at := range found.Rows {
+func rowsOf(found []wire.Row, more bool) (RangeRows, error) {
+	rows := RangeRows{Rows: make([]Row, len(found)), More: more}
+	for at := range found {
 		var err error
-		if rows.Rows[at], err = rowOf(&found.Rows[at]); err != nil {
+		if rows.Rows[at], err = rowOf(&found[at]); err != nil {
 			return rows, err
 		}
 	}
@@ -381,7 +381,7 @@ func (t *Transaction) keepRanges(names []rangeName, found []wire.ReadRange) erro
 		return misbehaved("%d ranges returned where %d were requested", len(found), len(names))
 	}
 	for at := range found {
-		rows, err := rowsOf(&found[at])
+		rows, err := rowsOf(found[at].Rows, found[at].More)
 		if err != nil {
 			return err
 		}

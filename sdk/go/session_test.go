@@ -85,7 +85,7 @@ func TestReadsGoOnAfterTheLogHasBeenReplaced(t *testing.T) {
 		t.Error(asked)
 	}
 	client.session.record(&Committed{Epoch: 9, Session: "s", LSN: map[string]LSN{"kv": 1}})
-	if page, err := client.Rows(t.Context(), "kv", "", "", 0); err != nil || page.Applied != 5 {
+	if page, err := client.Rows(t.Context(), "kv", KeyRange{}); err != nil || page.Applied != 5 {
 		t.Error(page, err)
 	}
 }

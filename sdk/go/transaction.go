@@ -351,7 +351,7 @@ func (t *Transaction) page(ctx context.Context, name rangeName) (RangeRows, erro
 	if err != nil {
 		return RangeRows{}, err
 	}
-	return RangeRows{page.Rows, page.More}, nil
+	return page.RangeRows, nil
 }
 
 // Observe records that the engine has read a row in its own storage: its version, or that it is absent (0). The first

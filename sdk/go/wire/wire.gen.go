@@ -546,7 +546,7 @@ type Conflict struct {
 	// Example: 19
 	CurrentVersion *string `json:"current_version,omitempty"`
 
-	// End The range's end, if it is UTF-8.
+	// End The range's end, if it is UTF-8. A range with neither `end` nor `end_b64` extends to the end of the store.
 	End *string `json:"end,omitempty"`
 
 	// EndB64 The same in base64, if it is not UTF-8.
@@ -1865,7 +1865,8 @@ type ClientInterface interface {
 	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0.
+	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2476,7 +2477,8 @@ func (c *Client) GetState(ctx context.Context, store string, reqEditors ...Reque
 }
 
 // ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0.
+// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4352,7 +4354,8 @@ type ClientWithResponsesInterface interface {
 	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
 	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0.
+	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -5908,6 +5911,10 @@ type ImportVersionsAnswer struct {
 	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
 	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON5XX the response for an HTTP 5XX `application/problem+json` response
@@ -5927,6 +5934,16 @@ func (r ImportVersionsAnswer) GetApplicationProblemJSON400() *Problem {
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r ImportVersionsAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
+func (r ImportVersionsAnswer) GetApplicationProblemJSON422() *Problem {
+	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r ImportVersionsAnswer) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
@@ -7018,7 +7035,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store st
 }
 
 // ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0.
+// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -8385,6 +8403,20 @@ func ParseImportVersionsAnswer(rsp *http.Response) (*ImportVersionsAnswer, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

@@ -528,12 +528,13 @@ impl Client {
         Ok(list.keys)
     }
 
-    /// Revokes an API key.
+    /// Revokes an API key. The last operator key of the service is refused unless `force` is set.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn revoke_key(&self, id: &str) -> Result<(), Error> {
-        let path = format!("/v1/admin/keys/{}", wire::percent_encoded(id.as_bytes()));
+    pub async fn revoke_key(&self, id: &str, force: bool) -> Result<(), Error> {
+        let query = if force { "?force=true" } else { "" };
+        let path = format!("/v1/admin/keys/{}{query}", wire::percent_encoded(id.as_bytes()));
         let answer = self.ask(Method::DELETE, &path, None::<&()>, 0).await?;
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }

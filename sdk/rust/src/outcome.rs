@@ -75,7 +75,7 @@ pub struct Conflict {
     pub store: String,
     /// The row's key, or the range's start.
     pub key: Vec<u8>,
-    /// The range's end.
+    /// The range's end; `None` if it extends to the end of the store, and for a row.
     pub end: Option<Vec<u8>>,
     /// Of a range: the first row in it that the winner wrote, as far as the server remembers.
     pub row: Option<Vec<u8>>,

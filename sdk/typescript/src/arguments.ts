@@ -1,6 +1,7 @@
 /** Checks what a caller passes before anything is sent: a mistake is a `Misuse` that tells what to pass instead. */
 
 import { Misuse } from "./errors.js";
+import { nearest } from "./nearest.js";
 
 /** The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1. */
 const durationMsMax = 1_000_000_000;
@@ -26,19 +27,34 @@ export function rowLimit(limit: unknown): number {
   throw new Misuse(`\`limit\` must be a whole number from 1 to ${rangeLimitMax}, not ${described(limit)}`);
 }
 
+/** The names of all options of a type: none can be forgotten. */
+export type OptionNames<T> = Readonly<Record<keyof T, true>>;
+
 /**
  * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken for
  * options without any content; `such` shows what they look like.
  */
-export function optionsOf<T extends object>(options: T, such: string): T {
+export function optionsOf<T extends object>(options: T, such: string, names: OptionNames<T>): T {
   const given: unknown = options;
-  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isSignal(given)) return options;
+  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isSignal(given)) return onlyKnown("option", options, names);
   throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
 }
 
+/** Returns an object, all of whose members are known. A misspelled one would have no effect. */
+export function onlyKnown<T extends object>(what: string, given: T, names: OptionNames<T>): T {
+  const known = Object.keys(names);
+  for (const [name, value] of Object.entries(given)) {
+    if (value === undefined || known.includes(name)) continue;
+    const meant = nearest(name, known);
+    const hint = meant === undefined ? `there are ${known.map((one) => `\`${one}\``).join(", ")}` : `did you mean \`${meant}\`?`;
+    throw new Misuse(`there is no ${what} \`${name}\`; ${hint}`);
+  }
+  return given;
+}
+
 /** Returns the signal in the options of a call. */
-export function signalOf(options: { readonly signal?: AbortSignal | null | undefined }, such: string): AbortSignal | undefined {
-  optionsOf(options, such);
+export function signalOf<T extends { readonly signal?: AbortSignal | null | undefined }>(options: T, such: string, names: OptionNames<T>): AbortSignal | undefined {
+  optionsOf(options, such, names);
   const signal: unknown = options.signal ?? undefined;
   if (signal === undefined || isSignal(signal)) return signal;
   const hint = signal instanceof AbortController ? ": pass its `signal`" : "";

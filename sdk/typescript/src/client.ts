@@ -17,12 +17,14 @@ import { bytesAlone, bytesOf, parts, readBounds, Union, type Shared } from "./re
 import type { JsonValue } from "./json.js";
 import { named, normal, percentEncoded, segment, type Key } from "./keys.js";
 import { LogReader, type LogOptions } from "./log.js";
+import { beginNames, clientNames, declarationNames, statusNames } from "./option_names.js";
 import { Limit, unlessAborted } from "./limit.js";
 import { heartbeatMs, LogStream } from "./log_stream.js";
 import {
   asked,
   rangeAsked,
   rangeRows,
+  readOptions,
   readTerms,
   states,
   waitMsOf,
@@ -38,7 +40,7 @@ import {
 } from "./reads.js";
 import { retryPolicy, sleep, waitMs, type RetryPolicy } from "./retry.js";
 import { Session } from "./session.js";
-import { Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
+import { commitNames, Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
 import { decided, unexpected, verdict, verdictOf, type Committed, type TxnOutcome, type Verdict } from "./verdict.js";
 import type { components, paths } from "./wire/schema.js";
@@ -191,7 +193,7 @@ export class Client {
    * there, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
-    optionsOf(options, "{ apiKey }");
+    optionsOf(options, "{ apiKey }", clientNames);
     const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
     this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
     if (options.apiKey !== undefined) headerText("API key", options.apiKey);
@@ -246,7 +248,7 @@ export class Client {
    * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
-    const signal = signalOf(options, beginSuch);
+    const signal = signalOf(options, beginSuch, beginNames);
     signal?.throwIfAborted();
     const item = beginItem(options);
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
@@ -307,7 +309,7 @@ export class Client {
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
     if (typeof given !== "function") throw new Misuse("`run` takes the work, a function of the transaction, then options");
-    const signal = signalOf(options, beginSuch);
+    const signal = signalOf(options, beginSuch, beginNames);
     const attempts = new Attempts(this.retry, this.#onAttempt, signal);
     let firstAttemptMs: number | undefined;
     for (;;) {
@@ -337,7 +339,7 @@ export class Client {
    * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
   async commit(prepared: PreparedCommit, options: CommitOptions = {}): Promise<Verdict> {
-    const signal = signalOf(options, "{ signal }");
+    const signal = signalOf(options, "{ signal }", commitNames);
     signal?.throwIfAborted();
     const item = commitItem(prepared);
     const { txnId } = prepared;
@@ -471,7 +473,7 @@ export class Client {
    * has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
-    const { fence = false } = optionsOf(options, "{ fence: true }");
+    const { fence = false } = optionsOf(options, "{ fence: true }", statusNames);
     const waitMs = duration("waitMs", options.waitMs ?? 0);
     const outcome = settled(
       await this.#ask(
@@ -542,7 +544,7 @@ export class Client {
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
     const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
     const bytes = bytesOf(own.rows);
-    const answer = await this.#current(store, readTerms(options), undefined, (terms) => {
+    const answer = await this.#current(store, readTerms(readOptions(options)), undefined, (terms) => {
       const group = JSON.stringify([store, terms]);
       return this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group, bytes }, { ...own, terms }, (items) => this.#sendReads(items));
     });
@@ -566,7 +568,7 @@ export class Client {
    * include every commit that its node acknowledged before the call.
    */
   async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
-    return this.#ranges(store, ranges, options);
+    return this.#ranges(store, ranges, readOptions(options));
   }
 
   /** Reads ranges that must include an epoch of the store; this client's own commits if there is none. */
@@ -617,7 +619,7 @@ export class Client {
   /** Declares a store, or changes one. */
   async declareStore(store: string, declaration: StoreDeclaration): Promise<StoreInfo> {
     const path = { store: segment(store) };
-    optionsOf(declaration, '{ adaptor: "kv" }');
+    optionsOf(declaration, '{ adaptor: "kv" }', declarationNames);
     return settled(
       await this.#ask((signal, wire) =>
         wire.PUT("/v1/stores/{store}", { params: { path }, body: declaration, signal }),

@@ -1,6 +1,6 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
-import { described, signalOf } from "./arguments.js";
+import { described, signalOf, type OptionNames } from "./arguments.js";
 import { checksumOf } from "./checksum.js";
 import type { Client } from "./client.js";
 import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
@@ -62,6 +62,8 @@ export interface LogOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+const logNames: OptionNames<LogOptions> = { after: true, log: true, follow: true, waitMs: true, pageMax: true, signal: true };
+
 /** A line of a stream that is no record. */
 interface LogEvent {
   readonly event: string;
@@ -99,7 +101,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   constructor(client: Client, store: string, options: LogOptions) {
     this.#client = client;
     this.#store = store;
-    this.#signal = signalOf(options, '{ after: "0" }');
+    this.#signal = signalOf(options, '{ after: "0" }', logNames);
     this.#options = options;
     // Without types, a number is a likely mistake, and clear.
     const after: unknown = options.after ?? "0";

@@ -1,6 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { described, duration, list, optionsOf, rowLimit } from "./arguments.js";
+import { described, duration, list, onlyKnown, optionsOf, rowLimit, type OptionNames } from "./arguments.js";
 import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
@@ -38,9 +38,15 @@ export interface ReadOptions {
 /** Options of a read as a request has them. */
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
-/** Converts the options of a read. */
-export function readTerms(options: ReadOptions): ReadTerms {
-  const { session, consistency, waitMs } = optionsOf(options, '{ consistency: "fresh" }');
+const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true };
+
+/** Returns the options of a read, if there are no others. */
+export function readOptions(options: ReadOptions): ReadOptions {
+  return optionsOf(options, '{ consistency: "fresh" }', readNames);
+}
+
+/** Converts the options of a read, or of a Begin, which has more. */
+export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTerms {
   return {
     ...(session === undefined ? {} : { session }),
     ...(consistency === undefined ? {} : { consistency }),
@@ -128,10 +134,12 @@ export function rangeAsked(range: KeyRange): WireRange {
   return { ...bound("start", start), ...bound("end", end), limit: rowLimit(limit) };
 }
 
+const rangeNames: OptionNames<KeyRange> = { start: true, end: true, limit: true };
+
 /** Returns a range. A prefix in its place would be one without bounds: the whole store. */
 export function checkedRange(range: KeyRange): KeyRange {
   const given: unknown = range;
-  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isBytes(given)) return range;
+  if (typeof given === "object" && given !== null && !Array.isArray(given) && !isBytes(given)) return onlyKnown("bound of a range", range, rangeNames);
   throw new Misuse('a range such as { start: "a/", end: "a0" } was expected, not ' + JSON.stringify(given));
 }
 
@@ -162,11 +170,13 @@ export function rangeRows(found: readonly components["schemas"]["ReadRange"][], 
   return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));
 }
 
+const rowNames: OptionNames<RowRead> = { key: true, version: true };
+
 /** Names a row in a request. */
 export function asked(row: RowRead, store?: string): WireRead {
   const given: unknown = row;
   if (typeof given !== "object" || given === null || isBytes(given)) throw new Misuse(`a row such as { key: "a" } was expected, not ${described(given)}`);
-  const { key, version } = row;
+  const { key, version } = onlyKnown("member of a row to read", row, rowNames);
   return { ...(store === undefined ? {} : { store }), ...keyFields(normal(key)), ...(version === undefined ? {} : { version }) };
 }
 

@@ -1,6 +1,6 @@
 /** When to retry, and how long to wait before: bounded, exponential, with full jitter. */
 
-import { count, duration, optionsOf } from "./arguments.js";
+import { count, duration, optionsOf, type OptionNames } from "./arguments.js";
 import { onAbort } from "./limit.js";
 
 /** Bounds of retries. */
@@ -16,9 +16,11 @@ export interface RetryPolicy {
 /** The default policy. */
 export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMaxMs: 200 };
 
+const retryNames: OptionNames<RetryPolicy> = { attemptsMax: true, waitMinMs: true, waitMaxMs: true };
+
 /** Returns a policy with the default bounds where none are given. */
 export function retryPolicy(given: Partial<RetryPolicy> | undefined): RetryPolicy {
-  if (given !== undefined) optionsOf(given, "{ attemptsMax: 3 }");
+  if (given !== undefined) optionsOf(given, "{ attemptsMax: 3 }", retryNames);
   return {
     attemptsMax: count("retry.attemptsMax", given?.attemptsMax ?? defaultRetry.attemptsMax),
     waitMinMs: duration("retry.waitMinMs", given?.waitMinMs ?? defaultRetry.waitMinMs),

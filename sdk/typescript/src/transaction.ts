@@ -3,7 +3,7 @@
  * else.
  */
 
-import { list, optionsOf, rangeLimitMax, rowLimit, signalOf } from "./arguments.js";
+import { list, optionsOf, rangeLimitMax, rowLimit, signalOf, type OptionNames } from "./arguments.js";
 import type { Client, Row } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
@@ -40,6 +40,9 @@ export interface CommitOptions {
    */
   readonly signal?: AbortSignal | undefined;
 }
+
+/** @internal The options of a commit. */
+export const commitNames: OptionNames<CommitOptions> = { signal: true };
 
 interface Seen {
   readonly key: Key;
@@ -300,7 +303,7 @@ export class Transaction {
    * `or` and `delta`; without `or` the transaction aborts.
    */
   add(store: string, key: Key, delta: number, options: { or?: number | undefined } = {}): void {
-    const given = optionsOf(options, "{ or: 0 }").or;
+    const given = optionsOf(options, "{ or: 0 }", { or: true }).or;
     const or = given === undefined ? undefined : sum(0, given);
     this.#write(store, key, "add", sum(0, delta), or);
   }
@@ -326,7 +329,7 @@ export class Transaction {
    * writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that tells that nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
-    const signal = signalOf(options, "{ signal }");
+    const signal = signalOf(options, "{ signal }", commitNames);
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
     this.#committing++;

@@ -63,7 +63,7 @@ export interface Conflict {
   readonly store: string;
   /** The row's key, or the range's start. */
   readonly key: Key;
-  /** The range's end. */
+  /** The range's end; `undefined` if it extends to the end of the store, and for a row. */
   readonly end: Key | undefined;
   /** Of a range: the first row in it that the winner wrote, as far as the server remembers. */
   readonly row: Key | undefined;

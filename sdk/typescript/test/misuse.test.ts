@@ -281,6 +281,38 @@ test("what is no signal, or a signal in place of options, is a misuse that tells
   txn.put("kv", "b", 1);
 });
 
+test("a misspelled option is a misuse that names the one that was meant", async () => {
+  assert.throws(() => new Client(nowhere, wrong({ apikey: "k" })), misuse("there is no option `apikey`; did you mean `apiKey`?"));
+  assert.throws(() => new Client(nowhere, { retry: wrong({ attemptMax: 3 }) }), misuse("did you mean `attemptsMax`?"));
+  const client = new Client(nowhere, { retry: { attemptsMax: 1 } });
+  const txn = client.beginLocal();
+  txn.put("kv", "a", 1);
+  const prepared = txn.prepare();
+  const calls: [(options: never) => unknown, string, string][] = [
+    [(options) => client.begin(options), "isolatoin", "did you mean `isolation`?"],
+    [(options) => client.begin(options), "wait_ms", "did you mean `waitMs`?"],
+    [(options) => client.run(() => 1, options), "store", "did you mean `stores`?"],
+    [(options) => client.run(() => 1, options), "priority", "there are `stores`, `isolation`"],
+    [(options) => client.commit(prepared, options), "signals", "did you mean `signal`?"],
+    [(options) => txn.commit(options), "ack", "there are `signal`"],
+    [(options) => client.log("kv", options).next(), "from", "there are `after`"],
+    [(options) => client.readRows("kv", [{ key: "a" }], options), "consistancy", "did you mean `consistency`?"],
+    [(options) => client.readRanges("kv", [{}], options), "sesion", "did you mean `session`?"],
+    [(options) => client.status(txn.id, options), "fenced", "did you mean `fence`?"],
+    [(options) => client.declareStore("kv", options), "adapter", "did you mean `adaptor`?"],
+    [(range) => client.rows("kv", range), "lmit", "there is no bound of a range `lmit`; did you mean `limit`?"],
+    [(row) => client.readRows("kv", [Object.assign({ key: "a" }, row)]), "known", "there is no member of a row to read `known`"],
+  ];
+  for (const [use, name, text] of calls) {
+    const call = async (): Promise<void> => { await use({ [name]: 1 } as never); };
+    await assert.rejects(call(), misuse(text), name);
+    await assert.rejects(call(), misuse(`\`${name}\``), name);
+  }
+  assert.throws(() => { txn.add("kv", "a", 1, wrong({ initial: 0 })); }, misuse("there is no option `initial`"));
+  // One without a value has none to lose.
+  await assert.rejects(client.begin(wrong({ isolatoin: undefined })), (error) => !misuse("there is no option")(error));
+});
+
 /** All calls that name something by a segment of a path. */
 const named: Record<string, (client: Client, name: string) => Promise<unknown>> = {
   store: (client, name) => client.store(name),

@@ -56,16 +56,6 @@ pub struct Streamed;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WholeBytes(pub u64);
 
-impl WholeBytes {
-    /// Notes that in an answer that is there as a whole.
-    pub async fn note(mut response: Response) -> Response {
-        if let Some(bytes) = response.body().size_hint().exact() {
-            response.extensions_mut().insert(WholeBytes(bytes));
-        }
-        response
-    }
-}
-
 /// Marks an answer that is written while the body of its request is still read. Keeps the request's place among the
 /// tenant's until all clones are dropped.
 #[derive(Clone, Debug, Default)]

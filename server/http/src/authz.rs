@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::body::HttpBody;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_ENCODING};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
@@ -24,6 +24,7 @@ use crate::listener::fast_path::STREAM;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
+use crate::response::encoder_room::EncoderRoom;
 use crate::response::kept_body::keeping;
 use crate::response::pieces::is_as_good_as_sent;
 use crate::response::problem::ProblemResponse;
@@ -152,6 +153,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         known.store(true, Ordering::Relaxed);
     }
     request.extensions_mut().insert(principal);
+    request.extensions_mut().insert(permit.room());
     // There is one, or `enter` had refused.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
@@ -169,7 +171,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if is_as_good_as_sent(response.body()) {
         return response;
     }
-    let permit = counting(permit, &response);
+    let (response, permit) = counting(response, permit);
     response.map(|body| admitted(body, permit, app.service, token))
 }
 
@@ -178,16 +180,20 @@ pub(crate) fn until_taken(response: Response, permit: Permit) -> Response {
     if is_as_good_as_sent(response.body()) {
         return response;
     }
-    let permit = counting(permit, &response);
+    let (response, permit) = counting(response, permit);
     response.map(|body| keeping(body, permit))
 }
 
-/// Counts the bytes that an answer holds while it waits, as far as they are known.
-fn counting(mut permit: Permit, response: &Response) -> Permit {
+/// Counts the bytes that an answer holds while it waits, as far as they are known, those of its encoder included.
+fn counting(mut response: Response, mut permit: Permit) -> (Response, Permit) {
+    let encoder = response.extensions_mut().remove::<EncoderRoom>();
+    if let Some(EncoderRoom(reserved)) = encoder.filter(|_| response.headers().contains_key(CONTENT_ENCODING)) {
+        permit.keep(reserved);
+    }
     let before_compression = response.extensions().get::<WholeBytes>().map(|whole| whole.0);
     let bytes = before_compression.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
     permit.add(usize::try_from(bytes).unwrap_or(usize::MAX));
-    permit
+    (response, permit)
 }
 
 /// The permit of a request that is being answered. If the request is dropped before (its caller has disconnected), a

@@ -1,10 +1,20 @@
 //! Counters of the HTTP surface itself. Of the process, because a socket has no tenant; read by `/metrics`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::Response;
 
 /// Requests answered, by class of status: 2xx, 3xx, 4xx, 5xx.
 static ANSWERED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// Requests that got no decision, by class of status and code of the problem.
+static PROBLEMS: Mutex<BTreeMap<(&'static str, String), u64>> = Mutex::new(BTreeMap::new());
+/// Codes that are told apart. There are fewer, but no list of them: those of the node are its own.
+const PROBLEMS_MAX: usize = 200;
+/// The classes of status.
+const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 /// Connections that were accepted.
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 /// Connections that ended.
@@ -44,10 +54,28 @@ impl Drop for OpenStream {
     }
 }
 
+/// Code of the problem that a response tells, among its extensions.
+#[derive(Clone, Debug)]
+pub struct ProblemCode(pub String);
+
 /// Notes an answer.
-pub fn answered(status: u16) {
-    let class = usize::from(status / 100).clamp(2, 5) - 2;
+pub fn answered<B>(response: &Response<B>) {
+    let class = usize::from(response.status().as_u16() / 100).clamp(2, 5) - 2;
     ANSWERED[class].fetch_add(1, Ordering::Relaxed);
+    if let Some(ProblemCode(code)) = response.extensions().get() {
+        let mut problems = PROBLEMS.lock().unwrap_or_else(PoisonError::into_inner);
+        count_problem(&mut problems, CLASSES[class], code);
+    }
+}
+
+fn count_problem(problems: &mut BTreeMap<(&'static str, String), u64>, class: &'static str, code: &str) {
+    let known = (class, code.to_owned());
+    if let Some(count) = problems.get_mut(&known) {
+        *count += 1;
+    } else {
+        let told_apart = if problems.len() < PROBLEMS_MAX { known } else { (class, "other".to_owned()) };
+        *problems.entry(told_apart).or_default() += 1;
+    }
 }
 
 /// Notes a new connection.
@@ -74,8 +102,13 @@ pub fn unread() {
 pub fn write(into: &mut String) {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     into.push_str("# HELP tribunal_http_responses Requests answered.\n# TYPE tribunal_http_responses counter\n");
-    for (class, counter) in ["2xx", "3xx", "4xx", "5xx"].iter().zip(&ANSWERED) {
+    for (class, counter) in CLASSES.iter().zip(&ANSWERED) {
         let _ = writeln!(into, "tribunal_http_responses_total{{class=\"{class}\"}} {}", get(counter));
+    }
+    into.push_str("# HELP tribunal_http_problems Requests that got no decision, by the code of their problem.\n");
+    into.push_str("# TYPE tribunal_http_problems counter\n");
+    for ((class, code), count) in PROBLEMS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        let _ = writeln!(into, "tribunal_http_problems_total{{class=\"{class}\",code=\"{code}\"}} {count}");
     }
     let (accepted, ended) = (get(&ACCEPTED), get(&ENDED));
     for (name, help, number) in [
@@ -92,5 +125,22 @@ pub fn write(into: &mut String) {
         ("tribunal_http_commit_streams_open", "Commit streams open now.", streams),
     ] {
         let _ = writeln!(into, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {open}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_are_told_apart_are_bounded() {
+        let mut problems = BTreeMap::new();
+        for number in 0..=u64::from(u16::MAX) {
+            count_problem(&mut problems, "4xx", &number.to_string());
+        }
+        count_problem(&mut problems, "4xx", "7");
+        assert!(problems.len() <= PROBLEMS_MAX + CLASSES.len());
+        assert_eq!(problems.get(&("4xx", "7".to_owned())), Some(&2), "one that is known goes on being counted");
+        assert_eq!(problems.values().sum::<u64>(), 65_537);
     }
 }

@@ -8,6 +8,7 @@ pub mod authz;
 pub mod binary;
 pub mod counters;
 pub mod listener;
+mod near_routes;
 mod openapi_security;
 pub mod quota;
 pub mod request;

@@ -37,6 +37,8 @@ struct InFlight {
 pub struct Permit {
     tenant: Arc<InFlight>,
     bytes: usize,
+    bytes_max: usize,
+    kept: Option<Arc<Reserved>>,
 }
 
 impl Permit {
@@ -44,6 +46,47 @@ impl Permit {
     pub fn add(&mut self, bytes: usize) {
         self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
+    }
+
+    /// Returns what else the request may use.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        Room { tenant: Arc::clone(&self.tenant), bytes_max: self.bytes_max }
+    }
+
+    /// Keeps what was reserved for the answer.
+    pub fn keep(&mut self, reserved: Arc<Reserved>) {
+        self.kept = Some(reserved);
+    }
+}
+
+/// What a tenant has left.
+#[derive(Clone, Debug)]
+pub struct Room {
+    tenant: Arc<InFlight>,
+    bytes_max: usize,
+}
+
+impl Room {
+    /// Reserves so many bytes; `None` if the tenant has no room for them.
+    #[must_use]
+    pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
+        let reserved = Reserved { tenant: Arc::clone(&self.tenant), bytes };
+        let before = self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
+        (before.saturating_add(bytes) <= self.bytes_max).then_some(reserved)
+    }
+}
+
+/// Bytes that count as a tenant's until this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    tenant: Arc<InFlight>,
+    bytes: usize,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.tenant.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -69,7 +112,7 @@ impl Tenants {
         };
         let requests = tenant.requests.fetch_add(1, Ordering::Relaxed);
         let before = tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let permit = Permit { tenant, bytes };
+        let permit = Permit { tenant, bytes, bytes_max: self.quota.bytes_max, kept: None };
         let fits = requests < self.quota.requests_max && (before == 0 || before + bytes <= self.quota.bytes_max);
         fits.then_some(permit)
     }
@@ -117,6 +160,18 @@ mod tests {
         assert!(tenants.enter(two, 1000).is_some(), "alone, any size fits");
         drop((first, second));
         assert!(tenants.enter(one, 100).is_some());
+    }
+
+    #[test]
+    fn what_is_reserved_counts_until_it_is_dropped() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 9, bytes_max: 100 });
+        let mut permit = tenants.enter(NamespaceId(1), 10).expect("it fits");
+        assert!(permit.room().reserve(91).is_none());
+        let reserved = permit.room().reserve(90).expect("what was refused does not count");
+        assert!(permit.room().reserve(1).is_none());
+        permit.keep(Arc::new(reserved));
+        drop(permit);
+        assert!(tenants.enter(NamespaceId(1), 100).is_some());
     }
 
     #[test]

@@ -10,10 +10,12 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, RouterOptions, Streamed, WholeBytes};
+use crate::app::{App, RouterOptions, Streamed};
 use crate::authz;
+use crate::near_routes::RoutePatterns;
 use crate::openapi_security;
 use crate::request::target;
+use crate::response::encoder_room;
 use crate::response::problem::ProblemResponse;
 use crate::routes::{
     batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
@@ -52,8 +54,8 @@ struct Document;
 /// Route of one row, as the router has it.
 const ROW_ROUTE: &str = "/v1/stores/{store}/rows/{*key}";
 
-/// Bytes above which a response is compressed, if the client accepts that.
-const COMPRESSED_BYTES_MIN: u64 = 1024;
+/// Routes that the document does not describe.
+const UNDESCRIBED: [&str; 4] = ["/", "/docs", "/openapi.json", "/openapi-3.0.json"];
 
 /// Routes whose answers may be long.
 fn long_answers() -> OpenApiRouter<App> {
@@ -68,12 +70,13 @@ fn long_answers() -> OpenApiRouter<App> {
         // The row whose key is `read`.
         .route("/v1/stores/{store}/rows/read", get(rows::get_row))
         .routes(routes!(meta::metrics))
+        // These are in [`UNDESCRIBED`], too.
         .route("/openapi.json", get(meta::openapi_3_1))
         .route("/openapi-3.0.json", get(meta::openapi_3_0))
         .route("/docs", get(meta::docs))
         .route("/", get(meta::root))
-        .layer(axum::middleware::map_response(WholeBytes::note))
-        .layer(CompressionLayer::new().compress_when(SizeAbove::new(COMPRESSED_BYTES_MIN).and(is_whole)))
+        .layer(axum::middleware::from_fn(encoder_room::reserve))
+        .layer(CompressionLayer::new().compress_when(SizeAbove::new(encoder_room::COMPRESSED_BYTES_MIN).and(is_whole)))
 }
 
 /// Tells whether an answer is there as a whole. Compressing a stream would keep records back.
@@ -138,28 +141,21 @@ pub fn router(service: Service, options: RouterOptions) -> Router {
 
 /// Builds the router over what is shared already.
 pub(crate) fn router_of(app: App) -> Router {
-    let (mut router, _) = routes().split_for_parts();
+    let (mut router, document) = routes().split_for_parts();
+    let patterns = RoutePatterns::new(document.paths.paths.into_keys().chain(UNDESCRIBED.map(str::to_owned)));
     if app.options.debug_routes {
         router = router.route("/v1/debug/constant", post(commit::debug_constant));
     }
     router = router.layer(axum::middleware::from_fn(target::check));
-    router = router.fallback(no_route).method_not_allowed_fallback(no_method);
+    router = router.fallback(move |request| no_route(patterns, request)).method_not_allowed_fallback(no_method);
     if app.options.access.is_some() {
         router = router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit));
     }
     router.with_state(app)
 }
 
-async fn no_route(request: Request) -> ProblemResponse {
-    let path = crate::request::txn_body::shown(request.uri().path());
-    let detail = if path.starts_with("/v1/v1/") {
-        format!(
-            "there is no route {path}: clients and commands add `/v1` themselves; their URL is that of the node alone"
-        )
-    } else {
-        format!("there is no route {path}; see /docs")
-    };
-    ProblemResponse::new(StatusCode::NOT_FOUND, "unknown_route", detail)
+async fn no_route(patterns: RoutePatterns, request: Request) -> ProblemResponse {
+    ProblemResponse::new(StatusCode::NOT_FOUND, "unknown_route", patterns.hint(request.uri().path()))
 }
 
 async fn no_method(request: Request) -> ProblemResponse {

@@ -358,6 +358,17 @@ async fn unknown_routes_methods_and_types_are_problems() {
     };
     check(client.get("/nope").await, 404, "unknown_route");
     check(client.get("/v1/txns/x/y/z").await, 404, "unknown_route");
+    for (path, way_on) in [
+        ("/v1/stores/kv/rows/", "`/v1/stores/kv/rows` lists rows, and `/v1/stores/kv/rows/KEY` is one row"),
+        ("/stores/kv", "use `/v1/stores/kv`"),
+        ("/v1/v1/stores", "clients and commands add `/v1` themselves"),
+        ("/v1/openapi.json", "use `/openapi.json`"),
+        ("/v1/store/kv/row/a/b", "use `/v1/stores/kv/rows/a/b`"),
+    ] {
+        let reply = check(client.get(path).await, 404, "unknown_route");
+        let detail = reply.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(way_on), "{path}: {detail}");
+    }
     let reply = check(client.get(COMMIT).await, 405, "method_not_allowed");
     assert_eq!(reply.header("allow"), Some("POST"));
     let reply = check(client.call("DELETE", "/v1/stores/kv", &[], b"").await, 405, "method_not_allowed");
@@ -493,6 +504,10 @@ async fn a_malformed_percent_escape_is_rejected() {
         assert_eq!(reply.status, 400, "{path}: {}", reply.json());
         assert_eq!(errors(&reply)[0], (pointer.to_owned(), "bad_parameter".to_owned()), "{path}");
         assert!(reply.json()["errors"][0]["detail"].as_str().unwrap().contains("`%25`"), "{path}");
+        // A name in braces is for programs; people get it in words.
+        let (detail, name) = (reply.json()["detail"].as_str().unwrap().to_owned(), pointer.trim_matches(['{', '}']));
+        assert!(!detail.contains(['{', '}']), "{path}: {detail}");
+        assert!(!pointer.starts_with('{') || detail.contains(&format!("`{name}` in the path")), "{path}: {detail}");
     }
     assert_eq!(client.get("/v1/stores/kv/rows/50%25").await.json()["code"], "row_missing");
     server.stop().await.unwrap();

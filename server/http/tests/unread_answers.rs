@@ -90,7 +90,9 @@ async fn eventually_free(server: &Running, why: &str) {
 #[tokio::test]
 async fn an_unread_answer_counts_as_in_flight_until_it_is_given_up() {
     let (by_requests, by_bytes) = ((1, 1 << 30), (100, 150_000));
-    for ((requests_max, bytes_max), encoding) in [(by_requests, ""), (by_bytes, ""), (by_bytes, "gzip")] {
+    // Its encoder counts, too.
+    let by_encoder = (100, 150_000 + (512 << 10));
+    for ((requests_max, bytes_max), encoding) in [(by_requests, ""), (by_bytes, ""), (by_encoder, "gzip")] {
         let server = guarded(TenantQuota { requests_max, bytes_max }).await;
         let requests = connect(server.address, 1).await;
         let request = Request::get(format!("http://{}{LOG}", server.address))
@@ -111,6 +113,36 @@ async fn an_unread_answer_counts_as_in_flight_until_it_is_given_up() {
         eventually_free(&server, "it counts although it was taken").await;
         server.stop().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn encoders_of_unread_answers_are_as_many_as_their_tenant_has_room_for() {
+    let server = guarded(TenantQuota { requests_max: 1000, bytes_max: 20 << 20 }).await;
+    let requests = connect(server.address, 1).await;
+    let mut unread = Vec::new();
+    for _ in 0..15 {
+        let request = Request::get(format!("http://{}{LOG}", server.address))
+            .header(KEY.0, KEY.1)
+            .header("accept-encoding", "zstd")
+            .body(Empty::new())
+            .unwrap();
+        unread.push(requests.clone().send_request(request).await.unwrap());
+    }
+    assert!(unread.iter().all(|response| response.status() == 200), "there is room for what is not compressed");
+    let compressed = unread.iter().filter(|response| response.headers().contains_key("content-encoding")).count();
+    // An encoder has about 4 MiB.
+    assert!((1..=4).contains(&compressed), "{compressed} of {} are compressed", unread.len());
+    drop(unread);
+    let request = || {
+        let request = Request::get(format!("http://{}{LOG}", server.address)).header(KEY.0, KEY.1);
+        requests.clone().send_request(request.header("accept-encoding", "zstd").body(Empty::new()).unwrap())
+    };
+    let begun = std::time::Instant::now();
+    while !request().await.unwrap().headers().contains_key("content-encoding") {
+        assert!(begun.elapsed() < TIMEOUT, "the encoders count although their answers were given up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await.unwrap();
 }
 
 /// Returns the bytes of memory that this process has, if the system tells.

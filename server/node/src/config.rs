@@ -429,6 +429,15 @@ impl Config {
         if self.data.as_os_str().is_empty() {
             faults.push("configuration: `data` is empty; name the directory for the log and the stores".into());
         }
+        let namespaces = auth.rows_max.keys().map(|name| ("auth.rows_max", name));
+        let namespaces = namespaces.chain(push.tenants.keys().map(|name| ("push.tenants", name)));
+        for (table, name) in namespaces.filter(|(_, name)| !is_namespace(name)) {
+            faults.push(format!(
+                "configuration: `{table}` has `{name}`, which no namespace can be called: names are 1 to {} letters, digits, `.`, \
+                 `_` and `-`, so the setting would apply to no tenant",
+                limits::NAME_BYTES_MAX
+            ));
+        }
         let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
         if !rules.contains(&self.rule.name.as_str()) {
             faults.push(format!(
@@ -456,6 +465,12 @@ pub fn ports_collide(one: SocketAddr, other: SocketAddr) -> bool {
         one.ip() == other.ip() || one.ip().is_unspecified() && (one.is_ipv6() || other.is_ipv4())
     };
     one.port() == other.port() && one.port() != 0 && (includes(one, other) || includes(other, one))
+}
+
+/// Returns whether a namespace may have this name: the rule of keys, which create namespaces.
+fn is_namespace(name: &str) -> bool {
+    (1..=limits::NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
 }
 
 #[cfg(test)]
@@ -506,6 +521,10 @@ mod tests {
         assert!(check("shards = 0").contains("`shards` is 0"));
         assert!(check("epoch = 500").contains("from 1 to 200"));
         assert!(check("[auth]\ntenant_requests_max = 1").contains("from 2 to"));
+        let names = check("[auth.rows_max]\n\"shop 1\" = 5\nshop-2 = 5\n[push.tenants.\"\"]\nallow = []");
+        for bad in ["`auth.rows_max` has `shop 1`", "`push.tenants` has ``"] {
+            assert!(names.contains(bad) && !names.contains("shop-2"), "{names}");
+        }
         assert!(
             check("[auth]\ntenant_bytes_max = 11_534_335").contains("from 11534336 to"),
             "a long commit in a stream"

@@ -73,10 +73,10 @@ impl NodeApi for NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
         }
-        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready.
+        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready. A storage is its
+        // tenant's, and a load balancer would take the node from all others.
         let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
         let unreported = self.unreported();
-        let starting = unreported.iter().any(|(_, trying)| *trying);
         if names_stores {
             reasons.extend(unreported.into_iter().map(|(name, trying)| {
                 if trying {
@@ -99,7 +99,7 @@ impl NodeApi for NodeService {
         if alone {
             reasons.push(self.obstacle());
         }
-        let ready = !starting && full.is_none() && !alone;
+        let ready = full.is_none() && !alone;
         reasons.extend(full);
         Readiness { ready, reasons }
     }
@@ -179,14 +179,11 @@ impl NodeService {
     }
 
     /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
-    /// still trying for the first time, and the node waits for it. A member does not wait for storages: they are known to
-    /// another node, or were until now.
+    /// still trying for the first time.
     fn unreported(&self) -> Vec<(String, bool)> {
         let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
         let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
-        let waits = |spec: &StoreSpec| {
-            (self.joined.is_none() || spec.is_embedded()) && self.pushes.status(spec.id).state == PushState::Running
-        };
-        stores.map(|spec| (spec.name.clone(), waits(&spec))).collect()
+        let trying = |spec: &StoreSpec| self.pushes.status(spec.id).state == PushState::Running;
+        stores.map(|spec| (spec.name.clone(), trying(&spec))).collect()
     }
 }

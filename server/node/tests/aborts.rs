@@ -78,6 +78,12 @@ fn a_range_conflict_names_the_row_and_the_winner() {
     let conflict = &aborted["conflicts"][0];
     assert_eq!((&conflict["key"], &conflict["end"], &conflict["row"]), (&json!("a/"), &json!("a0"), &json!("a/5")));
     assert_eq!((&conflict["by_txn"], &conflict["current_version"]), (&in_range["txn_id"], &in_range["version"]));
+    // A range to the end of the store has no end, rather than an empty one, which would be a key.
+    let mut rest = scan.clone();
+    rest["ranges"] = json!([{"store": "kv", "start": "a/"}]);
+    let unbounded = node.commit(&rest).body["conflicts"][0].clone();
+    assert_eq!((&unbounded["op"], &unbounded["key"]), (&json!("range"), &json!("a/")), "{unbounded}");
+    assert_eq!((unbounded.get("end"), unbounded.get("end_b64")), (None, None), "{unbounded}");
     // The first row of the range is named with its last writer; a deleted one has no version.
     let deleted = node.commit(&write("delete", "a/5")).body;
     let aborted = node.commit(&scan).body;

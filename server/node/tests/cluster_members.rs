@@ -351,6 +351,20 @@ fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("node_address_taken")), "{}", refused.body);
     let nothing = add(files.path(), &[]);
     assert!(nothing.contains("has no authority and secret") && nothing.contains("--files"), "{nothing}");
+    // Another authority of the same name: the nodes would refuse the certificate.
+    let foreign = tempfile::tempdir().unwrap();
+    std::fs::create_dir(foreign.path().join("node-1")).unwrap();
+    for file in ["cluster.secret", "node-1/tribunal.toml"] {
+        std::fs::copy(cluster.dir().join(file), foreign.path().join(file)).unwrap();
+    }
+    let authority = Authority::create("test").unwrap();
+    std::fs::write(foreign.path().join("authority.pem"), authority.certificate_pem()).unwrap();
+    std::fs::write(foreign.path().join("authority.key"), authority.key_pem()).unwrap();
+    let other = add(foreign.path(), &[]);
+    assert!(
+        other.contains("is not the one that the nodes of the cluster trust") && other.contains("--files"),
+        "{other}"
+    );
     let alone = Node::start(&files.path().join("data"));
     let refused = alone.post("/v1/cluster/nodes", &json!({"address": "a:1"}));
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("runs_alone")), "{}", refused.body);

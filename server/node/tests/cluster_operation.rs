@@ -150,6 +150,9 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
         ("tribunal_peer_received_frames_total{peer=\"3\",lane=\"heartbeat\"}", 1.0),
         ("tribunal_peer_refused_frames_total{peer=\"2\"}", 0.0),
         ("tribunal_peer_lag_entries{peer=\"3\"}", 0.0),
+        // One machine, one clock.
+        ("tribunal_peer_clock_offset_seconds{peer=\"2\"}", -5.0),
+        ("tribunal_peer_clock_offset_seconds{peer=\"3\"}", -5.0),
         ("tribunal_cluster_covered_epochs{log_of=\"2\"}", 0.0),
         ("tribunal_fresh_read_failures_total", 0.0),
     ] {

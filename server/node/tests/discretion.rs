@@ -83,6 +83,30 @@ fn readiness_names_stores_to_operators_of_the_service_only() {
 }
 
 #[test]
+fn a_tenants_storage_does_not_make_the_node_unready_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!("{AUTH}[push.tenants.shop]\nallow = [\"127.0.0.1\"]\n");
+    let node = serve(dir.path(), &more);
+    let root = operator(dir.path());
+    let shop = make_key(&node, &root, "shop", &ALL);
+    // It takes connections, and never answers.
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = hangs.local_addr().unwrap().to_string();
+    let store = json!({"adaptor": "redis", "adaptor_config": {"endpoint": endpoint}});
+    assert_eq!(call(&node, &shop, "PUT", "/v1/stores/far", Some(&store)).status, 201);
+    let row = json!({"writes": [{"op": "put", "store": "far", "key": "k", "value": 1}]});
+    assert_eq!(commit(&node, &shop, &row).body["status"], "committed");
+    assert!(node.stop().success());
+    // After a start, the push waits for the first answer of its storage.
+    let node = serve(dir.path(), &more);
+    let ready = call(&node, &root, "GET", "/readyz", None);
+    assert_eq!((ready.status, &ready.body["ready"]), (200, &json!(true)), "{}", ready.body);
+    assert!(ready.body["reasons"].to_string().contains("store `far` has not reported"), "{}", ready.body);
+    let metrics = call(&node, &root, "GET", "/metrics", None).body;
+    assert!(metrics.as_str().unwrap().contains("\ntribunal_ready 1\n"), "{metrics}");
+}
+
+#[test]
 fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
     assert!((0..20).any(|_| statistics_are_those_of_a_tenant()), "commits take longer than statistics look back");
 }
@@ -188,6 +212,19 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     let results = answer["results"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let statuses: Vec<_> = results.iter().map(|one| one.to_string().contains("rows_exceeded")).collect();
     assert_eq!(statuses, [false, false, true, true], "{answer}");
+    // A delete makes room for a row of its own transaction, and takes none from the others of its batch.
+    let swap = json!({"writes": [{"op": "delete", "store": "log", "key": "k10"},
+        {"op": "put", "store": "log", "key": "new", "value": 1}]});
+    assert_eq!(commit(&node, &shop, &swap).body["status"], "committed");
+    assert_eq!(listed(&node), "100");
+    assert_eq!(commit(&node, &shop, &rows("delete", 11..12)).body["status"], "committed");
+    let pair = [rows("delete", 12..13), rows("put", 500..501)].map(|mut txn| {
+        txn["txn_id"] = json!(new_id());
+        txn
+    });
+    let answer = call(&node, &shop, "POST", "/v1/txns/batch-commit", Some(&json!({"txns": pair}))).body;
+    assert!(answer["results"].as_array().unwrap().iter().all(|one| one["status"] == "committed"), "{answer}");
+    assert_eq!(commit(&node, &shop, &rows("put", 501..502)).body["status"], "committed");
     // Versions of existing rows are rows as well.
     let lines = "{\"key\":\"v1\",\"version\":\"1\"}\n{\"key\":\"v2\",\"version\":\"1\"}\n";
     let answer = import(&node, &shop, lines);

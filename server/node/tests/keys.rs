@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -74,6 +75,54 @@ fn a_service_whose_last_operator_key_has_expired_creates_a_new_one() {
     let node = serve(dir.path(), AUTH);
     assert_ne!(operator(dir.path()), root);
     assert_eq!(call(&node, &operator(dir.path()), "GET", "/v1/stores", None).status, 200);
+}
+
+#[test]
+fn the_last_operator_key_is_revoked_with_force_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let id = text(&call(&node, &root, "GET", "/v1/admin/keys", None).body["keys"][0]["id"]).to_owned();
+    let path = format!("/v1/admin/keys/{id}");
+    // Neither an operator of another tenant nor an expired one could create a key here.
+    create(&node, &root, &json!({"name": "of-shop", "namespace": "shop", "roles": ["operator"]}));
+    let short = create(&node, &root, &json!({"name": "short", "roles": ["operator"], "expires_in_s": 1}));
+    eventually("the key has expired", || {
+        (call(&node, text(&short["key"]), "GET", "/v1/stores", None).status == 401).then_some(())
+    });
+    let refused = call(&node, &root, "DELETE", &path, None);
+    assert_eq!((refused.status, &refused.body["code"]), (409, &json!("last_operator_key")), "{}", refused.body);
+    assert!(text(&refused.body["detail"]).contains("?force=true"), "{}", refused.body);
+    let other = create(&node, &root, &json!({"name": "other", "roles": ["operator"]}));
+    assert_eq!(call(&node, &root, "DELETE", &path, None).status, 204, "there is another one");
+
+    let revoke = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(["key", "revoke", text(&other["id"]), "--url", &node.url]).args(more);
+        command.env("TRIBUNAL_API_KEY", text(&other["key"])).output().unwrap()
+    };
+    let refused = revoke(&[]);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("tribunal key revoke --force"), "{why}");
+    assert!(revoke(&["--force"]).status.success());
+    assert_eq!(call(&node, text(&other["key"]), "GET", "/v1/stores", None).status, 401);
+    assert!(node.stop().success());
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(call(&node, &operator(dir.path()), "GET", "/v1/stores", None).status, 200, "the way back in");
+}
+
+#[test]
+fn a_role_without_effect_is_refused_when_the_key_is_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let new = |namespace: &str| json!({"name": "ci", "namespace": namespace, "roles": ["engine", "plugin-admin"]});
+    let refused = call(&node, &root, "POST", "/v1/admin/keys", Some(&new("shop")));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("role_without_effect")), "{}", refused.body);
+    assert_eq!(refused.body["errors"][0]["pointer"], "/roles");
+    assert!(text(&refused.body["detail"]).contains("namespace `default`"), "{}", refused.body);
+    let made = create(&node, &root, &new("default"));
+    assert_eq!(call(&node, text(&made["key"]), "GET", "/v1/admin/plugins", None).status, 200);
 }
 
 #[test]

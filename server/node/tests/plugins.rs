@@ -349,6 +349,12 @@ fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     let digest = node.get("/v1/admin/plugins/most-writes-wins").body["versions"][0]["digest"].clone();
     works(&node, "activate", &["most-writes-wins", "--digest", &digest.as_str().unwrap()[..8]]);
     assert!(node.contest("on").1);
+    // A deactivation that is due later is cancelled under the name of the plugin that it concerns.
+    let later = works(&node, "deactivate", &["most-writes-wins", "--at-epoch", "+900000"]);
+    assert!(later.contains("slot rule: priority ("), "{later}");
+    let kept = works(&node, "rollback", &["most-writes-wins"]);
+    assert!(kept.contains("slot rule: most-writes-wins (") && kept.contains("this replaces priority ("), "{kept}");
+    assert!(slot(&node, "rule").get("pending").is_none() && node.contest("kept").1);
     works(&node, "activate", &["fair-rotation", "--config", r#"{"turns": 3}"#, "--at-epoch", "+900000"]);
     let off = works(&node, "deactivate", &["most-writes-wins"]);
     assert!(off.contains("slot rule: priority (") && off.contains("this replaces fair-rotation ("), "{off}");

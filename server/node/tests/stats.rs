@@ -104,6 +104,40 @@ fn rates_are_of_the_last_seconds() {
 }
 
 #[test]
+fn figures_name_the_build_and_refusals_and_start_at_zero() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let node = Node::start(dir.path());
+    let metrics = || node.get("/metrics").body.as_str().expect("text").to_owned();
+    let figure = |line: &str| -> Option<f64> {
+        metrics().lines().find_map(|known| known.strip_prefix(line)?.strip_prefix(' ')?.parse().ok())
+    };
+    let of = |reason: &str, stage: &str, level: &str| {
+        let labels =
+            format!("reason=\"{reason}\",stage=\"{stage}\",level=\"{level}\",namespace=\"default\",store=\"\"");
+        figure(&format!("tribunal_txns_aborted_total{{{labels}}}"))
+    };
+    for reason in
+        ["read_conflict", "write_conflict", "range_conflict", "row_exists", "snapshot_too_old", "add_overflow"]
+    {
+        assert_eq!(of(reason, "", ""), Some(0.0), "{reason}");
+    }
+    let build = format!("tribunal_build_info{{version=\"{}\",commit=\"", env!("CARGO_PKG_VERSION"));
+    let text = metrics();
+    assert!(text.lines().any(|line| line.starts_with(&build) && line.ends_with("\"} 1")), "{text}");
+    let started = figure("process_start_time_seconds").expect("a start");
+    assert!(started >= before.floor() && started < before + 120.0, "{started} {before}");
+
+    let problem =
+        |class: &str, code: &str| figure(&format!("tribunal_http_problems_total{{class=\"{class}\",code=\"{code}\"}}"));
+    assert_eq!(problem("4xx", "unknown_store"), None);
+    (0..3).for_each(|_| assert_eq!(node.get("/v1/stores/none").status, 404));
+    assert_eq!(node.commit(&json!({"writes": 7})).status, 400, "on the way of commits, too");
+    assert_eq!((problem("4xx", "unknown_store"), problem("4xx", "wrong_type")), (Some(3.0), Some(1.0)));
+    assert_eq!(figure("tribunal_http_responses_total{class=\"4xx\"}"), Some(4.0));
+}
+
+#[test]
 fn a_standalone_node_has_no_figures_of_a_cluster() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -31,6 +31,9 @@ fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
     node.signal("HUP");
     let (status, told) = node.ended();
     assert!(status.success(), "{status}: {told}");
+    // The last line tells a clean stop from a process that was killed while it stopped.
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.ends_with("stopped"), "{told}");
 }
 
 #[test]

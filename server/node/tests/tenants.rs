@@ -11,7 +11,7 @@ use serde_json::json;
 use support::keyed::{AUTH, call, make_key, operator, put, serve};
 use support::{Node, eventually, new_id, noise};
 
-const ALL: [&str; 4] = ["engine", "store", "plugin-admin", "operator"];
+const ALL: [&str; 3] = ["engine", "store", "operator"];
 
 /// A node, and a key of each of two tenants that may do everything at home.
 fn two_tenants(dir: &tempfile::TempDir, more: &str) -> (Node, String, String) {

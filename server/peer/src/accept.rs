@@ -73,7 +73,13 @@ pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener, mut stop:
             && let Some(oldest) = strangers.pop_front()
         {
             oldest.task.abort();
-            shared.refusals.note(oldest.from.ip(), "too many callers at once that are not admitted yet".into());
+            let reason = format!(
+                "node {} closes a connection from {} to its port for other nodes: too many callers, {STRANGERS_MAX}, have not shown \
+                 yet that they are nodes of the cluster, and this one has had the longest time. Let only nodes reach this port",
+                shared.settings.node,
+                oldest.from.ip()
+            );
+            shared.refusals.note(oldest.from.ip(), reason);
         }
         let admitted = Arc::new(AtomicBool::new(false));
         let caller = serve(Arc::clone(&shared), socket, from, Arc::clone(&admitted));
@@ -101,8 +107,14 @@ struct Accepted {
 async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitted: Arc<AtomicBool>) {
     let here = shared.settings.node;
     let deadline = Instant::now() + STRANGER_TIMEOUT;
-    let refuse =
-        |why: &str| shared.refusals.note(from.ip(), format!("node {here} refuses a caller at {}: {why}", from.ip()));
+    let refuse = |why: &str| {
+        let reason = format!(
+            "node {here} refuses a connection from {} to its port for other nodes: {why}. If a node of the cluster runs there, \
+             correct its certificate or its [cluster] settings; if none does, let only nodes reach this port",
+            from.ip()
+        );
+        shared.refusals.note(from.ip(), reason);
+    };
     let too_slow = || format!("it is not admitted after {STRANGER_TIMEOUT:?}");
     let socket = match timeout_at(deadline, secured(&shared, socket)).await {
         Ok(Ok(socket)) => socket,

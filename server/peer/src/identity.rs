@@ -166,6 +166,17 @@ impl Identity {
     }
 }
 
+/// Returns the certificates in a PEM file, in DER.
+///
+/// # Errors
+/// In words, if it cannot be read, or has none.
+pub fn certificates_in(file: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
+    let pem = std::fs::read(file).map_err(|error| in_file(&error))?;
+    let list = certificates(&pem).map_err(|error| in_file(&error))?;
+    Ok(list.iter().map(|certificate| certificate.to_vec()).collect())
+}
+
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         PemError::NoItemsFound => "there is no private key in it".into(),

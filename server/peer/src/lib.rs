@@ -34,7 +34,7 @@ mod tls_errors;
 mod validity;
 
 pub use certificates::{Authority, NodeCertificate, check_host};
-pub use identity::{Identity, IdentityFiles, IdentityPem, node_name};
+pub use identity::{Identity, IdentityFiles, IdentityPem, certificates_in, node_name};
 pub use intake::Received;
 pub use peers::{PeerEvents, Peers};
 pub use settings::{Lane, PeerSettings, SILENT_AFTER};

@@ -17,20 +17,30 @@ use crate::TransportError;
 /// Names that are looked up at a time. Each look-up keeps a thread until the system gives up, however long its caller waits,
 /// and other work needs such threads, too.
 const LOOKUPS_MAX: usize = 64;
+/// Of these, those of one policy: names that hang keep nobody else's from being looked up.
+const LOOKUPS_OF_POLICY_MAX: usize = 16;
 
 static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS_MAX)));
 
-/// The internal networks that may be connected to. Empty: public addresses only.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The internal networks that may be connected to. Empty: public addresses only. Clones share how many names they may look
+/// up at a time, so each tenant gets a policy of its own.
+#[derive(Clone, Debug)]
 pub struct EgressPolicy {
     allowed: Vec<AllowedNet>,
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for EgressPolicy {
+    fn default() -> Self {
+        EgressPolicy::new(Vec::new())
+    }
 }
 
 impl EgressPolicy {
     /// Creates a policy that allows public addresses and these networks.
     #[must_use]
     pub fn new(allowed: Vec<AllowedNet>) -> Self {
-        EgressPolicy { allowed }
+        EgressPolicy { allowed, lookups: Arc::new(Semaphore::new(LOOKUPS_OF_POLICY_MAX)) }
     }
 
     /// Creates the policy of a development server: loopback and public addresses.
@@ -63,7 +73,7 @@ impl EgressPolicy {
     /// # Errors
     /// [`TransportError::Refused`] if an address is not allowed; [`TransportError::Broken`] if the name does not resolve.
     pub async fn resolve(&self, endpoint: &str) -> Result<Vec<SocketAddr>, TransportError> {
-        let addresses = addresses_of(endpoint)
+        let addresses = addresses_of(endpoint, &self.lookups)
             .await
             .map_err(|e| TransportError::Broken(format!("`{endpoint}` does not resolve: {e}")))?;
         if addresses.is_empty() {
@@ -83,20 +93,22 @@ impl EgressPolicy {
     }
 }
 
-async fn addresses_of(endpoint: &str) -> io::Result<Vec<SocketAddr>> {
+async fn addresses_of(endpoint: &str, share: &Arc<Semaphore>) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = endpoint.parse() {
         return Ok(vec![address]);
     }
     let endpoint = endpoint.to_owned();
-    one_of(&LOOKUPS, move || endpoint.to_socket_addrs().map(Iterator::collect)).await?
+    one_of([share, &LOOKUPS], move || endpoint.to_socket_addrs().map(Iterator::collect)).await?
 }
 
-/// Looks something up on a thread that may block, of which there are no more at a time than `lookups` has permits.
+/// Looks something up on a thread that may block, of which there are no more at a time than both have permits: first the
+/// caller's share, so that what waits for it takes nothing from others, then all.
 async fn one_of<T: Send + 'static>(
-    lookups: &Arc<Semaphore>,
+    [share, all]: [&Arc<Semaphore>; 2],
     look_up: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    let permit = Arc::clone(lookups).acquire_owned().await.map_err(io::Error::other)?;
+    let own = Arc::clone(share).acquire_owned().await.map_err(io::Error::other)?;
+    let permit = (own, Arc::clone(all).acquire_owned().await.map_err(io::Error::other)?);
     let looked_up = tokio::task::spawn_blocking(move || {
         let found = look_up();
         // Not when the caller gives up: the thread would go on.
@@ -272,23 +284,49 @@ mod tests {
     #[tokio::test]
     async fn a_lookup_that_its_caller_gave_up_keeps_its_permit_until_it_ends() {
         let (lookups, (go_on, half_way)) = (Arc::new(Semaphore::new(1)), std::sync::mpsc::channel::<()>());
+        let share = Arc::new(Semaphore::new(1));
         let (begun, at_work) = tokio::sync::oneshot::channel();
         let look_up = {
-            let lookups = Arc::clone(&lookups);
+            let (share, lookups) = (Arc::clone(&share), Arc::clone(&lookups));
             tokio::spawn(async move {
                 let hangs = move || {
                     let _ = begun.send(());
                     let _ = half_way.recv();
                 };
-                one_of(&lookups, hangs).await
+                one_of([&share, &lookups], hangs).await
             })
         };
         at_work.await.expect("it begins");
         look_up.abort();
         assert!(look_up.await.is_err_and(|ended| ended.is_cancelled()));
-        assert_eq!(lookups.available_permits(), 0, "its thread goes on");
+        assert_eq!((lookups.available_permits(), share.available_permits()), (0, 0), "its thread goes on");
         go_on.send(()).expect("it waits");
-        assert_eq!(one_of(&lookups, || 7).await.expect("there is a thread again"), 7);
+        assert_eq!(one_of([&share, &lookups], || 7).await.expect("there is a thread again"), 7);
+    }
+
+    #[tokio::test]
+    async fn lookups_of_one_policy_leave_room_for_those_of_others() {
+        let (all, hanging) = (Arc::new(Semaphore::new(LOOKUPS_MAX)), EgressPolicy::default());
+        let (go_on, half_way) = std::sync::mpsc::channel::<()>();
+        let half_way = Arc::new(std::sync::Mutex::new(half_way));
+        let look_ups: Vec<_> = (0..2 * LOOKUPS_MAX)
+            .map(|_| {
+                let (share, all, half_way) = (Arc::clone(&hanging.clone().lookups), Arc::clone(&all), half_way.clone());
+                let hangs = move || drop(half_way.lock().map(|half_way| half_way.recv()));
+                tokio::spawn(async move { one_of([&share, &all], hangs).await })
+            })
+            .collect();
+        while hanging.lookups.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(all.available_permits(), LOOKUPS_MAX - LOOKUPS_OF_POLICY_MAX);
+        let other = EgressPolicy::default();
+        assert_eq!(one_of([&other.lookups, &all], || 7).await.expect("there is a thread"), 7);
+        // Each waits no longer.
+        drop(go_on);
+        for look_up in look_ups {
+            assert!(look_up.await.is_ok_and(|ended| ended.is_ok()));
+        }
     }
 
     #[tokio::test]

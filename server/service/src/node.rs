@@ -81,6 +81,8 @@ pub struct ClusterView {
     pub generation: Option<Generation>,
     /// The nodes with which the cluster began, ascending.
     pub founders: Vec<NodeId>,
+    /// Fingerprints of the authorities that sign the nodes' certificates.
+    pub authorities: Vec<String>,
     /// All nodes that were not removed, ascending.
     pub nodes: Vec<NodeView>,
     /// Stores with a storage outside of the nodes.

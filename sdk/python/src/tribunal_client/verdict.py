@@ -46,7 +46,7 @@ class Conflict:
     key: Key
     """The row's key, or the range's start."""
     end: Key | None
-    """The range's end."""
+    """The range's end; `None` if it extends to the end of the store, and for a row."""
     row: Key | None
     """Of a range: the first row in it that the winner wrote, as far as the server remembers."""
     op: str

@@ -322,7 +322,8 @@ export interface paths {
         put?: never;
         /**
          * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-         *     pointer of an error begins with the number of the line, from 0.
+         *     pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+         *     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
          */
         post: operations["importVersions"];
         delete?: never;
@@ -702,7 +703,7 @@ export interface components {
              * @example 19
              */
             current_version?: string;
-            /** @description The range's end, if it is UTF-8. */
+            /** @description The range's end, if it is UTF-8. A range with neither `end` nor `end_b64` extends to the end of the store. */
             end?: string;
             /** @description The same in base64, if it is not UTF-8. */
             end_b64?: string;
@@ -3886,6 +3887,45 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 404,
                      *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`) */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_mismatch",
+                     *       "detail": "this id was used for another body; use a new id",
+                     *       "retryable": false,
+                     *       "status": 422,
+                     *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The tenant would have more rows than it may (`rows_exceeded`) */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "quota_exceeded",
+                     *       "detail": "more is in flight than the quota allows",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
                      *       "type": "about:blank"
                      *     }
                      */

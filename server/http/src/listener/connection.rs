@@ -28,6 +28,7 @@ use tokio::sync::Notify;
 use tokio::time::Sleep;
 use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS};
 
+use super::flushes::Flushes;
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
 
@@ -67,6 +68,8 @@ pub struct Activity {
     evicted: Notify,
     /// The server stops.
     stopping: AtomicBool,
+    /// What its responses have handed out, in HTTP/1.
+    flushes: Arc<Flushes>,
 }
 
 impl Activity {
@@ -88,6 +91,7 @@ impl Activity {
             known: Arc::default(),
             evicted: Notify::new(),
             stopping: AtomicBool::new(false),
+            flushes: Arc::default(),
         }
     }
 
@@ -155,6 +159,11 @@ impl Activity {
     #[must_use]
     pub fn is_idle_stranger(&self) -> bool {
         !self.known.load(Ordering::Relaxed) && self.in_flight.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns what its responses have handed out, in HTTP/1.
+    pub(crate) fn flushes(&self) -> &Arc<Flushes> {
+        &self.flushes
     }
 
     /// Has the connection closed.
@@ -297,7 +306,8 @@ impl<T> WatchedIo<T> {
     fn end_of_input(&self) -> Poll<io::Result<()>> {
         let answering = self.unflushed
             || self.activity.in_flight.load(Ordering::Relaxed) > 0
-            || self.activity.duplex.load(Ordering::Relaxed) > 0;
+            || self.activity.duplex.load(Ordering::Relaxed) > 0
+            || self.activity.flushes.withhold();
         if answering && self.guard.is_between_requests() {
             self.activity.half_closed();
             return Poll::Pending;
@@ -392,6 +402,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_flush(cx);
         this.unflushed &= polled.is_pending();
+        if polled.is_ready() {
+            this.activity.flushes.flushed();
+        }
         polled
     }
 

@@ -4,6 +4,7 @@
 
 pub mod connection;
 pub mod fast_path;
+pub(crate) mod flushes;
 pub mod head_guard;
 pub mod http1_head;
 pub mod lanes;

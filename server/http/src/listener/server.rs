@@ -299,11 +299,14 @@ async fn connection(
             if duplex.is_none() && !multiplexed && requests.ends_with(number) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            counters::answered(response.status().as_u16());
+            counters::answered(&response);
             Ok::<_, Infallible>(match duplex {
-                Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())))),
+                Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())), None)),
                 // HTTP/2 notes whether even the smallest is read.
-                None if multiplexed || !is_as_good_as_sent(response.body()) => response.map(in_pieces),
+                None if multiplexed => response.map(|body| in_pieces(body, None)),
+                None if !is_as_good_as_sent(response.body()) => {
+                    response.map(|body| in_pieces(body, Some(Arc::clone(requests.flushes()))))
+                }
                 None => response,
             })
         }

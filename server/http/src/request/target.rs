@@ -21,7 +21,7 @@ fn has_parameters(method: &Method, pattern: &str) -> bool {
             "/v1/txns/{txn_id}" | "/v1/log" | "/v1/snapshot" | "/v1/stats" | "/v1/cluster" | "/v1/stores/{store}/rows"
         ),
         Method::PUT => pattern == "/v1/admin/plugins/{name}",
-        Method::DELETE => pattern == "/v1/consumers/{name}",
+        Method::DELETE => matches!(pattern, "/v1/consumers/{name}" | "/v1/admin/keys/{id}"),
         _ => false,
     }
 }

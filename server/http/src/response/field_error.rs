@@ -46,6 +46,8 @@ pub enum Code {
     BadUrl,
     /// A secret that is too short or too long.
     BadSecret,
+    /// A role that lets nobody in where the key is for.
+    RoleWithoutEffect,
     /// Snapshots may not be left out here.
     SnapshotRequired,
     /// Nested too deep.
@@ -101,6 +103,7 @@ impl Code {
             Code::BadName => ("bad_name", 400),
             Code::BadUrl => ("bad_url", 400),
             Code::BadSecret => ("bad_secret", 400),
+            Code::RoleWithoutEffect => ("role_without_effect", 422),
             Code::SnapshotRequired => ("snapshot_required", 400),
             Code::TooDeep => ("too_deep", 400),
             Code::UnknownStore => ("unknown_store", 404),

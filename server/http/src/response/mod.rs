@@ -2,6 +2,7 @@
 
 pub mod admitted_body;
 pub(crate) mod body_relay;
+pub(crate) mod encoder_room;
 pub mod field_error;
 pub(crate) mod filled_body;
 pub(crate) mod kept_body;

@@ -5,11 +5,13 @@
 //! is very small, and a piece holds no more memory than its own bytes.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Buf, Frame, SizeHint};
 
+use crate::listener::flushes::Flushes;
 use crate::listener::unread;
 
 /// Bytes that are handed out at once: a frame of HTTP/2, as most clients take them.
@@ -23,11 +25,15 @@ struct Pieces {
     rest: Bytes,
     /// Others have the bytes of that frame, too: they take no memory of their own.
     is_shared: bool,
+    /// All of the body was handed out.
+    has_ended: bool,
+    /// In HTTP/1: its end is handed out when the connection has written what came before.
+    flushes: Option<Arc<Flushes>>,
 }
 
-/// Has `body` handed out in pieces.
-pub(crate) fn in_pieces(body: Body) -> Body {
-    Body::new(Pieces { body, rest: Bytes::new(), is_shared: false })
+/// Has `body` handed out in pieces, in HTTP/1 to the connection that notes its `flushes`.
+pub(crate) fn in_pieces(body: Body, flushes: Option<Arc<Flushes>>) -> Body {
+    Body::new(Pieces { body, rest: Bytes::new(), is_shared: false, has_ended: false, flushes })
 }
 
 /// Tells whether a body is as good as sent: a connection takes it in one piece, and it is very small.
@@ -36,6 +42,11 @@ pub(crate) fn is_as_good_as_sent(body: &Body) -> bool {
 }
 
 impl Pieces {
+    /// Tells whether the connection may drop this with what it is handed next.
+    fn is_near_end(&self) -> bool {
+        self.rest.len() <= LAST_BYTES_MAX && (self.has_ended || self.body.is_end_stream())
+    }
+
     fn next_piece(&mut self) -> Bytes {
         let left = self.rest.len();
         let bytes = if left > LAST_BYTES_MAX { (left - LAST_BYTES_MAX).min(PIECE_BYTES_MAX) } else { left };
@@ -59,28 +70,39 @@ impl HttpBody for Pieces {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         unread::polled();
         let this = self.get_mut();
-        if this.rest.is_empty() {
-            let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                Some(Ok(frame)) => frame,
-                end => return Poll::Ready(end),
-            };
-            match frame.into_data() {
-                Ok(bytes) if bytes.len() > LAST_BYTES_MAX => {
-                    this.is_shared = !bytes.is_unique();
-                    this.rest = bytes;
-                }
-                whole => {
-                    unread::handed_out();
-                    return Poll::Ready(Some(Ok(whole.map_or_else(|trailers| trailers, Frame::data))));
-                }
+        if this.rest.is_empty() && !this.has_ended {
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => {
+                        // A short frame goes out as it is.
+                        this.is_shared = bytes.len() <= LAST_BYTES_MAX || !bytes.is_unique();
+                        this.rest = bytes;
+                    }
+                    Err(trailers) => {
+                        unread::handed_out();
+                        return Poll::Ready(Some(Ok(trailers)));
+                    }
+                },
+                None => this.has_ended = true,
+                error => return Poll::Ready(error),
             }
         }
+        if let Some(flushes) = this.flushes.as_ref().filter(|_| this.is_near_end()) {
+            ready!(flushes.poll_flushed(cx));
+        }
+        if this.has_ended {
+            return Poll::Ready(None);
+        }
         unread::handed_out();
-        Poll::Ready(Some(Ok(Frame::data(this.next_piece()))))
+        let piece = this.next_piece();
+        if let Some(flushes) = &this.flushes {
+            flushes.handed_out(piece.len());
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.rest.is_empty() && (self.has_ended || self.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -106,7 +128,7 @@ mod tests {
 
     /// Returns the lengths of a body's pieces, which add up to it.
     fn pieces(of: &Bytes) -> Vec<usize> {
-        let mut body = in_pieces(Body::from(of.clone()));
+        let mut body = in_pieces(Body::from(of.clone()), None);
         let (mut lengths, mut whole) = (Vec::new(), Vec::new());
         while !body.is_end_stream() {
             assert_eq!(body.size_hint().exact(), Some((of.len() - whole.len()) as u64));
@@ -129,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_piece_holds_no_more_than_its_own_bytes() {
-        let mut body = in_pieces(Body::from(vec![7; 40_000]));
+        let mut body = in_pieces(Body::from(vec![7; 40_000]), None);
         while !body.is_end_stream() {
             // A part of the frame would share it with the rest.
             assert!(next(&mut body).unwrap().is_unique());

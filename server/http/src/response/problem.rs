@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tribunal_api::{Problem, ProblemError};
 
+use crate::counters::ProblemCode;
 use crate::response::field_error::SyntaxError;
 use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
@@ -77,6 +78,9 @@ impl ProblemResponse {
             [only] if matches!(only.code, Code::UnknownStore | Code::BadTxnId) && only.pointer.starts_with('{') => {
                 only.detail.clone()
             }
+            [only] if only.pointer.starts_with('{') => {
+                format!("`{}` in the path: {}", only.pointer.trim_matches(['{', '}']), only.detail)
+            }
             // A header's name ends with a colon already.
             [only] => format!("{}: {}", only.pointer.trim_end_matches(':'), only.detail),
             _ => format!("{} errors, see errors", errors.count()),
@@ -136,7 +140,8 @@ impl ProblemResponse {
                 let detail = format!(
                     "the tracked stores of this namespace have {rows} rows, this request may add {new}, and {max} are \
                      allowed: delete rows, or have an operator raise the bound. A put counts as a new row unless the \
-                     transaction has read the row; deletes and updates are accepted"
+                     transaction has read the row, a delete makes room for one within its transaction, and deletes and \
+                     updates alone are accepted"
                 );
                 ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "rows_exceeded", detail)
             }
@@ -260,6 +265,7 @@ impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let json = serde_json::to_vec(&self.body).unwrap_or_default();
         let mut response = Response::new(Body::from(json));
+        response.extensions_mut().insert(ProblemCode(self.body.code));
         *response.status_mut() = StatusCode::from_u16(self.body.status).unwrap_or(StatusCode::BAD_REQUEST);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -336,7 +336,8 @@ fn conflict_object(json: &mut JsonWriter, conflict: &Conflict, catalog: &Catalog
     json.open(b'{');
     json.text_field("store", store_name(catalog, conflict.store));
     json.key_field("key", "key_b64", &conflict.key);
-    if let Some(end) = &conflict.end {
+    // A range without an end goes on to the end of its store.
+    if let Some(end) = conflict.end.as_ref().filter(|end| !end.is_empty()) {
         json.key_field("end", "end_b64", end);
     }
     if let Some(row) = &conflict.row {

@@ -115,7 +115,7 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
         body.errors.add(
             Code::MissingField,
             "/stores",
-            "is required: the namespace has no store; declare one with `PUT /v1/stores/{store}`",
+            "is required: the namespace has no store; declare one with `PUT /v1/stores/NAME`",
         );
     }
     if body.errors.is_empty() { Ok(body.asked) } else { Err(ProblemResponse::of_errors(&body.errors)) }

@@ -35,7 +35,7 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
     let mut view = app.service.node.cluster();
     let [pushes, webhooks] = [&mut view.pushes, &mut view.webhooks].map(std::mem::take);
     let ClusterView { name, node, takes_commits, epoch, digest, control, control_leader, .. } = view;
-    let ClusterView { generation, founders, nodes, .. } = view;
+    let ClusterView { generation, founders, authorities, nodes, .. } = view;
     let readiness = app.service.node.readiness(true);
     let nodes = nodes.into_iter().map(|node| ClusterNode {
         node: node.node.0,
@@ -68,6 +68,7 @@ pub async fn cluster(State(app): State<App>, request: Request) -> Result<Respons
         control_leader: control_leader.map(|leader| leader.0),
         generation: generation.map(|generation| generation.0),
         founders: founders.into_iter().map(|node| node.0).collect(),
+        authorities,
         nodes: nodes.collect(),
         pushes: pushes.into_iter().map(pushed).collect(),
         webhooks: webhooks.into_iter().map(pushed).collect(),

@@ -8,13 +8,13 @@ use axum::response::Response;
 use serde::de::{MapAccess, SeqAccess};
 use tribunal_api::{KeyCreated, KeyInfo, KeyList, KeyRequest, Problem};
 use tribunal_types::limits::{KEY_EXPIRES_IN_S_MAX, NAME_BYTES_MAX};
-use tribunal_types::{Role, Roles};
+use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, Role, Roles};
 
 use crate::app::{App, refuse, wire_response};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::principal;
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
-use crate::request::query::segment;
+use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
@@ -29,6 +29,7 @@ use tribunal_service::{KeyStatus, NewKey, Principal, ServiceError};
         (status = 201, description = "The key; its secret is not returned again", body = KeyCreated),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 403, description = "The caller may not create keys for this namespace", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A role has no effect in this namespace: `plugin-admin` outside `default`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "No key was created", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -64,29 +65,52 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
     Ok(wire_response(StatusCode::OK, &KeyList { keys }))
 }
 
-/// Revokes a key. New requests with it are rejected. Open streams and long polls end within a second; commits that a stream
-/// accepted before are answered. A stream whose client does not read accepts and sends nothing, and is closed when it has
-/// waited for as long as a connection may idle.
+/// Revokes a key. The last valid operator key of the namespace `default` is revoked with `force=true` only, because nobody
+/// could create another one until a node starts again. New requests with a revoked key are rejected. Open streams and long
+/// polls end within a second; commits that a stream accepted before are answered. A stream whose client does not read
+/// accepts and sends nothing, and is closed when it has waited for as long as a connection may idle.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
-    params(("id" = String, Path, description = "Public part of the key")),
+    params(
+        ("id" = String, Path, description = "Public part of the key"),
+        ("force" = Option<bool>, Query, description = "Revoke also the last operator key of the namespace `default`", nullable = false),
+    ),
     responses(
         (status = 204, description = "The key is revoked"),
+        (status = 400, description = "A parameter cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such key", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is the last valid operator key of the namespace `default`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
+    let mut query = Query::new(parts.uri.query(), &["force"]);
+    let force = query.flag("force");
+    query.finish()?;
     let (id, by) = (segment(parts.uri.path(), 3), principal(&parts).name.clone());
     let catalog = app.service.stores.catalog();
     let Some(found) = visible(&app, &parts).into_iter().find(|status| status.key.id.as_bytes() == &*id) else {
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
     };
+    let keys_are_needed = app.options.access.is_some();
+    if keys_are_needed && !force && is_last_operator(&app.service.keys.keys(), &found.key) {
+        let detail = "this is the last valid operator key of the namespace `default`: without it, nobody can create keys until \
+                      a node that is started again writes a new one to `operator.key` in its data directory. Create another \
+                      operator key first, or repeat this with `?force=true` (`tribunal key revoke --force`)";
+        return Err(ProblemResponse::new(StatusCode::CONFLICT, "last_operator_key", detail));
+    }
     app.service.keys.revoke_key(found.key.id, by).await.map_err(refuse(&catalog))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
+}
+
+/// Tells whether nobody could run the service with a key if this one were revoked.
+fn is_last_operator(keys: &[KeyStatus], key: &ApiKey) -> bool {
+    let runs_the_service = |key: &ApiKey| key.namespace == NamespaceId(0) && key.roles.has(Role::Operator);
+    let other = |status: &KeyStatus| status.key.id != key.id && !status.expired && runs_the_service(&status.key);
+    runs_the_service(key) && !keys.iter().any(other)
 }
 
 fn visible(app: &App, parts: &Parts) -> Vec<KeyStatus> {
@@ -123,6 +147,13 @@ fn read(text: &str, by: &Principal) -> Result<NewKey, ProblemResponse> {
         return Err(ProblemResponse::of_errors(&body.errors));
     }
     let namespace = body.namespace.unwrap_or_else(|| by.namespace_name.clone());
+    if namespace != DEFAULT_NAMESPACE && body.roles.has(Role::PluginAdmin) {
+        let detail = format!(
+            "`plugin-admin` has no effect in the namespace `{namespace}`, because plugins serve all tenants; leave it out, \
+             or create a key with it in the namespace `{DEFAULT_NAMESPACE}`"
+        );
+        return Err(ProblemResponse::of_error(Code::RoleWithoutEffect, "/roles", detail));
+    }
     let (name, roles, expires_in_s) = (body.name.unwrap_or_default(), body.roles, body.expires_in_s);
     Ok(NewKey { name, namespace, roles, expires_in_s, by: by.name.clone() })
 }

@@ -19,7 +19,8 @@ use crate::response::problem::ProblemResponse;
 use tribunal_service::Catalog;
 
 /// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-/// pointer of an error begins with the number of the line, from 0.
+/// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+/// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -31,6 +32,8 @@ use tribunal_service::Catalog;
         (status = 200, description = "All of them are imported, durably", body = ImportResult),
         (status = 400, description = "Malformed line", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`)", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "The tenant would have more rows than it may (`rows_exceeded`)", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was imported", body = Problem, content_type = "application/problem+json"),
     )
 )]

@@ -288,7 +288,15 @@ mod tests {
         let identity = ClusterIdentity { id: LogId([1; 16]), incarnation: Incarnation(1), row_secret: [2; 16] };
         let nodes: BTreeMap<_, _> = (1..=nodes).map(|id| (NodeId(id), String::new())).collect();
         let founders = nodes.keys().copied().collect();
-        Membership { name: "test".into(), node: NodeId(node), identity, keeps_log: false, nodes, founders }
+        Membership {
+            name: "test".into(),
+            node: NodeId(node),
+            identity,
+            keeps_log: false,
+            nodes,
+            founders,
+            authorities: Vec::new(),
+        }
     }
 
     /// Has everybody tell everybody how far it is, until nothing changes.

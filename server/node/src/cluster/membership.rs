@@ -7,7 +7,7 @@ use tribunal_log::ClusterIdentity;
 use tribunal_member::NODE_MAX;
 use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 
-use crate::cluster::kept_log;
+use crate::cluster::{authority, kept_log};
 use crate::config::Cluster;
 
 /// Characters of a cluster's secret, at least.
@@ -34,6 +34,8 @@ pub struct Membership {
     pub nodes: BTreeMap<NodeId, String>,
     /// The nodes with which the cluster began.
     pub founders: BTreeSet<NodeId>,
+    /// Fingerprints of the authorities that sign the nodes' certificates.
+    pub authorities: Vec<String>,
 }
 
 impl Membership {
@@ -91,7 +93,9 @@ impl Membership {
             .transpose()
             .map_err(|what| vec![format!("configuration: {}: {what}", config.secret_file.display())])?;
         let (keeps_log, identity) = (kept.is_some(), kept.unwrap_or_else(|| identity_of(&config.name, secret)));
-        Ok(Membership { name: config.name.clone(), node: NodeId(config.node), identity, keeps_log, nodes, founders })
+        let (name, node) = (config.name.clone(), NodeId(config.node));
+        let authorities = authority::fingerprints(&config.authority_file);
+        Ok(Membership { name, node, identity, keeps_log, nodes, founders, authorities })
     }
 
     /// Returns the name with what else nodes must agree on to talk to each other: with whom the cluster began.

@@ -1,6 +1,7 @@
 //! What a node that is a member of a cluster has beside one that runs alone.
 
 pub mod adoption;
+pub mod authority;
 pub mod catch_up;
 pub mod changes;
 pub mod components;

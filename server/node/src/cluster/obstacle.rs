@@ -134,7 +134,8 @@ mod tests {
         let told = |node, missing: &[&str]| {
             let founders = [1, 2, 3].map(NodeId).into();
             let (name, nodes, keeps_log) = ("a".into(), BTreeMap::new(), false);
-            let membership = Membership { name, node: NodeId(node), identity, keeps_log, nodes, founders };
+            let membership =
+                Membership { name, node: NodeId(node), identity, keeps_log, nodes, founders, authorities: Vec::new() };
             not_begun(&membership, &missing.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let waits = told(2, &["1 (refused)"]);

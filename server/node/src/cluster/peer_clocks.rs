@@ -34,6 +34,13 @@ impl PeerClocks {
         readings.push_back((at, ahead));
     }
 
+    /// Returns by how much the clock of each other node is ahead of the own one, milliseconds, as far as it was told lately.
+    #[must_use]
+    pub fn offsets_ms(&self, now: Instant) -> BTreeMap<NodeId, i64> {
+        let offset = |(node, readings): (&NodeId, &VecDeque<_>)| Some((*node, fastest(readings, now)?));
+        self.readings.iter().filter_map(offset).collect()
+    }
+
     /// Returns by how much the own clock is ahead of the others', milliseconds, if that is too much. `epoch_time_ms` is the
     /// replicated time of the last epoch: a correct clock is never earlier. `wall_ahead_ms` is by how much the system clock
     /// is ahead of the own clock, which it was made of, if it has been so for long.
@@ -44,10 +51,7 @@ impl PeerClocks {
         if late < 0 && is_apart(&late) {
             return Some(late);
         }
-        let fresh = |readings: &VecDeque<(Instant, i64)>| {
-            readings.iter().filter(|(at, _)| now.saturating_duration_since(*at) < AGE_MAX).map(|(_, ms)| *ms).max()
-        };
-        let mut clocks: Vec<i64> = self.readings.values().filter_map(fresh).collect();
+        let mut clocks: Vec<i64> = self.offsets_ms(now).into_values().collect();
         clocks.push(0);
         clocks.sort_unstable();
         // Of two middle ones the lower one counts, as for `epoch_time`.
@@ -55,6 +59,11 @@ impl PeerClocks {
         let ahead = median.saturating_neg();
         [ahead, ahead.saturating_add(wall_ahead_ms)].into_iter().find(is_apart)
     }
+}
+
+/// Returns the reading that was delayed the least, of those that count.
+fn fastest(readings: &VecDeque<(Instant, i64)>, now: Instant) -> Option<i64> {
+    readings.iter().filter(|(at, _)| now.saturating_duration_since(*at) < AGE_MAX).map(|(_, ms)| *ms).max()
 }
 
 /// Says that the clock is too far from those of the others.
@@ -126,8 +135,10 @@ mod tests {
             clocks.note(NodeId(2), OWN - late as u64, OWN, begun);
         }
         assert_eq!(clocks.apart_ms(OWN, 0, 0, begun), None);
+        assert_eq!(clocks.offsets_ms(begun), BTreeMap::from([(NodeId(2), 0)]));
         clocks.note(NodeId(2), 0, OWN, begun + AGE_MAX);
         assert!(clocks.apart_ms(OWN, 0, 0, begun + AGE_MAX).is_some(), "only the last one is new");
         assert_eq!(clocks.apart_ms(OWN, 0, 0, begun + 2 * AGE_MAX), None);
+        assert_eq!(clocks.offsets_ms(begun + 2 * AGE_MAX), BTreeMap::new());
     }
 }

@@ -34,7 +34,7 @@ impl RefusedFrames {
         noted.warned = Some((Instant::now(), noted.count));
         let more = noted.count - before - 1;
         drop(nodes);
-        tracing::warn!(from = from.0, more, %reason, "a frame was refused; unless the reason tells why, check that both nodes run the same version");
+        tracing::warn!("{}", refusal(from, reason, more));
     }
 
     /// Returns how many frames of a node were refused.
@@ -44,9 +44,25 @@ impl RefusedFrames {
     }
 }
 
+/// Says what was refused, and what to do. `more` were refused since the warning before.
+fn refusal(from: NodeId, reason: &dyn Display, more: u64) -> String {
+    let since = if more == 0 { String::new() } else { format!(", and {more} more since the last warning") };
+    format!(
+        "this node has refused a message of node {from}{since}: {reason}. Compare the releases of both nodes in `tribunal cluster \
+         status`: if they differ, upgrade the older one; if they are equal, report this with the logs of both"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_names_the_sender_and_what_to_do() {
+        let text = refusal(NodeId(2), &"it is malformed", 3);
+        assert!(text.contains("a message of node 2, and 3 more since the last warning: it is malformed."), "{text}");
+        assert!(text.contains("tribunal cluster status") && !refusal(NodeId(2), &"x", 0).contains("more"), "{text}");
+    }
 
     #[test]
     fn frames_are_counted_by_sender_and_warnings_are_rare() {

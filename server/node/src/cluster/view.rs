@@ -64,6 +64,8 @@ pub struct View {
     decided: RwLock<VecDeque<(Epoch, Digest)>>,
     /// When a majority was last known to answer.
     served_at: RwLock<Option<Instant>>,
+    /// By how much the clocks of other nodes are ahead of the own one, milliseconds.
+    clock_offsets_ms: RwLock<BTreeMap<NodeId, i64>>,
     /// Frames of other nodes that were refused.
     pub refused: RefusedFrames,
 }
@@ -132,6 +134,17 @@ impl View {
         if *self.roles.read() != roles {
             *self.roles.write() = roles;
         }
+    }
+
+    /// Notes by how much the clocks of other nodes are ahead of the own one, milliseconds.
+    pub fn compared_clocks(&self, offsets_ms: BTreeMap<NodeId, i64>) {
+        *self.clock_offsets_ms.write() = offsets_ms;
+    }
+
+    /// Returns by how much the clocks of other nodes are ahead of the own one, milliseconds, as far as they were told lately.
+    #[must_use]
+    pub fn clock_offsets_ms(&self) -> BTreeMap<NodeId, i64> {
+        self.clock_offsets_ms.read().clone()
     }
 
     /// Returns what the sequencer knows.
@@ -249,6 +262,7 @@ pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterV
     ClusterView {
         name: Some(membership.name.clone()),
         founders: membership.founders.iter().copied().collect(),
+        authorities: membership.authorities.clone(),
         node: membership.node,
         takes_commits,
         epoch,

@@ -443,6 +443,9 @@ pub enum KeyCommand {
         target: Target,
         /// Id of the key, as printed by `key ls`.
         id: String,
+        /// Revoke it even if it is the last operator key of the namespace `default`.
+        #[arg(long)]
+        force: bool,
     },
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tribunal_api::{ClusterInfo, NodeAdmitted, NodeRequest, NodeStage};
 use tribunal_client::Client;
 
+use crate::cluster::authority::fingerprints;
 use crate::commands::cli::{ClusterAdd, ClusterChange, program};
 use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
@@ -151,7 +152,8 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let request = NodeRequest { address, name: flags.name.clone() };
     let cluster = || block_on(async { flags.target.client()?.cluster().await });
     // First: a number that was given is used up.
-    if let Some(name) = cluster()?.name.filter(|name| *name != template.cluster.name) {
+    let present = cluster()?;
+    if let Some(name) = present.name.clone().filter(|name| *name != template.cluster.name) {
         return Err(format!(
             "the service is the cluster {name}, but {} has the files of {}: name the directory of {name} with --files, or the nodes \
              of {} with --url",
@@ -161,6 +163,7 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
         ));
     }
     cluster_files::check_authority(&template.root, &template.cluster.name)?;
+    check_authority(&template.root.join(AUTHORITY_FILE), &present)?;
     let admitted = block_on(async { flags.target.client()?.add_node(&request).await })?;
     let info = cluster()?;
     let dir = template.root.join(format!("node-{}", admitted.node));
@@ -177,6 +180,24 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let config = template.config_of(&admitted, &info, (listen, api), over_https);
     cluster_files::add(&template.root, &template.cluster.name, &node, &config)?;
     tell_added(flags, &template, &node, &config)
+}
+
+/// Checks that the nodes of a cluster trust the authority in `file`, if they tell which they trust.
+fn check_authority(file: &Path, cluster: &ClusterInfo) -> Result<(), String> {
+    let (own, trusted) = (fingerprints(file), &cluster.authorities);
+    if trusted.is_empty() || own.iter().any(|fingerprint| trusted.contains(fingerprint)) {
+        return Ok(());
+    }
+    let list = |fingerprints: &[String]| fingerprints.join(", ");
+    Err(format!(
+        "the authority in {} is not the one that the nodes of the cluster trust, so they would refuse the new node's certificate. Its \
+         SHA-256 is {}; node {} trusts {}. Name the directory with the files of that authority with --files. If this is a new \
+         authority, add its certificate to `cluster.authority_file` of all nodes and restart them first",
+        file.display(),
+        list(&own),
+        cluster.node,
+        list(trusted)
+    ))
 }
 
 fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config: &Config) -> Result<(), String> {

@@ -282,11 +282,21 @@ impl Report {
                 list(&names)
             ));
         }
-        nodes.extend(unasked.into_iter().map(|other| Row {
-            node: Some(other.node),
-            leads: leads(other.node),
-            ..Row::default()
-        }));
+        let missing =
+            unasked.iter().map(|other| Row { node: Some(other.node), leads: leads(other.node), ..Row::default() });
+        let mut unknown = nodes.iter_mut().filter(|row| row.node.is_none());
+        match (&unasked[..], unknown.next(), unknown.next()) {
+            // By elimination, it is at this URL.
+            ([only], Some(row), None) => (row.node, row.leads) = (Some(only.node), leads(only.node)),
+            // The problems name the URLs; a row each would be one more row of the same nodes.
+            _ if unasked.len() >= asked.len() - answers.len() => {
+                nodes.retain(|row| row.node.is_some() || row.refuses);
+                nodes.extend(missing);
+            }
+            // They are at some of these URLs.
+            _ => {}
+        }
+        nodes.sort_by_key(|row| (row.node.is_none(), row.node));
         let digests = compared(asked, nodes.len());
         if digests == "differ" {
             problems.push("nodes have decided differently: stop the cluster, and report this with all logs".into());
@@ -544,6 +554,18 @@ mod tests {
         let apart = [unreachable(1), unreachable(2), answer(3, 6, Some("d"))];
         assert_eq!(fault(&apart), "equal node 3: it closed the connection");
         assert_eq!(Report::of(&apart[..2]).silent, [3]);
+        // One row a node, whether it is known at which URL it is or not.
+        let lost = |url: &str| Asked { url: url.into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
+        let rows = |asked: &[Asked]| {
+            let rows = Report::of(asked).nodes;
+            rows.into_iter().map(|row| (row.node, row.url, row.answers, row.leads)).collect::<Vec<_>>()
+        };
+        let one_gone = rows(&[lost("http://gone"), answer(3, 7, Some("d")), answer(1, 7, Some("d"))]);
+        assert_eq!(one_gone.iter().map(|row| row.0).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+        assert_eq!(one_gone[1], (Some(2), Some("http://gone".into()), false, vec![2]));
+        let two_gone = rows(&[answer(1, 7, Some("d")), lost("http://gone"), lost("http://lost")]);
+        assert_eq!(two_gone.iter().map(|row| row.0).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+        assert_eq!(rows(&[lost("http://gone"), lost("http://lost")]).len(), 2, "nobody tells which nodes there are");
         // A node that lags too far for its digest to be compared is not known to differ.
         assert_eq!(Report::of(&all(answer(3, 1, None))).digests, "unknown");
     }

@@ -65,9 +65,10 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// Revokes a key.
 ///
 /// # Errors
-/// If there is none of that id, or the caller may not do that.
-pub fn revoke(target: &Target, id: &str) -> Result<(), String> {
-    block_on(async { target.client()?.revoke_key(id).await })
+/// If there is none of that id, the caller may not do that, or it is the last key of an operator of the service and `force`
+/// is not set.
+pub fn revoke(target: &Target, id: &str, force: bool) -> Result<(), String> {
+    block_on(async { target.client()?.revoke_key(id, force).await })
 }
 
 /// Writes milliseconds since 1970 as a time in UTC, `2026-11-22T06:30:00Z`.

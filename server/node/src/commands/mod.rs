@@ -90,7 +90,7 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
             key::create(&target, name, namespace, &roles, expires_in)
         }
         Command::Key(KeyCommand::Ls { target }) => key::ls(&target),
-        Command::Key(KeyCommand::Revoke { target, id }) => key::revoke(&target, &id),
+        Command::Key(KeyCommand::Revoke { target, id, force }) => key::revoke(&target, &id, force),
         Command::Config(ConfigCommand::Check { config, json }) => return config::check(config.as_deref(), json),
         Command::Config(ConfigCommand::Print { config, json }) => config::print(config.as_deref(), json),
         Command::Completions { shell } => {

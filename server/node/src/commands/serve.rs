@@ -94,7 +94,11 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
             tracing::warn!("{reason}");
             Ok(())
         }
-        ended => ended,
+        Ok(()) => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        failed => failed,
     }
 }
 

@@ -222,7 +222,7 @@ impl NodeService {
         if txn.is_read_only() {
             return self.judge(txn).await.map(DryRun::Judged);
         }
-        self.check_rows(&txn, 0).await?;
+        self.check_rows(&txn).await?;
         self.admit(txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
@@ -242,7 +242,7 @@ impl NodeService {
             return Ok(decided);
         }
         let asked = Instant::now();
-        self.check_rows(&txn, 0).await?;
+        self.check_rows(&txn).await?;
         self.admit(txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
@@ -267,9 +267,13 @@ impl NodeService {
         let reported: Vec<ReportedTxn> = txns.iter().map(ReportedTxn::of).collect();
         let (reads, mut writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
         let mut admitted = Vec::with_capacity(writes.len());
+        // All of one batch are of one tenant.
+        let writes_count = writes.iter().map(|(_, txn)| txn.writes.len()).sum();
+        let fits = writes.first().is_none_or(|(_, txn)| self.has_room(txn.namespace, writes_count));
         let mut more = 0;
         for (place, txn) in writes.drain(..) {
-            match self.check_rows(&txn, more).await {
+            let checked = if fits { Ok(0) } else { self.check_new_rows(&txn, more).await };
+            match checked {
                 Ok(new) => {
                     more += new;
                     admitted.push((place, txn));

@@ -488,10 +488,9 @@ impl Parts {
     fn roll_back(&self, name: &str, slot: Option<PluginSlot>, who: String) -> Result<Activation, ServiceError> {
         let (slot, mut choice) = {
             let slots = self.slots.read();
+            // What is pending is cancelled under the name of what it replaces, too: a deactivation has no name of its own.
             let concerned = |state: &SlotState| {
-                let of_name =
-                    |entry: Option<&SlotEntry>| entry.is_some_and(|entry| entry.activation.choice.name == name);
-                if state.waiting().is_some() { of_name(state.waiting()) } else { of_name(state.active()) }
+                [state.waiting(), state.active()].into_iter().flatten().any(|e| e.activation.choice.name == name)
             };
             let filled: Vec<_> = slots
                 .iter()

@@ -273,7 +273,8 @@ impl NodeService {
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
             acked,
             head,
-            lag_ms: status.lag_ms.max(u64::from(acked < head)),
+            // Another node's figure may be older than these positions.
+            lag_ms: if acked < head { status.lag_ms.max(1) } else { 0 },
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         }

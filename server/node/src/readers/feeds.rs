@@ -167,7 +167,7 @@ pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError 
         pointer: pointer.into(),
         detail: format!(
             "the log ends at {head}, and {after} is past that: the position is of another log, or of another store; \
-             start over from the store's state (`/v1/stores/{{store}}/state`)"
+             start over from the store's state (`/v1/stores/STORE/state`)"
         ),
     }
 }

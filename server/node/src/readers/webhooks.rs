@@ -196,7 +196,7 @@ impl Webhooks {
             url: registered.url.clone(),
             secret: registered.secret.clone(),
             timeout: Duration::from_millis(u64::from(registered.timeout_ms)),
-            egress: self.egress_by_tenant.of(of.namespace).egress.clone(),
+            egress: self.egress_by_tenant.egress_of(of.namespace),
             body: Arc::new(move |records| push_body(records, &name)),
             watermark: Arc::new(self.mark(held)),
         })

@@ -29,24 +29,18 @@ impl NodeService {
         let push = self.pushes.status(store);
         let progress = self.shared.progress.store(store).unwrap_or_default();
         let pusher = self.pusher(store);
-        let caught_up = progress.acked >= self.head(store);
+        let head = self.head(store);
         let detachment = self.stores.detached(store);
         let state = if detachment.is_some() { PushState::Detached } else { push.state };
         let mut status = StoreStatus {
             pushed_by: pusher,
-            head: self.head(store),
+            head,
             acked: progress.acked,
             rows: progress.rows,
             watermarks,
-            lag_ms: match state {
-                // Nothing is pushed that could tell since when it lags.
-                PushState::Stopped | PushState::Detached if caught_up => 0,
-                PushState::Stopped | PushState::Detached => {
-                    self.record_times.age_after(&self.records, store, progress.acked).max(1)
-                }
-                // What another node has told may be older than the head.
-                _ => push.lag_ms.max(u64::from(self.is_elsewhere(pusher) && !caught_up)),
-            },
+            lag_ms: shown_lag_ms(state, progress.acked >= head, push.lag_ms, || {
+                self.record_times.age_after(&self.records, store, progress.acked)
+            }),
             push: state,
             last_error: push.last_error,
             stopped_at: push.poison,
@@ -260,6 +254,18 @@ async fn attach_agreed(
     agreed(messages, ControlChange::AttachPush { store }).await?.map(drop).map_err(refused)
 }
 
+/// Returns the lag of a push: 0 if and only if the storage has the whole log. `told_ms` is the push's own figure, which may
+/// be from before that, another node's in particular; `age_ms` is the age of the first record that the storage lacks.
+fn shown_lag_ms(state: PushState, has_all: bool, told_ms: u64, age_ms: impl FnOnce() -> u64) -> u64 {
+    match state {
+        _ if has_all => 0,
+        PushState::LogOnly => 0,
+        // Nothing is pushed that could tell since when it lags.
+        PushState::Stopped | PushState::Detached => age_ms().max(1),
+        PushState::Running | PushState::BackingOff => told_ms.max(1),
+    }
+}
+
 /// Returns whether an operator should look at a push. A storage of somebody else may be away for a moment; an embedded store
 /// that waits cannot read the log, or write to the disk.
 fn needs_attention(push: PushState, embedded: bool) -> bool {
@@ -284,5 +290,20 @@ mod tests {
         ] {
             assert_eq!((needs_attention(push, false), needs_attention(push, true)), (storage, embedded), "{push:?}");
         }
+    }
+
+    #[test]
+    fn a_push_at_the_head_has_no_lag_whatever_was_told_before() {
+        for state in PushState::ALL {
+            assert_eq!(shown_lag_ms(state, true, 250, || 250), 0, "{state:?}");
+        }
+        let lag = |state| shown_lag_ms(state, false, 0, || 0);
+        assert_eq!(
+            PushState::ALL.map(lag).iter().filter(|ms| **ms == 0).count(),
+            1,
+            "nobody lags a store that is only its log"
+        );
+        assert_eq!(shown_lag_ms(PushState::Running, false, 7, || 9), 7);
+        assert_eq!(shown_lag_ms(PushState::Stopped, false, 7, || 9), 9);
     }
 }

@@ -31,7 +31,7 @@ use crate::stores::catalog::{Acks, Forks, Records};
 use crate::stores::embedded_stores::EmbeddedStores;
 use crate::stores::fork_file::ForkFile;
 use crate::stores::push_states::{ToldPush, ToldPushes};
-use crate::stores::tenant_egress::{EgressByTenant, TenantEgress};
+use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Tracing;
 
 mod embedded;
@@ -170,7 +170,7 @@ impl Pushes {
         }
         let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
-        let sql = &self.egress_by_tenant.of(spec.namespace).sql;
+        let sql = self.egress_by_tenant.sql_of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
@@ -425,10 +425,11 @@ impl Pushes {
         if spec.is_embedded() {
             return Ok(Some(Outlet::Embedded(self.embedded.open(spec)?)));
         }
-        let TenantEgress { sql, egress } = self.egress_by_tenant.of(spec.namespace);
+        let sql = self.egress_by_tenant.sql_of(spec.namespace);
+        let egress = self.egress_by_tenant.egress_of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
-            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress.clone()))),
+            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress))),
             Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
             language @ (Language::Http | Language::Raw) => return Err(language.no_transport()),
         };

@@ -23,15 +23,25 @@ pub struct RowQuota {
 }
 
 impl NodeService {
+    /// Refuses a transaction that may bring its tenant above its bound.
+    pub(crate) async fn check_rows(&self, txn: &TxnRequest) -> Result<(), ServiceError> {
+        if self.has_room(txn.namespace, txn.writes.len()) {
+            return Ok(());
+        }
+        self.check_new_rows(txn, 0).await.map(drop)
+    }
+
+    /// Tells whether a tenant is within its bound whatever so many writes do. Cheaper than looking at their rows.
+    pub(crate) fn has_room(&self, namespace: NamespaceId, writes: usize) -> bool {
+        let rows = self.shared.progress.rows_of(namespace);
+        self.rows_max(namespace).is_none_or(|max| rows.saturating_add(writes as u64) <= max)
+    }
+
     /// Refuses a transaction that may bring its tenant above its bound, `more` rows being admitted beside it. Returns how
     /// many rows it may add.
-    pub(crate) async fn check_rows(&self, txn: &TxnRequest, more: u64) -> Result<u64, ServiceError> {
+    pub(crate) async fn check_new_rows(&self, txn: &TxnRequest, more: u64) -> Result<u64, ServiceError> {
         let Some(max) = self.rows_max(txn.namespace) else { return Ok(0) };
         let rows = self.shared.progress.rows_of(txn.namespace);
-        // Cheaper than looking at the rows, and enough as long as there is room.
-        if rows.saturating_add(more).saturating_add(txn.writes.len() as u64) <= max {
-            return Ok(txn.writes.len() as u64);
-        }
         let new = rows_added_at_most(txn, &self.stores.catalog());
         if new == 0 || rows.saturating_add(more).saturating_add(new) <= max || self.was_taken_in(txn).await? {
             return Ok(new);
@@ -63,7 +73,9 @@ impl NodeService {
 }
 
 /// Counts the writes that may create a row of a tracked store: inserts, and puts and adds with `or` of rows that the
-/// transaction has not read. What it says that it has read counts at levels at which it aborts if that is not so.
+/// transaction has not read. What it says that it has read counts at levels at which it aborts if that is not so. Each
+/// delete makes room for one of them, because the transaction aborts if it deletes no row; it makes none for other
+/// transactions, also of the same batch, which commit without it.
 fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
     let is_validated = matches!(txn.isolation, Isolation::RepeatableRead | Isolation::Serializable);
     let existing = txn.reads.iter().filter(|read| is_validated && read.seen.is_some());
@@ -78,8 +90,14 @@ fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
         }
     };
     let creates = |w: &Write| matches!(w.kind, WriteKind::Insert | WriteKind::Put) || w.start_len > 0;
-    let new = txn.writes.iter().filter(|w| creates(w) && !known.contains(&w.row) && tracked(w.store));
-    new.count() as u64
+    let (mut new, mut deleted) = (0_u64, 0);
+    for write in &txn.writes {
+        match write.kind {
+            WriteKind::Delete => deleted += u64::from(tracked(write.store)),
+            _ => new += u64::from(creates(write) && !known.contains(&write.row) && tracked(write.store)),
+        }
+    }
+    new.saturating_sub(deleted)
 }
 
 #[cfg(test)]
@@ -131,6 +149,18 @@ mod tests {
             );
             assert_eq!(added(&[(TRACKED, kind, start_len)]), 0, "the row exists");
         }
+    }
+
+    #[test]
+    fn a_deleted_row_makes_room_for_one_in_its_transaction() {
+        use WriteKind::{Delete, Insert, Put};
+        let read = (TRACKED, Put, 0);
+        let delete = (TRACKED, Delete, 0);
+        let insert = (TRACKED, Insert, 0);
+        assert_eq!(added(&[read, delete, insert]), 0);
+        assert_eq!(added(&[read, insert, insert, delete]), 1, "in any order");
+        assert_eq!(added(&[read, delete, delete, insert]), 0, "a transaction makes no room for others");
+        assert_eq!(added(&[read, (DECLARED, Delete, 0), insert]), 1, "nobody knows whether that row exists");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tribunal_push::EgressPolicy;
 use tribunal_types::{DEFAULT_NAMESPACE, LogId, NamespaceId};
 
@@ -16,11 +17,11 @@ use crate::stores::credentials::{Credential, Credentials};
 use crate::stores::sql_storages::SqlStorages;
 
 /// What one tenant's stores may reach.
-pub struct TenantEgress {
+struct TenantEgress {
     /// Where connections may go.
-    pub egress: EgressPolicy,
+    egress: EgressPolicy,
     /// Databases and how to log in there.
-    pub sql: SqlStorages,
+    sql: SqlStorages,
 }
 
 /// What the configuration says of each tenant, by its name.
@@ -63,7 +64,10 @@ impl ConfiguredEgress {
 pub struct EgressByTenant {
     access: Arc<Access>,
     by_name: BTreeMap<String, TenantEgress>,
-    others: TenantEgress,
+    /// How tenants log in that the configuration does not name: nowhere.
+    sql_of_others: SqlStorages,
+    /// Their policies, one each: it bounds how many names a tenant has looked up at a time.
+    others: Mutex<BTreeMap<NamespaceId, EgressPolicy>>,
 }
 
 impl EgressByTenant {
@@ -74,14 +78,25 @@ impl EgressByTenant {
             sql: SqlStorages::new(credentials, egress.clone(), log),
             egress,
         };
-        let others = one((EgressPolicy::new(Vec::new()), Credentials::default()));
+        let sql_of_others = one((EgressPolicy::default(), Credentials::default())).sql;
         let by_name = configured.0.into_iter().map(|(name, tenant)| (name, one(tenant))).collect();
-        EgressByTenant { access, by_name, others }
+        EgressByTenant { access, by_name, sql_of_others, others: Mutex::default() }
     }
 
-    /// Returns what a tenant's stores may reach.
-    pub fn of(&self, namespace: NamespaceId) -> &TenantEgress {
-        let name = self.access.namespace_name(namespace);
-        name.and_then(|name| self.by_name.get(&name)).unwrap_or(&self.others)
+    /// Returns how a tenant's stores log in to databases.
+    pub fn sql_of(&self, namespace: NamespaceId) -> &SqlStorages {
+        self.named(namespace).map_or(&self.sql_of_others, |tenant| &tenant.sql)
+    }
+
+    /// Returns where a tenant's connections may go.
+    pub fn egress_of(&self, namespace: NamespaceId) -> EgressPolicy {
+        match self.named(namespace) {
+            Some(tenant) => tenant.egress.clone(),
+            None => self.others.lock().entry(namespace).or_default().clone(),
+        }
+    }
+
+    fn named(&self, namespace: NamespaceId) -> Option<&TenantEgress> {
+        self.by_name.get(&self.access.namespace_name(namespace)?)
     }
 }

@@ -57,6 +57,7 @@ pub struct ClusterMetrics {
     covered_epochs: Family<LogOfLabel, Level>,
     peer_connected: Family<PeerLabel, Level>,
     peer_silent_seconds: Family<PeerLabel, Gauge<f64, AtomicU64>>,
+    peer_clock_offset_seconds: Family<PeerLabel, Gauge<f64, AtomicU64>>,
     peer_lag_entries: Family<PeerLabel, Level>,
     peer_refused_frames: Family<PeerLabel, Counter>,
     peer_queued_bytes: Family<LaneLabel, Level>,
@@ -99,6 +100,9 @@ impl ClusterMetrics {
         registry.register("peer_connected", "1 if there are connections with the node, both ways", connected);
         let silent = self.peer_silent_seconds.clone();
         registry.register("peer_silent_seconds", "Time since anything arrived from the node", silent);
+        let offset = self.peer_clock_offset_seconds.clone();
+        let help = "The node's clock minus this one's, as told within 10 s; the delay on the way makes it seem slower";
+        registry.register("peer_clock_offset_seconds", help, offset);
         let help = "Entries that the node lacks of a log that this one leads, the most of one log";
         registry.register("peer_lag_entries", help, self.peer_lag_entries.clone());
         let refused = self.peer_refused_frames.clone();
@@ -129,6 +133,7 @@ impl ClusterMetrics {
         self.leads_control.set(leads(&GroupId::CONTROL));
         self.set_roles(&roles, decided);
         self.refused_connections.inner().store(peers.refused_count, Ordering::Relaxed);
+        let clock_offsets_ms = view.clock_offsets_ms();
         for (node, peer) in &peers.peers {
             let label = PeerLabel { peer: u32::from(node.0) };
             let connected = peer.is_connected() && peer.heartbeat.accepted && peer.bulk.accepted;
@@ -136,6 +141,14 @@ impl ClusterMetrics {
             if let Some(at) = peer.received_at() {
                 let silent = Instant::now().saturating_duration_since(at);
                 self.peer_silent_seconds.get_or_create(&label).set(silent.as_secs_f64());
+            }
+            match clock_offsets_ms.get(node) {
+                Some(ms) => {
+                    self.peer_clock_offset_seconds.get_or_create(&label).set(*ms as f64 / 1000.0);
+                }
+                None => {
+                    self.peer_clock_offset_seconds.remove(&label);
+                }
             }
             let refused = view.refused.count(*node);
             self.peer_refused_frames.get_or_create(&label).inner().store(refused, Ordering::Relaxed);
@@ -151,6 +164,7 @@ impl ClusterMetrics {
         let label = PeerLabel { peer: u32::from(node.0) };
         self.peer_connected.remove(&label);
         self.peer_silent_seconds.remove(&label);
+        self.peer_clock_offset_seconds.remove(&label);
         self.peer_refused_frames.remove(&label);
         self.peer_lag_entries.remove(&label);
         self.covered_epochs.remove(&LogOfLabel { log_of: u32::from(node.0) });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -22,7 +22,7 @@ use crate::telemetry::own_txns::OwnTxns;
 use crate::telemetry::tenant_counts::TenantCounts;
 use tribunal_service::PushState;
 use tribunal_service::plugins::Health;
-use tribunal_types::{EpochOutcome, NamespaceId, PluginSlot};
+use tribunal_types::{DEFAULT_NAMESPACE, EpochOutcome, NamespaceId, PluginSlot, Reason};
 
 /// Label of aborts. What an abort does not have is empty: a transaction that its client gave up has no level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -107,6 +107,15 @@ pub struct FateLabel {
     pub fate: String,
 }
 
+/// Label of the build.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BuildLabel {
+    /// The version.
+    pub version: &'static str,
+    /// The commit, if the build was told: `TRIBUNAL_COMMIT` in its environment.
+    pub commit: &'static str,
+}
+
 type Level = Gauge<u64, AtomicU64>;
 
 /// Label of the phases of a commit.
@@ -168,6 +177,8 @@ pub struct Metrics {
     registry: Registry,
     /// Rendered on a member of a cluster only: on another node, each of them would read as a fault.
     of_member: Registry,
+    /// Figures of any process, under the names that they have everywhere.
+    of_process: Registry,
     /// Transactions committed.
     pub committed: Counter,
     /// Aborts that clients got, those at admission included.
@@ -326,7 +337,19 @@ impl Metrics {
             cluster: ClusterMetrics::default(),
             registry: Registry::default(),
             of_member: Registry::default(),
+            of_process: Registry::default(),
         };
+        let build = Family::<BuildLabel, Level>::default();
+        let commit = option_env!("TRIBUNAL_COMMIT").unwrap_or_default();
+        build.get_or_create(&BuildLabel { version: env!("CARGO_PKG_VERSION"), commit }).set(1);
+        registry.register("build_info", "1; the labels are the version, and the commit if the build was told", build);
+        // A rate has a start only where there was a 0 before: each reason is there before its first abort.
+        for reason in (0..=u8::MAX).filter_map(Reason::from_code).filter(|reason| !matches!(reason, Reason::Plugin(_)))
+        {
+            let namespace = DEFAULT_NAMESPACE.to_owned();
+            let label = AbortLabel { reason: reason.to_string(), namespace, ..AbortLabel::default() };
+            drop(metrics.aborted.get_or_create(&label));
+        }
         registry.register(
             "txns_committed",
             "Commits of this node's clients, those that only read included",
@@ -406,7 +429,11 @@ impl Metrics {
         metrics.cluster.register_reads(&mut registry);
         let mut of_member = Registry::with_prefix("tribunal");
         metrics.cluster.register_member(&mut of_member);
-        Metrics { registry, of_member, ..metrics }
+        let mut of_process = Registry::default();
+        let started = Gauge::<f64, AtomicU64>::default();
+        started.set(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
+        of_process.register("process_start_time_seconds", "When the process was started, seconds since 1970", started);
+        Metrics { registry, of_member, of_process, ..metrics }
     }
 
     /// Counts what an epoch decided, those of its transactions that are of this node's clients, and how long its log and its
@@ -530,7 +557,8 @@ impl Metrics {
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();
-        let mut encoded = text::encode_registry(&mut text, &self.registry);
+        let mut encoded = text::encode_registry(&mut text, &self.registry)
+            .and_then(|()| text::encode_registry(&mut text, &self.of_process));
         if self.cluster.is_member() {
             encoded = encoded.and_then(|()| text::encode_registry(&mut text, &self.of_member));
         }

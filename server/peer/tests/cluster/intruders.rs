@@ -147,7 +147,7 @@ async fn a_certificate_without_a_nodes_name_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_that_are_not_valid_get_no_answer() {
     let scene = Scene::new().await;
-    let sides = "node 1 refuses a caller at 127.0.0.1";
+    let sides = "node 1 refuses a connection from 127.0.0.1";
     // Of the same name, with another key, and of another name.
     for cluster in [CLUSTER, "production"] {
         let stranger = certificate(&Authority::create(cluster).expect("made"), 2);
@@ -175,7 +175,7 @@ async fn callers_without_tls_are_refused() {
         let mut rest = Vec::new();
         let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("it is closed");
         drop(socket);
-        scene.nodes[0].refused(before, &["node 1 refuses a caller at 127.0.0.1", "does not talk TLS"]).await;
+        scene.nodes[0].refused(before, &["node 1 refuses a connection from 127.0.0.1", "does not talk TLS"]).await;
         undisturbed(&scene.nodes);
     }
     // A caller that leaves at once.
@@ -197,7 +197,7 @@ async fn a_caller_with_a_certificate_that_talks_no_http2_is_refused() {
         let _ = socket.write_all(garbage).await;
         let mut rest = Vec::new();
         let _ = timeout(DEADLINE, socket.read_to_end(&mut rest)).await.expect("it is closed");
-        scene.nodes[0].refused(before, &["node 1 refuses a caller at 127.0.0.1"]).await;
+        scene.nodes[0].refused(before, &["node 1 refuses a connection from 127.0.0.1"]).await;
         undisturbed(&scene.nodes);
     }
 }

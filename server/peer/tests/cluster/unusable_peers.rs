@@ -92,7 +92,7 @@ async fn a_node_that_is_refused_tells_what_its_peer_says() {
     // It dials again and again: what node 2 says of it is the same until it stops.
     let one = start(&authority, settings(1, &[(2, two.address)]), listener().0);
     one.problem(2, &["node 1", "node 2", "not signed by our authority"]).await;
-    two.refused(0, &["node 2 refuses a caller", "our certificate is not signed by its authority"]).await;
+    two.refused(0, &["node 2 refuses a connection", "our certificate is not signed by its authority"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ async fn a_node_whose_certificate_a_peer_does_not_accept_tells_so() {
     let problem = || one.status().peers[&NodeId(2)].problem().unwrap_or_default().to_owned();
     let says = "it says that our certificate is not signed by its authority";
     crate::nodes::wait(|| problem().contains(says), problem).await;
-    two.refused(0, &["node 2 refuses a caller", "its certificate is not signed by our authority"]).await;
+    two.refused(0, &["node 2 refuses a connection", "its certificate is not signed by our authority"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,7 +99,15 @@ impl Node {
         let identity = ClusterIdentity { id: LogId([1; 16]), incarnation: Incarnation(1), row_secret: [2; 16] };
         let nodes: BTreeMap<_, _> = (1..=3).map(|id| (NodeId(id), String::new())).collect();
         let founders = nodes.keys().copied().collect();
-        Membership { name: "test".into(), node: NodeId(1), identity, keeps_log: false, nodes, founders }
+        Membership {
+            name: "test".into(),
+            node: NodeId(1),
+            identity,
+            keeps_log: false,
+            nodes,
+            founders,
+            authorities: Vec::new(),
+        }
     }
 
     fn start(&mut self) -> Result<&mut Ready, String> {

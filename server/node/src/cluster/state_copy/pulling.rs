@@ -78,10 +78,11 @@ pub async fn copy_state(
     transfers.connect(&peers);
     let leader = match &lag.lacks {
         Lacks::Entries { group, leader, at_least } => {
-            tracing::warn!(
-                group = group.node.0,
+            tracing::info!(
+                log_of = group.node.0,
                 entry = at_least.index,
-                "this node was away for longer than the others keep their logs: it copies the state of one of them"
+                "this node needs entries that the other nodes have truncated, as a node that was just added or was down for long does: \
+                 it copies the state of one of them, and then continues by itself"
             );
             Some(*leader)
         }
@@ -103,7 +104,11 @@ pub async fn copy_state(
                 first_start::note_removed(data, membership)?;
                 return Err(REMOVED.into());
             }
-            Err(reason) => tracing::warn!(reason, "the state of this node was not copied"),
+            Err(reason) => tracing::warn!(
+                from = from.0,
+                reason,
+                "the state of that node was not copied; the next one is asked, and then all of them once more"
+            ),
         }
         tokio::time::sleep(RETRY_AFTER).await;
     }

@@ -265,7 +265,9 @@ impl Sequencer {
         let epoch_time_ms = self.replica().resolver().epoch_time_ms();
         let state = self.state.clock.check();
         let wall_ahead_ms = if state.lasting { state.offset_ms } else { 0 };
-        let apart_ms = self.side.clocks.apart_ms(own_ms, wall_ahead_ms, epoch_time_ms, Instant::now());
+        let now = Instant::now();
+        self.shared.view.compared_clocks(self.side.clocks.offsets_ms(now));
+        let apart_ms = self.side.clocks.apart_ms(own_ms, wall_ahead_ms, epoch_time_ms, now);
         match (self.side.apart_ms, apart_ms) {
             (None, Some(apart_ms)) => tracing::error!("{}", peer_clocks::problem(apart_ms)),
             (Some(_), None) => tracing::info!("the clock of this node agrees with those of the other nodes again"),

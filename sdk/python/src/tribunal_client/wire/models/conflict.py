@@ -28,7 +28,8 @@ class Conflict:
             that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
         current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the
             same epoch. Example: 19.
-        end (str | Unset): The range's end, if it is UTF-8.
+        end (str | Unset): The range's end, if it is UTF-8. A range with neither `end` nor `end_b64` extends to the end
+            of the store.
         end_b64 (str | Unset): The same in base64, if it is not UTF-8.
         key (str | Unset): The row's key, or the range's start, if it is UTF-8.
         key_b64 (str | Unset): The same in base64, if it is not UTF-8.

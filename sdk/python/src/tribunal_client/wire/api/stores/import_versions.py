@@ -47,6 +47,16 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_404
 
+    if response.status_code == 422:
+        response_422 = Problem.from_dict(response.json())
+
+        return response_422
+
+    if response.status_code == 429:
+        response_429 = Problem.from_dict(response.json())
+
+        return response_429
+
     response_default = Problem.from_dict(response.json())
 
     return response_default
@@ -71,7 +81,10 @@ def sync_detailed(
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0.
+    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
+    they have no rows but
+    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
+    exist.
 
     Args:
         store (str):
@@ -105,7 +118,10 @@ def sync(
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0.
+    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
+    they have no rows but
+    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
+    exist.
 
     Args:
         store (str):
@@ -134,7 +150,10 @@ async def asyncio_detailed(
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0.
+    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
+    they have no rows but
+    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
+    exist.
 
     Args:
         store (str):
@@ -166,7 +185,10 @@ async def asyncio(
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0.
+    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
+    they have no rows but
+    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
+    exist.
 
     Args:
         store (str):
