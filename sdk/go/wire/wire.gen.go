@@ -389,7 +389,7 @@ type BatchTxn struct {
 	// Ack When to acknowledge the commit. The response is sent when the last item of the batch is acknowledged.
 	Ack *Ack `json:"ack,omitempty"`
 
-	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+	// Epoch `epoch` as returned by Begin, for conflict rules that compare when transactions began.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
@@ -462,7 +462,7 @@ type BeginRequest struct {
 
 // BeginResponse A transaction that has begun.
 type BeginResponse struct {
-	// Epoch The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
+	// Epoch The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions began.
 	//
 	// Example: 8842
 	Epoch string `json:"epoch"`
@@ -501,7 +501,7 @@ type CommitRequest struct {
 	// Ack When to acknowledge the commit.
 	Ack *Ack `json:"ack,omitempty"`
 
-	// Epoch `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+	// Epoch `epoch` as returned by Begin, for conflict rules that compare when transactions began.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`
@@ -1466,7 +1466,8 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
+	// Value The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
+	// are within the range of a double. If a name occurs twice in an object, both are stored,
 	// and readers choose. An integer for `add`; absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 

@@ -541,7 +541,7 @@ export interface components {
             /** @description When to acknowledge the commit. The response is sent when the last item of the batch is acknowledged. */
             ack?: components["schemas"]["Ack"];
             /**
-             * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+             * @description `epoch` as returned by Begin, for conflict rules that compare when transactions began.
              * @example 8842
              */
             epoch?: string;
@@ -616,7 +616,7 @@ export interface components {
         /** @description A transaction that has begun. */
         BeginResponse: {
             /**
-             * @description The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
+             * @description The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions began.
              * @example 8842
              */
             epoch: string;
@@ -656,7 +656,7 @@ export interface components {
             /** @description When to acknowledge the commit. */
             ack?: components["schemas"]["Ack"];
             /**
-             * @description `epoch` as returned by Begin, for conflict rules that prefer older transactions.
+             * @description `epoch` as returned by Begin, for conflict rules that compare when transactions began.
              * @example 8842
              */
             epoch?: string;
@@ -1609,7 +1609,8 @@ export interface components {
              */
             store: string;
             /**
-             * @description The value: any JSON, stored as posted and not interpreted. If a name occurs twice in an object, both are stored,
+             * @description The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
+             *     are within the range of a double. If a name occurs twice in an object, both are stored,
              *     and readers choose. An integer for `add`; absent for `delete`.
              */
             value?: unknown;

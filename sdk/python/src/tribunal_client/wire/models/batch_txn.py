@@ -28,8 +28,8 @@ class BatchTxn:
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         ack (Ack | Unset): When a commit is acknowledged.
-        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
-            8842.
+        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that compare when transactions began.
+            Example: 8842.
         first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let
             the oldest work win; the same in
             every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.

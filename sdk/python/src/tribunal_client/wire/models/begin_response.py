@@ -22,8 +22,8 @@ class BeginResponse:
     """A transaction that has begun.
 
     Attributes:
-        epoch (str): The epoch that is open now. Pass it to the commit: some conflict rules prefer older transactions.
-            Example: 8842.
+        epoch (str): The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions
+            began. Example: 8842.
         expires_at (str): The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided.
             What is enforced is the
             window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that

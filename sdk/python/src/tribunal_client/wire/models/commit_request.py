@@ -26,8 +26,8 @@ class CommitRequest:
 
     Attributes:
         ack (Ack | Unset): When a commit is acknowledged.
-        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that prefer older transactions. Example:
-            8842.
+        epoch (str | Unset): `epoch` as returned by Begin, for conflict rules that compare when transactions began.
+            Example: 8842.
         first_attempt_ms (str | Unset): When the client first attempted this work, Unix milliseconds, for rules that let
             the oldest work win; the same in
             every retry, under any id. If absent or later than the time in the transaction's own id, that time is used.
