@@ -61,7 +61,8 @@ impl EgressPolicy {
         match inside(ip) {
             Some(kind) if !self.allowed.iter().any(|net| net.contains(ip, address.port())) => {
                 Err(TransportError::Refused(format!(
-                    "{address} is a {kind} address; an operator can allow it in `push.allow`"
+                    "{address} is a {kind} address; the service's operator can allow it in `push.allow`, for another \
+                     namespace than `default` in `push.tenants.NAMESPACE.allow`"
                 )))
             }
             _ => Ok(()),
@@ -83,8 +84,8 @@ impl EgressPolicy {
             // The error must not reveal the address that a name resolves to.
             self.check(*address).map_err(|refused| match (refused, endpoint.parse::<SocketAddr>()) {
                 (TransportError::Refused(_), Err(_)) => TransportError::Refused(format!(
-                    "`{endpoint}` resolves to an address that is not allowed; an operator can allow it in \
-                     `push.allow`"
+                    "`{endpoint}` resolves to an address that is not allowed; the service's operator can allow it in \
+                     `push.allow`, for another namespace than `default` in `push.tenants.NAMESPACE.allow`"
                 )),
                 (refused, _) => refused,
             })?;
