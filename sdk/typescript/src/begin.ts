@@ -35,7 +35,7 @@ export function beginItem(options: BeginOptions): BeginItem {
   const stores = options.stores?.length ? [...new Set([...options.stores.map(named), ...read])].sort() : undefined;
   if (stores !== undefined) body.stores = stores;
   Object.assign(body, readTerms(options));
-  if (rows.length > 0) body.read = rows.map((row) => asked(row, row.store));
+  if (rows.length > 0) body.read = rows.map(({ store, key }) => asked({ key }, store));
   if (ranges.length > 0) body.ranges = ranges.map(({ wire }) => wire);
   return { body, stores, rows, ranges };
 }

@@ -66,9 +66,11 @@ impl RoutePatterns {
         let verb = path.rsplit_once(':').map(|(resource, verb)| format!("{resource}/{verb}"));
         let version_less = path.strip_prefix("/v1").unwrap_or(path);
         let rest = version_less.strip_prefix("/admin").unwrap_or(version_less);
-        let prefixed = ["", "/v1", "/v1/admin", "/v1/cluster"].map(|prefix| format!("{prefix}{rest}"));
-        let meant: Vec<String> = verb.into_iter().chain([path.to_owned()]).chain(prefixed).collect();
-        if let Some(same) = meant.iter().find(|path| self.has(path)) {
+        let under = |prefix: &str| format!("{prefix}{rest}");
+        let meant: Vec<String> = verb.into_iter().chain([path.to_owned(), under(""), under("/v1")]).collect();
+        // Of these only what has no other error: with both, a path would be like too many.
+        let elsewhere = [under("/v1/admin"), under("/v1/cluster")];
+        if let Some(same) = meant.iter().chain(&elsewhere).find(|path| self.has(path)) {
             return Some(format!("`{}`", shown(same)));
         }
         let similar = meant.iter().flat_map(|path| self.0.iter().filter_map(|pattern| similar(path, pattern)));

@@ -76,10 +76,14 @@ mod tests {
         let place = Arc::new(());
         let kept = Arc::clone(&place);
         let service = hyper::service::service_fn(move |_| {
+            let working = activity.request_began(false);
             // All of it has room in what hyper buffers.
             let body = keeping(Body::from(vec![7; 100_000]), Arc::clone(&kept));
             let response = hyper::Response::new(in_pieces(body, Some(Arc::clone(activity.flushes()))));
-            async { Ok::<_, Infallible>(response) }
+            async {
+                drop(working);
+                Ok::<_, Infallible>(response)
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
         let served = tokio::spawn(connection);
