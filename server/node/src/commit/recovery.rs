@@ -430,6 +430,8 @@ impl Replay {
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::Generation;
+
     use super::*;
     use crate::config::PolicyHost;
     use crate::plugins::signatures::Signers;
@@ -477,6 +479,25 @@ mod tests {
             assert_eq!((position.next, position.control), (Epoch(2), ControlIndex(1)), "start {start}");
             assert_eq!(recovered.log.next(), Epoch(2), "the epoch is in the log, and sealed once");
         }
+    }
+
+    #[test]
+    fn a_node_that_runs_alone_follows_the_switch_in_its_log_as_far_as_its_release_can() {
+        let switched = |generation: Generation| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let mut log = tribunal_log::open(&log_dir(dir.path()), &LogOptions::default()).expect("a new log").writer;
+            log.append_control(ControlIndex(1), &ControlChange::SwitchGeneration(generation).into())
+                .expect("it follows");
+            log.sync().expect("a disk");
+            drop(log);
+            let config = Config { data: dir.path().to_owned(), plugins: PolicyHost::Native, ..Config::default() };
+            let loader = Arc::new(PluginLoader::open(&config, Signers::default()).expect("a store of plugins"));
+            recover(&config, loader).map(|recovered| (recovered.resolver.generation(), recovered.replicated))
+        };
+        let (generation, replicated) = switched(Generation::NEWEST).expect("a whole log");
+        assert_eq!((generation, replicated.releases().generation()), (Generation::NEWEST, Generation::NEWEST));
+        let refused = switched(Generation(Generation::NEWEST.0 + 1)).expect_err("a release that is too old");
+        assert!(refused.contains("start the newer release"), "{refused}");
     }
 
     #[test]
