@@ -4,14 +4,13 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use hyper::Method;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tribunal_api::{Ack, BatchCommitRequest, BatchTxn};
 
 use crate::client::read;
-use crate::commit_batch::{APPLY_WAIT, CommitItem, Verdict, in_doubt};
-use crate::failover::Failure;
+use crate::commit_batch::{APPLY_WAIT, CommitItem, Verdict, check_length, in_doubt};
+use crate::failover::{Failure, Repeat};
 use crate::told::{Told, is_settled};
 use crate::wire_outcome::WireOutcome;
 use crate::{Client, Error, Outcome, PreparedCommit};
@@ -39,12 +38,16 @@ impl Client {
         let path = "/v1/txns/batch-commit";
         let waits = commits.iter().any(|commit| commit.request.ack == Some(Ack::Applied));
         let wait = if waits { APPLY_WAIT } else { Duration::ZERO };
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let traceparent = traceparent.map(String::as_str);
-        let lost = match self.exchange(Method::POST, path, Some(&request), wait_ms, traceparent).await? {
+        let body = serde_json::to_vec(&request).map_err(CommitItem::unrepresentable)?;
+        check_length(&body)?;
+        let body = ("application/json", body.into());
+        let sent = self.commit_request(path, body, traceparent.map(String::as_str), wait, self.timeout());
+        let mut call = self.connection().failover(Repeat::Commit, wait, self.timeout());
+        let lost = match self.connection().ask_on(&mut call, &sent).await {
             Ok(answer) if is_settled(&answer) => match read::<Results>(&answer) {
                 Ok(Results { results }) if results.len() == commits.len() => {
-                    return Ok(self.outcomes_of_batch(commits, results, answer.traceparent.as_deref()).await);
+                    let traceparent = answer.traceparent.as_deref();
+                    return Ok(self.outcomes_of_batch(commits, results, traceparent, call.maybe_taken()).await);
                 }
                 Ok(Results { results }) => format!("{} results for {} commits", results.len(), commits.len()),
                 // A success: the commits may have taken effect.
@@ -59,19 +62,21 @@ impl Client {
     }
 
     /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
-    /// others, within one timeout for all.
+    /// others, within one timeout for all. If another endpoint may have taken the batch in before, a refusal does not tell what
+    /// became of a commit.
     async fn outcomes_of_batch(
         &self,
         commits: &[PreparedCommit],
         results: Vec<WireOutcome>,
         traceparent: Option<&str>,
+        maybe_taken: bool,
     ) -> Vec<Result<Outcome, Error>> {
         let several = self.connection().endpoints().urls().len() > 1;
         let (deadline, places) = (Instant::now() + self.timeout(), &Semaphore::new(BESIDE_MAX));
         let each = commits.iter().zip(results).map(|(commit, result)| async move {
             let failure = result.problem.as_ref().filter(|_| several).and_then(Failure::of_problem);
             let refused = Ok(Verdict::Line(Box::new(result), traceparent.map(str::to_owned)));
-            let Some(failure) = failure else { return Told::of(refused) };
+            let Some(failure) = failure else { return Told::of(in_doubt(refused, maybe_taken)) };
             let item = match CommitItem::of(commit) {
                 Ok(item) => item,
                 Err(error) => return Told::Decided(Err(error)),
@@ -80,7 +85,7 @@ impl Client {
             let _place = places.acquire().await.ok();
             let left = deadline.saturating_duration_since(Instant::now());
             let reply = if left.is_zero() { refused } else { self.send_commit_within(&item, left).await };
-            Told::of(in_doubt(reply, failure.maybe_taken))
+            Told::of(in_doubt(reply, maybe_taken || failure.maybe_taken))
         });
         let each = join_all(each).await;
         self.settled_together(commits, each).await

@@ -148,7 +148,7 @@ impl CommitItem {
 
 impl Client {
     /// Returns the request of a commit, or of several.
-    fn commit_request<'a>(
+    pub(crate) fn commit_request<'a>(
         &self,
         path: &'a str,
         body: (&'static str, Bytes),

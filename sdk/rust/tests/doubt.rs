@@ -60,6 +60,28 @@ async fn run_does_not_send_a_commit_again_that_may_be_durable() {
 }
 
 #[tokio::test]
+async fn commits_of_a_batch_that_another_endpoint_may_have_taken_in_are_resolved() {
+    let first = Endpoint::start(|kind, ids, _| match kind {
+        "batch" => Reply::Lost,
+        "status" => works(kind, ids),
+        _ => refused(503, "stopping"),
+    })
+    .await;
+    let second = Endpoint::start(|kind, ids, _| match kind {
+        "batch" => {
+            let line = json!({ "status": "problem", "problem": problem(503, "stopping") });
+            Reply::Json(200, json!({ "results": [line, line] }))
+        }
+        "status" => works(kind, ids),
+        _ => refused(503, "stopping"),
+    })
+    .await;
+    let client = client(&[&first.url, &second.url], options());
+    let outcomes = client.batch(&[prepared(&client), prepared(&client)]).await.expect("an outcome each");
+    assert!(outcomes.iter().all(is_resolved), "{outcomes:?}");
+}
+
+#[tokio::test]
 async fn commits_of_a_batch_that_were_refused_are_sent_again_within_one_timeout() {
     const COUNT: usize = 6 * 64;
     let script = |kind: &str, _: &[String], _| match kind {

@@ -170,7 +170,8 @@ export function rangeRows(found: readonly components["schemas"]["ReadRange"][], 
   return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));
 }
 
-const rowNames: OptionNames<RowRead> = { key: true, version: true };
+/** A row that was read names itself: its value is not sent. */
+const rowNames: OptionNames<RowRead & { readonly value?: unknown }> = { key: true, version: true, value: true };
 
 /** Names a row in a request. */
 export function asked(row: RowRead, store?: string): WireRead {

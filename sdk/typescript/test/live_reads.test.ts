@@ -77,6 +77,9 @@ test("readRows revalidates a cached row", async () => {
   const won = await put(client, key, 2);
   const [row] = (await client.readRows<number>("kv", cached)).rows;
   assert.deepEqual(row, { status: "found", row: { key, value: 2, version: won.version } });
+  // A row that was read names itself.
+  const page = await client.rows("kv", { start: key, limit: 1 });
+  assert.deepEqual((await client.readRows("kv", page.rows)).rows, [{ status: "unchanged", version: won.version }]);
 });
 
 test("sessions whose requests are batched read their own writes", async () => {

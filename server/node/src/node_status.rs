@@ -77,8 +77,10 @@ impl NodeApi for NodeService {
         // tenant's, and a load balancer would take the node from all others.
         let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
         let unreported = self.unreported();
+        // An embedded store is the node's own: until it is open, the node cannot read it.
+        let opening = unreported.iter().any(|(store, trying)| store.is_embedded() && *trying);
         if names_stores {
-            reasons.extend(unreported.into_iter().map(|(name, trying)| {
+            reasons.extend(unreported.into_iter().map(|(StoreSpec { name, .. }, trying)| {
                 if trying {
                     format!("the storage of store `{name}` has not reported its watermark yet")
                 } else {
@@ -99,7 +101,7 @@ impl NodeApi for NodeService {
         if alone {
             reasons.push(self.obstacle());
         }
-        let ready = full.is_none() && !alone;
+        let ready = !opening && full.is_none() && !alone;
         reasons.extend(full);
         Readiness { ready, reasons }
     }
@@ -180,10 +182,10 @@ impl NodeService {
 
     /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
     /// still trying for the first time.
-    fn unreported(&self) -> Vec<(String, bool)> {
+    fn unreported(&self) -> Vec<(StoreSpec, bool)> {
         let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
         let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));
         let trying = |spec: &StoreSpec| self.pushes.status(spec.id).state == PushState::Running;
-        stores.map(|spec| (spec.name.clone(), trying(&spec))).collect()
+        stores.map(|spec| (spec.clone(), trying(&spec))).collect()
     }
 }

@@ -187,6 +187,21 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     assert_eq!(some.status, 200, "{}", some.body);
 }
 
+/// For example after a backup was restored: nobody will ever decide the epoch that the token names.
+#[test]
+fn a_session_that_is_ahead_of_the_only_node_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let epoch = number(&node.commit(&json!({"writes": [put("kv", "a", 1)]})).body["epoch"]);
+    let begin = |epoch: u64| {
+        node.post("/v1/txns", &json!({"stores": ["kv"], "session": format!("v1-{epoch}"), "wait_ms": 60_000}))
+    };
+    let known = begin(epoch);
+    assert_eq!(known.status, 201, "{}", known.body);
+    let ahead = begin(epoch + 1);
+    assert_eq!((ahead.status, &ahead.body["code"]), (422, &json!("session_unknown")), "{}", ahead.body);
+}
+
 /// At the level `snapshot`, what is read in a store that keeps versions counts as read at the snapshot.
 #[test]
 fn an_embedded_store_is_not_declared_to_keep_versions() {

@@ -370,7 +370,7 @@ impl PolicyRunner for PolicySet {
         self.outdated = (!generations.contain(generation)).then(|| cannot_decide(generation, generations));
         match &self.outdated {
             Some(reason) => tracing::error!("{reason}"),
-            None => tracing::info!(generation = generation.0, "decides in this generation from now on"),
+            None => tracing::info!(generation = generation.0, "the node decides in this generation from now on"),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tribunal_core::control::Effect;
 use tribunal_core::control::stores::Declaration;
 use tribunal_replica::Imported;
@@ -24,6 +24,8 @@ use crate::stores::log_rows;
 const UNREPORTED_RETRY_MS: u64 = 20;
 /// How long a start waits for the watermarks of embedded stores.
 const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Counts of the rows in a log: one at a time, since each keeps the names of all rows in memory.
+static COUNTS: Semaphore = Semaphore::const_new(1);
 
 impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
@@ -75,8 +77,14 @@ impl NodeService {
         if self.records.oldest(store) > Lsn(1) {
             return Ok(());
         }
-        let records = self.records.clone();
-        let counted = tokio::task::spawn_blocking(move || log_rows::count(&records, store, progress.head)).await;
+        // The thread goes on if the caller leaves, and so does its turn.
+        let (records, turn) = (self.records.clone(), COUNTS.acquire().await);
+        let counted = tokio::task::spawn_blocking(move || {
+            let counted = log_rows::count(&records, store, progress.head);
+            drop(turn);
+            counted
+        })
+        .await;
         let counted = counted.map_err(|error| error.to_string()).and_then(|rows| rows.map_err(|e| e.to_string()));
         let rows = counted.map_err(|reason| ServiceError::Unavailable {
             detail: format!("the rows in the log of '{}' cannot be counted: {reason}. Nothing was changed", spec.name),

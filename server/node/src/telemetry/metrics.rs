@@ -112,7 +112,7 @@ pub struct FateLabel {
 pub struct BuildLabel {
     /// The version.
     pub version: &'static str,
-    /// The commit, if the build was told: `TRIBUNAL_COMMIT` in its environment.
+    /// The commit, if `TRIBUNAL_COMMIT` was set at build time.
     pub commit: &'static str,
 }
 
@@ -342,8 +342,12 @@ impl Metrics {
         let build = Family::<BuildLabel, Level>::default();
         let commit = option_env!("TRIBUNAL_COMMIT").unwrap_or_default();
         build.get_or_create(&BuildLabel { version: env!("CARGO_PKG_VERSION"), commit }).set(1);
-        registry.register("build_info", "1; the labels are the version, and the commit if the build was told", build);
-        // A rate has a start only where there was a 0 before: each reason is there before its first abort.
+        registry.register(
+            "build_info",
+            "1; the labels are the version, and the commit if TRIBUNAL_COMMIT was set at build time",
+            build,
+        );
+        // So that a query for a reason finds a series before its first abort.
         for reason in (0..=u8::MAX).filter_map(Reason::from_code).filter(|reason| !matches!(reason, Reason::Plugin(_)))
         {
             let namespace = DEFAULT_NAMESPACE.to_owned();
