@@ -27,7 +27,7 @@ mod tests {
             assert_eq!(value::<Write>(&op), expected, "a commit's write");
             assert_eq!(value::<LogWrite>(&op), expected, "a record's write");
             assert_eq!(value::<ReadRow>(&format!(r#"{{"store":"kv","key":"a"{json}}}"#)), expected, "a read row");
-            assert_eq!(value::<StateLine>(&format!(r#"{{"kind":"row","key":"a"{json}}}"#)), expected, "a state's row");
+            assert_eq!(value::<StateLine>(&format!(r#"{{"key":"a"{json}}}"#)), expected, "a state's row");
             assert_eq!(value::<crate::Row>(&format!(r#"{{"key":"a","version":"1"{json}}}"#)), expected, "a row");
         }
     }
