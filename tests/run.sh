@@ -5,12 +5,12 @@
 # cannot run here prints `SKIPPED: reason` and counts as skipped, not as passed. Tests marked #[ignore] are the long
 # sizes that are run on demand; they are not part of this run and not counted.
 #
-# TRIBUNAL_TEST_TIMEOUT_S bounds each of the test commands, builds excluded (default 1500).
+# TRIBUNAL_TEST_TIMEOUT_S bounds each of the test commands, builds excluded (default 2700).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/tribunal/target}"
-timeout_s="${TRIBUNAL_TEST_TIMEOUT_S:-1500}"
+timeout_s="${TRIBUNAL_TEST_TIMEOUT_S:-2700}"
 output="$(mktemp)"
 trap 'rm -f "$output"' EXIT
 broken=0

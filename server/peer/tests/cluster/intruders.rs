@@ -336,16 +336,16 @@ async fn a_process_whose_connection_is_open_and_silent_keeps_no_other_one_out() 
     let (unused, nowhere) = crate::nodes::listener();
     drop(unused);
     let mut settings = crate::nodes::settings(1, &[(2, nowhere)]);
-    settings.silent_after = Duration::from_secs(6);
+    settings.silent_after = Duration::from_secs(3);
     let one = crate::nodes::start(&authority, settings, crate::nodes::listener().0);
     let scene = Scene { authority, nodes: vec![one] };
     let valid = certificate(&scene.authority, 2);
-    // It answers pings, if there are some: there is none before it has been silent for 15 s.
+    // It answers pings, if there are some: there is none before it has been silent for 7.5 s.
     let old = scene.ask_node_1(&valid, PATH, process("old", "heartbeat")).await;
     let refused = scene.ask_node_1(&valid, PATH, process("new", "heartbeat")).await;
     assert_eq!(refused.response.status(), StatusCode::CONFLICT);
     let before = scene.nodes[0].refused_count();
-    tokio::time::sleep(Duration::from_millis(6_100)).await;
+    tokio::time::sleep(Duration::from_millis(3_100)).await;
     assert!(scene.nodes[0].lane(2, Lane::Heartbeat).accepted, "nobody has noticed yet");
     let new = scene.ask_node_1(&valid, PATH, process("new", "heartbeat")).await;
     assert_eq!((new.response.status(), scene.nodes[0].refused_count()), (StatusCode::OK, before));
