@@ -64,9 +64,9 @@ def test_an_unavailable_endpoint_is_left_until_its_cool_down_has_passed(start: S
 
 
 def test_the_endpoint_in_use_stays_so_when_an_earlier_one_may_be_tried_again(start: Start) -> None:
-    first = start(lambda kind, ids, before: _works(kind, ids) if before else _refused(503, "stopping"))
-    second = start(_works)
-    client = _client([first.url, second.url], cool_down_s=0.05)
+    first = start(lambda kind, ids, before: works(kind, ids) if before else refused(503, "stopping"))
+    second = start(works)
+    client = client_of([first.url, second.url], cool_down_s=0.05)
     client.stores()
     time.sleep(0.06)
     client.stores()
