@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rule::last_one_wins;
 use serde_json::{Value, json};
-use support::cluster::Cluster;
+use support::cluster::{Cluster, free_port};
 use support::history::{Told, acknowledged, insert, put, until_decided};
 use support::{Node, eventually, new_id, taken};
 use tribunal_types::Generation;
@@ -190,7 +190,9 @@ fn a_release_without_the_present_generation_is_refused_by_the_others() {
     cluster.take(3).kill();
     std::fs::remove_dir_all(&data).expect("it is there");
     std::fs::rename(&before, &data).expect("it is there");
-    cluster.start_node(3);
+    // The others do not reach it: what they send would show that it lacks entries which it had acknowledged, and that ends it.
+    let elsewhere = format!("127.0.0.1:{}", free_port());
+    start_as(&mut cluster, 3, &[("TRIBUNAL__CLUSTER__LISTEN", &elsewhere)]);
     let problem = eventually("a refusal", || {
         let nodes = cluster.node(3).get("/v1/cluster").body["nodes"].clone();
         nodes[0]["problem"].as_str().filter(|problem| problem.contains("generation")).map(str::to_owned)

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+/// How many of its last lines a node tells if a test fails.
+const LINES_TOLD: usize = 200;
+
 /// A running node. Killed by its process id when dropped.
 pub struct Node {
     child: Child,
@@ -228,6 +231,12 @@ impl Drop for Node {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let (url, said) = (&self.url, self.said());
+            let lines: Vec<&str> = said.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LINES_TOLD)..];
+            eprintln!("the last lines of the node at {url}:\n{}", last.join("\n"));
+        }
     }
 }
 
