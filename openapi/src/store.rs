@@ -316,7 +316,9 @@ pub struct ImportLine {
 /// Result of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ImportResult {
-    /// Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
+    /// Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count, and neither do
+    /// versions that may be of deleted rows: those from before the store's last deletion, unless they are recent. So import the
+    /// rows of a store before any of them is deleted.
     #[schema(example = "1000")]
     pub accepted: String,
 }

@@ -196,9 +196,9 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
-    /// are within the range of a double. If a name occurs twice in an object, both are stored,
-    /// and readers choose. An integer for `add`; absent for `delete`.
+    /// The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+    /// range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
+    /// absent for `delete`.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = json!({"balance": 90}), value_type = serde_json::Value)]
     pub value: Option<Box<RawValue>>,

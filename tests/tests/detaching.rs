@@ -82,7 +82,13 @@ impl Played {
     /// The quota leaves the epochs from `bound` on. Returns whether the replica proposes to detach the store.
     fn detaches_at(&mut self, bound: u64) -> bool {
         match self
-            .step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None, opens_at: None })
+            .step(Event::OverQuota {
+                store: STORE,
+                bound: Epoch(bound),
+                complaint: None,
+                opens_at: None,
+                whole_elsewhere: false,
+            })
             .as_slice()
         {
             [] => false,

@@ -12,8 +12,9 @@
 //! | `log` | the log that fills them; of a store that is not of the first namespace `<log> <store>#<number>` |
 //! | `lsn` | the last record applied |
 //!
-//! Tables that another log or store fills are not touched. Rows of one store that have a table in common do not exist together: the tables of an older one may since have been
-//! filled further, and `add`s would count twice. So a new row replaces them, and everything is pushed again.
+//! Tables that another log or store fills are not touched. Rows of one store that have a table in common do not exist
+//! together: the tables of an older one may since have been filled further, and `add`s would count twice. So a new row
+//! replaces them, and everything is pushed again.
 //!
 //! At the first contact, missing tables are created; a role that may not is told the statements. Later a table that
 //! is missing is an error. Invariant: texts are made of names out of the configuration, which are plain words; every
@@ -137,7 +138,7 @@ impl Adaptor for Postgres {
         }
         let cell = cell.ok_or("the watermark's row is gone")?;
         let Mapping { watermark, log: own, store, .. } = &self.mapping;
-        let own_name = self.mapping.owner.as_ref().unwrap_or(store);
+        let (own_name, own_mark) = (self.mapping.owner.as_ref().unwrap_or(store), self.mapping.mark());
         if let Some(taken) = cell.strip_prefix(statements::TAKEN) {
             return Err(format!(
                 "tables of this store (`{own_name}` of log {own}) are filled by another one: {watermark} has a row of {taken}. \
@@ -150,15 +151,25 @@ impl Adaptor for Postgres {
             return Err(format!(
                 "these tables are filled by another log ({log}; this one is {own}): empty them and delete the store's row \
                  in {watermark}, or name other tables. If this log is the other one, salvaged, and has lost no record up \
-                 to LSN {lsn}: UPDATE {watermark} SET log = '{own}' WHERE store = '{store}'"
+                 to LSN {lsn}: UPDATE {watermark} SET log = '{own_mark}' WHERE store = '{store}'"
             ));
         }
-        // Earlier releases named no store; the first one that continues adds its name.
-        if let Some(owner) = owner.filter(|owner| owner != own_name) {
-            return Err(format!(
-                "these tables are filled by another store of this log (`{owner}`; this one is `{own_name}`): name other \
-                 tables for one of the two; if the other one is given up, empty the tables and delete its row in {watermark}"
-            ));
+        match owner {
+            owner if owner == self.mapping.owner.as_deref() => {}
+            Some(owner) => {
+                return Err(format!(
+                    "these tables are filled by another store of this log (`{owner}`; this one is `{own_name}`): name other \
+                     tables for one of the two; if the other one is given up, empty the tables and delete its row in {watermark}"
+                ));
+            }
+            None => {
+                let tables = &self.mapping.table_names;
+                return Err(format!(
+                    "these tables are filled by the store `{store}` of the namespace `default`, or an earlier release filled \
+                     them for this one (`{own_name}`): name other tables for one of the two, or, if the rows are this store's, \
+                     UPDATE {watermark} SET log = '{own_mark}' WHERE store = '{store}' AND tables = '{tables}'"
+                ));
+            }
         }
         lsn.parse().map_err(|_| format!("{watermark} holds {lsn}, which is no position"))
     }

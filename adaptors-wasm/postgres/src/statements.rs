@@ -98,23 +98,15 @@ fn text(text: &str) -> Option<Vec<u8>> {
     Some(text.as_bytes().to_vec())
 }
 
-/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere. A row that earlier
-/// releases wrote names the store afterwards.
+/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere.
 pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: u64) -> SqlStatement {
     SqlStatement {
         text: format!(
-            "UPDATE {} SET lsn = $5::bigint, log = $3::text WHERE store = $1::text AND tables = $2::text \
-             AND log IN ($3::text, $6::text) AND lsn = $4::bigint",
+            "UPDATE {} SET lsn = $5::bigint WHERE store = $1::text AND tables = $2::text AND log = $3::text \
+             AND lsn = $4::bigint",
             mapping.watermark
         ),
-        params: vec![
-            text(&mapping.store),
-            text(&mapping.table_names),
-            text(&mapping.mark()),
-            number(from),
-            number(to),
-            text(&mapping.log),
-        ],
+        params: vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark()), number(from), number(to)],
     }
 }
 
@@ -125,11 +117,11 @@ pub(crate) const TAKEN: &str = "taken by ";
 const OWN: &str = "w.store = current_setting('tribunal.store') AND w.tables = current_setting('tribunal.tables')";
 /// Another row that has one of the mapping's tables.
 const OVERLAPS: &str = "w.tables <> current_setting('tribunal.tables') AND w.store = current_setting('tribunal.store') \
-                        AND w.log IN (current_setting('tribunal.mark'), current_setting('tribunal.log')) \
+                        AND w.log = current_setting('tribunal.mark') \
                         AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
 /// A row of another store or log that has one of the mapping's tables.
 const TAKES: &str = "(w.store <> current_setting('tribunal.store') OR (w.tables <> current_setting('tribunal.tables') \
-                     AND w.log NOT IN (current_setting('tribunal.mark'), current_setting('tribunal.log')))) \
+                     AND w.log <> current_setting('tribunal.mark'))) \
                      AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
 /// The names under which rows of other stores may have the mapping's tables, `$2`: with a schema, and without one.
 const NAMES: &str = "SELECT string_agg(named, ',') FROM (SELECT unnest(string_to_array($2::text, ',')) AS named \
@@ -144,9 +136,9 @@ pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     let lock = format!(
         "SELECT pg_advisory_xact_lock({ADVISORY_LOCK}), set_config('tribunal.store', $1::text, true), \
          set_config('tribunal.tables', $2::text, true), set_config('tribunal.mark', $3::text, true), \
-         set_config('tribunal.log', $4::text, true), set_config('tribunal.names', ({NAMES}), true)"
+         set_config('tribunal.names', ({NAMES}), true)"
     );
-    let named = vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark()), text(&mapping.log)];
+    let named = vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark())];
     let read = format!(
         "SELECT coalesce((SELECT '{TAKEN}store `' || w.store || '`, tables ' || w.tables || ', log and store ' || w.log \
          FROM {watermark} AS w WHERE {TAKES} ORDER BY w.store, w.tables LIMIT 1), \

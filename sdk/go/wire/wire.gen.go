@@ -652,7 +652,9 @@ type ConsumerOffset struct {
 
 // ImportResult Result of an import.
 type ImportResult struct {
-	// Accepted Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
+	// Accepted Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count, and neither do
+	// versions that may be of deleted rows: those from before the store's last deletion, unless they are recent. So import the
+	// rows of a store before any of them is deleted.
 	//
 	// Example: 1000
 	Accepted string `json:"accepted"`
@@ -1466,9 +1468,9 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
-	// are within the range of a double. If a name occurs twice in an object, both are stored,
-	// and readers choose. An integer for `add`; absent for `delete`.
+	// Value The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+	// range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
+	// absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`
 
 	// ValueB64 A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`.

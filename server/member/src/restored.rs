@@ -60,11 +60,9 @@ impl Restored {
         if let Some(bounds) = replicated.bounds() {
             resolver.set_bounds(bounds);
         }
-        if resolver.generation() != replicated.releases().generation() {
-            let decides =
-                format_args!("its state is of generation {}, its control log of another", resolver.generation());
-            return Err(format!("the state image of epoch {epoch} cannot be used: {decides}"));
-        }
+        // Equal, unless a release that knows no later generation has applied the switch: it decided nothing after that, and its last
+        // image is of the epoch before.
+        resolver.switch_generation(replicated.releases().generation());
         let mut epochs = Epochs::resume(&position, replicated.index());
         // The last image of a node that stops may have applied control entries after its epoch, and epochs without items.
         for join in replicated.members().groups() {
@@ -85,4 +83,28 @@ pub fn position_in(image: &StateImage) -> Option<FoldPosition> {
 #[must_use]
 pub fn stamp_in(groups: &GroupCursors, group: GroupId) -> Csn {
     groups.get(&group).map_or(Csn::new(0, group.node), |cursor| cursor.stamp.max(Csn::new(0, group.node)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tribunal_core::control::Moment;
+    use tribunal_types::{ControlChange, ControlIndex, Generation};
+
+    use super::*;
+    use crate::image_columns::first_image;
+
+    #[test]
+    fn a_state_of_the_old_generation_is_switched_if_its_control_log_has_the_switch() {
+        let resolver = Resolver::new(ResolverConfig::default());
+        let mut replicated = ReplicatedState::default();
+        let index = ControlIndex(1);
+        let moment = Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] };
+        replicated.apply(index, &ControlChange::SwitchGeneration(Generation::NEWEST).into(), moment).expect("applied");
+        let fold =
+            FoldPosition { next: Epoch(1), epoch_time_ms: 0, control: index, groups: Vec::new(), ended: Vec::new() };
+        let image = first_image(&resolver, &replicated, &fold, &GroupCursors::new());
+        let restored = Restored::read(Some(image), &[], ResolverConfig::default()).expect("usable");
+        assert_eq!(resolver.generation(), Generation::FIRST);
+        assert_eq!(restored.resolver.generation(), Generation::NEWEST);
+    }
 }

@@ -59,6 +59,8 @@ pub enum Effect<W: Waiters> {
     Flush(StoreId),
     /// The log no longer waits for this node's copy of an embedded store; in words, what it held back and why.
     LeftOut(StoreId, String),
+    /// No member is known to have a whole copy of an embedded store that holds the log back, so the log is kept; the same words.
+    OnlyInLog(StoreId, String),
     /// Store an image, then drop what the log no longer needs.
     Image {
         /// The state.

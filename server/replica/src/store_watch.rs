@@ -9,6 +9,9 @@ use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 
 /// How long an embedded store may take to open, and to flush after it exceeded its quota, before it counts as broken.
 const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a broken copy of an embedded store counts before the log stops waiting for it: members tell each other of theirs
+/// within a second, and all may break at once.
+const BROKEN_TOLD_WITHIN: Duration = Duration::from_secs(10);
 /// How long what another node has told of a storage counts. Within that time it tells more, or the storage may have lost what
 /// it had, and this node would not know.
 const TOLD_LEASE: Duration = Duration::from_millis(1_500);
@@ -32,7 +35,9 @@ struct StoreWatch {
     over_quota: Option<(Epoch, Duration)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
-    /// It is a member's copy of an embedded store, and the log does not wait for it until it reports again.
+    /// Since when a member's copy of an embedded store has exceeded its quota and been broken.
+    broken_since: Option<Duration>,
+    /// The log does not wait for it until it reports again.
     left_out: bool,
 }
 
@@ -77,6 +82,7 @@ impl StoreWatches {
             stopped: false,
             over_quota: None,
             detaching: false,
+            broken_since: None,
             left_out: false,
         };
         self.stores.insert(store, watch);
@@ -88,6 +94,7 @@ impl StoreWatches {
             watch.watermark = true;
             watch.told = None;
             watch.stopped = false;
+            watch.broken_since = None;
             watch.left_out = false;
         }
     }
@@ -161,6 +168,13 @@ impl StoreWatches {
                 false
             }
         }
+    }
+
+    /// Notes that this node's copy of an embedded store is broken and exceeds its quota. Returns whether it has for so long that
+    /// the other members have told if theirs is broken, too.
+    pub(crate) fn may_be_left_out(&mut self, store: StoreId, now: Duration) -> bool {
+        let Some(watch) = self.stores.get_mut(&store) else { return false };
+        now.saturating_sub(*watch.broken_since.get_or_insert(now)) >= BROKEN_TOLD_WITHIN
     }
 
     /// Notes that the log no longer waits for this node's copy of an embedded store.
@@ -252,6 +266,12 @@ mod tests {
     #[test]
     fn a_copy_that_was_left_out_counts_again_once_it_reports() {
         let mut watches = watches(Lsn(7));
+        watches.stopped(S);
+        let at = Duration::from_secs;
+        assert!(!watches.may_be_left_out(S, at(50)) && !watches.may_be_left_out(S, at(59)), "all may break at once");
+        assert!(watches.may_be_left_out(S, at(60)));
+        watches.reported(S);
+        assert!(!watches.may_be_left_out(S, at(61)), "it was whole meanwhile");
         watches.stopped(S);
         watches.leave_out(S);
         assert!(watches.is_left_out(S) && !watches.has_opened_or_failed(S, None, EMBEDDED_TIMEOUT), "once is enough");

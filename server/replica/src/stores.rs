@@ -103,13 +103,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Proposes to truncate the log without a store that holds back too much of it. Of a storage, only the node
     /// proposes it that pushes to it: the others know less. Of an embedded store, every member has a copy: only this node's
-    /// log stops waiting for the one that is broken here, and nothing is proposed.
+    /// log stops waiting for the one that is broken here, and nothing is proposed. If no other copy is whole, the log is all that has
+    /// the rows, and is kept.
     pub(crate) fn over_quota(
         &mut self,
         store: StoreId,
         bound: Epoch,
         complaint: Option<String>,
         opens_at: Option<Lsn>,
+        whole_elsewhere: bool,
     ) {
         let now = self.now.monotonic;
         let Some(declared) = self.replicated.stores().store(store) else { return };
@@ -133,9 +135,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let acked = self.visibility.acked_lsn(store);
         let complaint = complaint.map_or(String::new(), |text| format!("; the storage: {text}"));
         let reason = format!("it holds more than {} of the log back{complaint}", self.settings.quota);
-        if embedded && self.settings.take_over_after.is_some() {
-            self.watches.leave_out(store);
-            self.effects.push_back(Effect::LeftOut(store, reason));
+        let has_other_members = self.replicated.members().present().nth(1).is_some();
+        if embedded && has_other_members {
+            if !whole_elsewhere {
+                self.effects.push_back(Effect::OnlyInLog(store, reason));
+            } else if self.watches.may_be_left_out(store, now) {
+                self.watches.leave_out(store);
+                self.effects.push_back(Effect::LeftOut(store, reason));
+            }
             return;
         }
         self.watches.detaching(store);

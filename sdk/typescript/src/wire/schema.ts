@@ -806,7 +806,9 @@ export interface components {
         /** @description Result of an import. */
         ImportResult: {
             /**
-             * @description Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count.
+             * @description Versions that were imported, durably. Rows that the server already knew are left unchanged and do not count, and neither do
+             *     versions that may be of deleted rows: those from before the store's last deletion, unless they are recent. So import the
+             *     rows of a store before any of them is deleted.
              * @example 1000
              */
             accepted: string;
@@ -1609,9 +1611,9 @@ export interface components {
              */
             store: string;
             /**
-             * @description The value: any JSON, stored as posted and not interpreted. The request is nested at most 64 deep, and numbers
-             *     are within the range of a double. If a name occurs twice in an object, both are stored,
-             *     and readers choose. An integer for `add`; absent for `delete`.
+             * @description The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+             *     range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
+             *     absent for `delete`.
              */
             value?: unknown;
             /** @description A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64": ...}`. */

@@ -73,7 +73,7 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
     params(
         ("id" = String, Path, description = "Public part of the key"),
-        ("force" = Option<bool>, Query, description = "Revoke also the last operator key of the namespace `default`", nullable = false),
+        ("force" = Option<bool>, Query, description = "Revoke even the last operator key of the namespace `default`", nullable = false),
     ),
     responses(
         (status = 204, description = "The key is revoked"),
@@ -94,7 +94,7 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
     };
     let keys_are_needed = app.options.access.is_some();
-    if keys_are_needed && !force && is_last_operator(&app.service.keys.keys(), &found.key) {
+    if keys_are_needed && !force && !found.expired && is_last_operator(&app.service.keys.keys(), &found.key) {
         let detail = "this is the last valid operator key of the namespace `default`: without it, nobody can create keys until \
                       a node that is started again writes a new one to `operator.key` in its data directory. Create another \
                       operator key first, or repeat this with `?force=true` (`tribunal key revoke --force`)";

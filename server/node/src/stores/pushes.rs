@@ -221,11 +221,13 @@ impl Pushes {
         self.told.note(from, told, |store| entries.contains_key(&store));
     }
 
-    /// Returns what a member tells the others of its pushes to storages.
+    /// Returns what a member tells the others: of its pushes to storages, and of its copies of embedded stores that are broken.
     pub fn own_pushes(&self) -> Vec<ToldPush> {
         let entries = self.entries.lock();
-        let is_own = |entry: &&Entry| {
-            entry.store.is_external() && !matches!(entry.state, State::Elsewhere { .. } | State::Detached)
+        let is_own = |entry: &&Entry| match entry.state {
+            State::Elsewhere { .. } | State::Detached => false,
+            _ if entry.store.spec.is_embedded() => self.state_of(entry).state == PushState::Stopped,
+            _ => entry.store.is_external(),
         };
         let own = entries.values().filter(is_own).map(|entry| ToldPush {
             store: entry.store.spec.id,

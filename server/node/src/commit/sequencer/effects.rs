@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_member::Output;
 use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
-use tribunal_types::{FilledBy, GroupId};
+use tribunal_types::{FilledBy, GroupId, StoreId};
 
 use super::inline_writes::Allowed;
 use super::{Sequencer, without_epoch};
@@ -15,6 +15,12 @@ use crate::commit::log_thread::Job;
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::telemetry::own_txns::OwnTxns;
+
+/// What happens to a broken copy of an embedded store that holds the log back, and what to do.
+const LEFT_OUT: &str = "the log no longer waits for it: repair its disk, then have this node try again (`tribunal store resume`). \
+                        If its log no longer has what the copy lacks, the node restarts with a copy of another node's state";
+const ONLY_IN_LOG: &str = "no other node that is connected has a whole one, so the log is kept for it: repair its disk before it is \
+                           full, then have this node try again (`tribunal store resume`)";
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, output: Output<Channels>) {
@@ -58,22 +64,23 @@ impl Sequencer {
                 self.log.send(Job::Truncate { below, applied, ask_stores: false });
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
-            Effect::LeftOut(store, reason) => {
-                let stores = self.replica().replicated().stores();
-                let name = stores.store(store).map_or("", |store| &store.spec.name);
-                tracing::error!(
-                    store = name,
-                    store_id = store.0,
-                    reason,
-                    "this node's copy of an embedded store is broken, and the log no longer waits for it: repair its disk, then \
-                     have this node try again (`tribunal store resume`). If its log no longer has what the copy lacks, the node \
-                     restarts with a copy of another node's state"
-                );
-            }
+            Effect::LeftOut(store, reason) => self.tell_of_broken_copy(store, &reason, LEFT_OUT),
+            Effect::OnlyInLog(store, reason) => self.tell_of_broken_copy(store, &reason, ONLY_IN_LOG),
             // They come as outputs of their own, or as none.
             Effect::Image { .. } | Effect::Decided(_) | Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,
         }
+    }
+
+    fn tell_of_broken_copy(&self, store: StoreId, held: &str, what_now: &str) {
+        let stores = self.replica().replicated().stores();
+        let name = stores.store(store).map_or("", |store| &store.spec.name);
+        tracing::error!(
+            store = name,
+            store_id = store.0,
+            held,
+            "this node's copy of an embedded store is broken, and {what_now}"
+        );
     }
 
     fn decided(&mut self, decided: DecidedEpoch<Channels>, entries: Vec<(GroupId, u64)>) {

@@ -135,7 +135,6 @@ impl Sequencer {
         }
     }
 
-    /// The node must not take part in its cluster.
     /// Notes that only a copy of another member's state has what this node lacks.
     fn note_lag(&mut self, lacks: Lacks) {
         let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
@@ -147,6 +146,7 @@ impl Sequencer {
         self.note_lag(Lacks::Rows { store });
     }
 
+    /// The node must not take part in its cluster.
     fn refuse(&mut self, reason: String) {
         self.side.refused = true;
         self.inline.failed.get_or_insert(reason);

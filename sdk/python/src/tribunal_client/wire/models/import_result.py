@@ -15,7 +15,10 @@ class ImportResult:
 
     Attributes:
         accepted (str): Versions that were imported, durably. Rows that the server already knew are left unchanged and
-            do not count. Example: 1000.
+            do not count, and neither do
+            versions that may be of deleted rows: those from before the store's last deletion, unless they are recent. So
+            import the
+            rows of a store before any of them is deleted. Example: 1000.
     """
 
     accepted: str

@@ -25,10 +25,11 @@ class Write:
             contains an insert of
             the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
             Example: 0.
-        value (Any | Unset): The value: any JSON, stored as posted and not interpreted. The request is nested at most 64
-            deep, and numbers
-            are within the range of a double. If a name occurs twice in an object, both are stored,
-            and readers choose. An integer for `add`; absent for `delete`.
+        value (Any | Unset): The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep,
+            and no number may exceed the
+            range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for
+            `add`;
+            absent for `delete`.
         value_b64 (str | Unset): A binary value in base64, instead of `value`. Stored as the JSON object `{"$b64":
             ...}`.
     """
