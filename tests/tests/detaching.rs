@@ -1,5 +1,6 @@
 //! When a replica proposes that a store be detached which holds the log back: a storage that has not told what it has
-//! since its push was started has the whole quota from there, and only the node that pushes to it proposes anything.
+//! since its push was started has the whole quota from there, and only the node that pushes to it proposes anything. Of an embedded
+//! store, of which every member has a copy, nothing is proposed while there are others: what the log waits for is checked instead.
 
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::visibility::Visibility;
-use tribunal_replica::{Effect, Event, Now, PushReport, Replica, ReplicaStart, Settings};
+use tribunal_replica::{Effect, Event, Now, PushReport, Replica, ReplicaStart, Settings, StorageAt};
 use tribunal_tests::cluster::group;
 use tribunal_tests::stand_ins::{Native, Numbered};
 use tribunal_types::{
-    ControlChange, ControlImage, ControlIndex, Csn, DeclaredStore, Epoch, Lsn, NodeId, Pusher, StoreId, StoreSpec,
+    ClusterNode, ControlChange, ControlImage, ControlIndex, Csn, DeclaredStore, EMBEDDED_ADAPTOR, Epoch, Lsn, NodeId,
+    Pusher, StoreId, StoreSpec,
 };
 
 const STORE: StoreId = StoreId(1);
@@ -33,7 +35,18 @@ impl Played {
         let spec = StoreSpec { id: STORE, adaptor: Some("redis".into()), ..StoreSpec::default() };
         let pusher = pusher.map(|node| Pusher { node: NodeId(node), since: PUSH });
         let generation = if pusher.is_some() { ControlIndex(3) } else { PUSH };
-        let declared = DeclaredStore { spec: spec.clone(), generation, pusher, ..DeclaredStore::default() };
+        Played::of(DeclaredStore { spec, generation, pusher, ..DeclaredStore::default() }, 1)
+    }
+
+    /// The same, of an embedded store, and with so many members.
+    fn embedded(members: u16) -> Played {
+        let spec = StoreSpec { id: STORE, adaptor: Some(EMBEDDED_ADAPTOR.into()), ..StoreSpec::default() };
+        Played::of(DeclaredStore { spec, generation: PUSH, ..DeclaredStore::default() }, members)
+    }
+
+    fn of(declared: DeclaredStore, members: u16) -> Played {
+        let spec = declared.spec.clone();
+        let nodes = (1..=members).map(|id| ClusterNode { id: NodeId(id), ..ClusterNode::default() }).collect();
         let mut resolver = Resolver::new(ResolverConfig::default());
         resolver.declare_store(spec);
         let mut visibility = Visibility::new(Epoch(FROM));
@@ -48,7 +61,11 @@ impl Played {
             control: ControlIndex(0),
             resolver,
             epochs: Epochs::new(&[own], Epoch(FROM + 1), 0),
-            replicated: ReplicatedState::restore(ControlImage { stores: vec![declared], ..ControlImage::default() }),
+            replicated: ReplicatedState::restore(ControlImage {
+                stores: vec![declared],
+                nodes,
+                ..ControlImage::default()
+            }),
             run: 7,
             policies: Native,
             executor: Inline,
@@ -79,16 +96,39 @@ impl Played {
         proposed
     }
 
+    /// What its copy of an embedded store reports.
+    fn reports(&mut self, report: PushReport) {
+        assert_eq!(self.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
+    }
+
+    /// Another node tells that its copy has everything up to this record on its disk.
+    fn told(&mut self, from: u16, acked: u64) {
+        let stores = vec![StorageAt { store: STORE, push: PUSH, acked: Lsn(acked) }];
+        assert_eq!(self.step(Event::PushesReported { from: NodeId(from), stores }), []);
+    }
+
+    /// The quota leaves the epochs from `bound` on, and the copy is broken. Returns whether the log is kept for it.
+    fn keeps_log_at(&mut self, bound: u64) -> bool {
+        let complaint = Some("no space".to_owned());
+        self.replica.step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint, opens_at: None }, self.now);
+        let mut kept = false;
+        while let Some(effect) = self.replica.poll() {
+            assert!(!matches!(effect, Effect::AppendControl(..)), "nothing is proposed");
+            kept |= matches!(effect, Effect::OnlyInLog(STORE, _));
+        }
+        kept
+    }
+
+    /// Returns what the log waits for.
+    fn waits_for(&self) -> u64 {
+        let [(STORE, epoch)] = self.replica.applied()[..] else { panic!("one store") };
+        epoch.0
+    }
+
     /// The quota leaves the epochs from `bound` on. Returns whether the replica proposes to detach the store.
     fn detaches_at(&mut self, bound: u64) -> bool {
         match self
-            .step(Event::OverQuota {
-                store: STORE,
-                bound: Epoch(bound),
-                complaint: None,
-                opens_at: None,
-                whole_elsewhere: false,
-            })
+            .step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None, opens_at: None })
             .as_slice()
         {
             [] => false,
@@ -127,4 +167,45 @@ fn only_the_node_that_pushes_proposes_to_detach() {
     let mut played = Played::new(Some(2));
     played.now.monotonic += Duration::from_secs(23 * 3600);
     assert!(!played.detaches_at(FROM + 500));
+}
+
+/// What a copy reports that has records up to this one, and whose next flush fails.
+fn broken_at(lsn: u64) -> PushReport {
+    PushReport { rewound: Some(Lsn(lsn)), acked: None, stopped: true }
+}
+
+#[test]
+fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_what_none_has() {
+    let mut played = Played::embedded(3);
+    played.reports(broken_at(10));
+    assert_eq!(played.waits_for(), 499, "the first epoch that it lacks is 500");
+    assert!(played.keeps_log_at(600), "nobody has told of a copy");
+    played.told(2, 15);
+    assert!(played.keeps_log_at(600) && played.waits_for() == 499, "the other one does not have epoch 500 either");
+    played.told(2, 20);
+    assert!(!played.keeps_log_at(600), "node 2 has it");
+    assert_eq!(played.waits_for(), FROM - 1, "and lacks the last records");
+    // Node 2 goes away, or its copy breaks as well. What was counted on is on its disk; more is not.
+    played.now.monotonic += Duration::from_secs(60);
+    assert!(played.keeps_log_at(FROM + 1) && played.waits_for() == FROM - 1);
+    played.told(3, 50);
+    assert!(!played.keeps_log_at(FROM) && played.waits_for() == FROM, "node 3 has everything");
+    played.reports(PushReport { rewound: Some(Lsn(10)), acked: None, stopped: false });
+    assert_eq!(played.waits_for(), 499, "it was repaired, and fills itself from the log");
+}
+
+#[test]
+fn what_another_copy_had_when_this_one_broke_counts_for_a_while_only() {
+    let mut played = Played::embedded(3);
+    played.told(2, 50);
+    played.now.monotonic += Duration::from_secs(60);
+    played.reports(broken_at(10));
+    assert!(played.keeps_log_at(600) && played.waits_for() == 499);
+}
+
+#[test]
+fn the_only_member_detaches_its_embedded_store_as_a_lone_node_does() {
+    let mut played = Played::embedded(1);
+    played.reports(broken_at(10));
+    assert!(played.detaches_at(600));
 }

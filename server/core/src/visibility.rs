@@ -51,16 +51,20 @@ impl StoreEpochs {
         StoreEpochs { delivery, forgotten: head, ends: VecDeque::new(), head, acked }
     }
 
-    fn first_pending(&self) -> usize {
-        self.ends.partition_point(|end| end.last <= self.acked)
+    fn first_after(&self, lsn: Lsn) -> usize {
+        self.ends.partition_point(|end| end.last <= lsn)
     }
 
-    /// Returns the applied epoch, or `None` if nothing is pending.
-    fn applied(&self) -> Option<Epoch> {
-        if self.delivery == Delivery::Detached || self.acked < self.forgotten {
+    fn first_pending(&self) -> usize {
+        self.first_after(self.acked)
+    }
+
+    /// Returns the epoch that is applied where everything up to `lsn` is, or `None` if nothing is pending there.
+    fn applied_with(&self, lsn: Lsn) -> Option<Epoch> {
+        if self.delivery == Delivery::Detached || lsn < self.forgotten {
             return Some(Epoch(0));
         }
-        self.ends.get(self.first_pending()).map(|end| end.epoch.prev())
+        self.ends.get(self.first_after(lsn)).map(|end| end.epoch.prev())
     }
 
     fn note(&mut self, end: EpochEnd) {
@@ -186,7 +190,14 @@ impl Visibility {
     /// Returns the store's applied snapshot; epoch 0 if the storage is older than everything that is remembered.
     #[must_use]
     pub fn applied(&self, store: StoreId) -> Epoch {
-        self.stores.get(&store).and_then(StoreEpochs::applied).unwrap_or(self.last_complete)
+        self.stores.get(&store).and_then(|log| log.applied_with(log.acked)).unwrap_or(self.last_complete)
+    }
+
+    /// Returns the snapshot that another copy of the store holds, which has everything up to `lsn`; epoch 0 if that is older than
+    /// everything that is remembered.
+    #[must_use]
+    pub fn applied_with(&self, store: StoreId, lsn: Lsn) -> Epoch {
+        self.stores.get(&store).and_then(|log| log.applied_with(lsn)).unwrap_or(self.last_complete)
     }
 
     /// Returns the last position that the store acknowledged.
@@ -220,6 +231,8 @@ mod tests {
         assert_eq!(seen.applied(S), Epoch(0), "epoch 1 is not whole");
         seen.acked(S, Lsn(3));
         assert_eq!(seen.applied(S), Epoch(4));
+        let copies = [0, 3, 4, 9].map(|lsn| seen.applied_with(S, Lsn(lsn)));
+        assert_eq!(copies, [0, 4, 5, 5].map(Epoch), "another copy may be further, or not as far");
         seen.acked(S, Lsn(4));
         assert_eq!(seen.applied(S), Epoch(5), "nothing pending: the last complete epoch");
         seen.note_epoch(Epoch(9), &[]);

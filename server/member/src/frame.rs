@@ -55,11 +55,11 @@ pub enum Frame {
     },
     /// The answer.
     Entries(PeerEntries),
-    /// How far the storages are to which the sender pushes, and how far it has decided.
+    /// How far the storages are to which the sender pushes and its copies of embedded stores, and how far it has decided.
     Pushed {
         /// The last epoch that it has decided.
         decided: Epoch,
-        /// Those of its storages that have reported.
+        /// Those that have reported.
         stores: Vec<StorageAt>,
     },
     /// What the pushes of the sender are doing, for people. Not for the member, which does not know what it says.

@@ -377,11 +377,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         lags
     }
 
-    /// Returns the other voters that are here, and not about to stop.
-    pub fn others_here(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.other_voters().into_iter().filter(|node| self.presence.is_here(*node))
-    }
-
     /// Returns whether this node leads no group, so that nobody misses it when it stops (see [`Input::HandOver`]).
     #[must_use]
     pub fn leads_nothing(&self) -> bool {

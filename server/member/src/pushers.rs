@@ -8,7 +8,7 @@
 //! only, and a webhook's receiver knows a record by its position.
 //!
 //! The node that pushes tells all others what its storages have acknowledged: when that changes, and at a steady pace,
-//! because the others believe it for a while only.
+//! because the others believe it for a while only. Each node tells of its copies of embedded stores in the same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,13 +166,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Has the others told what storages to which this node pushes have acknowledged, as far as that is due. Returns whether
+    /// Has the others told what this node's storages and embedded copies have acknowledged, as far as that is due. Returns whether
     /// there is something to send.
     pub(crate) fn report_pushes(&mut self) -> bool {
         let (changed, due) = (std::mem::take(&mut self.pushers.changed), std::mem::take(&mut self.pushers.due));
         // Where nothing is pushed, nobody asks how far this node is.
         let state = self.replica().replicated();
-        let is_pushed_to = |store: &DeclaredStore| store.is_external();
+        let is_pushed_to = |store: &DeclaredStore| store.is_external() || store.spec.is_embedded();
         let pushes = state.stores().stores().any(is_pushed_to) || state.readers().webhooks().next().is_some();
         if (!due && changed.is_empty()) || !pushes {
             return false;

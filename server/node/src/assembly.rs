@@ -354,7 +354,7 @@ impl Base<'_> {
             intake,
             dispatch,
             on_control: self.on_control(outlets, cluster),
-            lagging: Box::new(move |store, others| lagging.lagging(store, others)),
+            lagging: Box::new(move |store| lagging.lagging(store)),
             outgoing: cluster.joined.as_ref().map_or_else(Outgoing::default, over),
             on_faults: Box::new(move |slot, entry| drop(failing.try_send((slot, entry)))),
             on_slot: Box::new(move |slot| {

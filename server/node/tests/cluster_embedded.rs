@@ -40,7 +40,7 @@ fn the_log_is_kept_if_no_copy_is_whole() {
     let cluster = Cluster::start_with(3, CONFIG);
     let obstacles: Vec<PathBuf> = (1..=3).map(|id| obstruct(&cluster, id)).collect();
     let (begun, mut written) = (Instant::now(), 0);
-    // Longer than a broken copy counts before the log stops waiting for it, if another one is whole.
+    // Longer than what the others have told before counts.
     while written < 1_000 || begun.elapsed() < Duration::from_secs(15) {
         written += 1;
         let (key, value) = (format!("row/{}", written % 100), noise(100_000, written));

@@ -59,7 +59,8 @@ pub enum Effect<W: Waiters> {
     Flush(StoreId),
     /// The log no longer waits for this node's copy of an embedded store; in words, what it held back and why.
     LeftOut(StoreId, String),
-    /// No member is known to have a whole copy of an embedded store that holds the log back, so the log is kept; the same words.
+    /// An embedded store's copy that is broken here holds the log back, and no other member is known to have on its disk what the log
+    /// could drop: the log is kept; the same words.
     OnlyInLog(StoreId, String),
     /// Store an image, then drop what the log no longer needs.
     Image {

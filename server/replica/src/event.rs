@@ -135,8 +135,6 @@ pub enum Event<W: Waiters> {
         complaint: Option<String>,
         /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
         opens_at: Option<Lsn>,
-        /// Of a member's embedded store: another member has a whole copy, as far as is known.
-        whole_elsewhere: bool,
     },
     /// Nothing else has happened since the last event, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has
     /// come.

@@ -5,13 +5,13 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use tribunal_core::visibility::Delivery;
-use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
+use tribunal_types::{Epoch, Lsn, NodeId, StoreId, StoreSpec};
 
 /// How long an embedded store may take to open, and to flush after it exceeded its quota, before it counts as broken.
 const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a broken copy of an embedded store counts before the log stops waiting for it: members tell each other of theirs
-/// within a second, and all may break at once.
-const BROKEN_TOLD_WITHIN: Duration = Duration::from_secs(10);
+/// How long what another member has told of its copy of an embedded store counts. It tells more within a second, as long as
+/// that copy is whole.
+const COPY_TOLD_LEASE: Duration = Duration::from_secs(5);
 /// How long what another node has told of a storage counts. Within that time it tells more, or the storage may have lost what
 /// it had, and this node would not know.
 const TOLD_LEASE: Duration = Duration::from_millis(1_500);
@@ -35,10 +35,10 @@ struct StoreWatch {
     over_quota: Option<(Epoch, Duration)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
-    /// Since when a member's copy of an embedded store has exceeded its quota and been broken.
-    broken_since: Option<Duration>,
-    /// The log does not wait for it until it reports again.
-    left_out: bool,
+    /// How far other members' copies of an embedded store are on their disks, and when they have told so.
+    copies: BTreeMap<NodeId, (Lsn, Duration)>,
+    /// The log does not wait for this node's copy until it reports again, but for others, which have everything up to this epoch.
+    left_out: Option<Epoch>,
 }
 
 /// The pushes of all declared stores.
@@ -82,8 +82,8 @@ impl StoreWatches {
             stopped: false,
             over_quota: None,
             detaching: false,
-            broken_since: None,
-            left_out: false,
+            copies: BTreeMap::new(),
+            left_out: None,
         };
         self.stores.insert(store, watch);
     }
@@ -94,8 +94,7 @@ impl StoreWatches {
             watch.watermark = true;
             watch.told = None;
             watch.stopped = false;
-            watch.broken_since = None;
-            watch.left_out = false;
+            watch.left_out = None;
         }
     }
 
@@ -147,7 +146,7 @@ impl StoreWatches {
     /// the log has after its last flush, which may be as much as the quota.
     pub(crate) fn has_opened_or_failed(&mut self, store: StoreId, opens_at: Option<Lsn>, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
-        if watch.detaching || watch.left_out {
+        if watch.detaching {
             return false;
         }
         if opens_at != watch.opening.0 {
@@ -170,24 +169,33 @@ impl StoreWatches {
         }
     }
 
-    /// Notes that this node's copy of an embedded store is broken and exceeds its quota. Returns whether it has for so long that
-    /// the other members have told if theirs is broken, too.
-    pub(crate) fn may_be_left_out(&mut self, store: StoreId, now: Duration) -> bool {
-        let Some(watch) = self.stores.get_mut(&store) else { return false };
-        now.saturating_sub(*watch.broken_since.get_or_insert(now)) >= BROKEN_TOLD_WITHIN
-    }
-
-    /// Notes that the log no longer waits for this node's copy of an embedded store.
-    pub(crate) fn leave_out(&mut self, store: StoreId) {
+    /// Notes that another member has told that its copy of an embedded store has everything up to `acked` on its disk.
+    pub(crate) fn copy_told(&mut self, store: StoreId, node: NodeId, acked: Lsn, now: Duration) {
         if let Some(watch) = self.stores.get_mut(&store) {
-            watch.left_out = true;
+            watch.copies.insert(node, (acked, now));
         }
     }
 
-    /// Returns whether the log does not wait for this node's copy of an embedded store.
+    /// Returns how far the best copy of an embedded store is of those that other members have told of lately; `is_present`
+    /// tells who is one.
     #[must_use]
-    pub(crate) fn is_left_out(&self, store: StoreId) -> bool {
-        self.stores.get(&store).is_some_and(|watch| watch.left_out)
+    pub(crate) fn best_copy(&self, store: StoreId, now: Duration, is_present: impl Fn(NodeId) -> bool) -> Option<Lsn> {
+        let copies = self.stores.get(&store).into_iter().flat_map(|watch| &watch.copies);
+        let counts = |node: NodeId, at| now.saturating_sub(at) < COPY_TOLD_LEASE && is_present(node);
+        copies.filter(|(node, (_, at))| counts(**node, *at)).map(|(_, (acked, _))| *acked).max()
+    }
+
+    /// Has the log wait for the copies of other members instead of this node's, which is broken: they have everything up to
+    /// `applied`. Returns whether it did not before.
+    pub(crate) fn leave_out(&mut self, store: StoreId, applied: Epoch) -> bool {
+        let Some(watch) = self.stores.get_mut(&store) else { return false };
+        watch.left_out.replace(watch.left_out.map_or(applied, |before| before.max(applied))).is_none()
+    }
+
+    /// Returns up to which epoch other members' copies have everything, if the log waits for them instead of this node's.
+    #[must_use]
+    pub(crate) fn left_out(&self, store: StoreId) -> Option<Epoch> {
+        self.stores.get(&store).and_then(|watch| watch.left_out)
     }
 
     /// Notes that a store's detachment was proposed.
@@ -267,21 +275,31 @@ mod tests {
     fn a_copy_that_was_left_out_counts_again_once_it_reports() {
         let mut watches = watches(Lsn(7));
         watches.stopped(S);
-        let at = Duration::from_secs;
-        assert!(!watches.may_be_left_out(S, at(50)) && !watches.may_be_left_out(S, at(59)), "all may break at once");
-        assert!(watches.may_be_left_out(S, at(60)));
-        watches.reported(S);
-        assert!(!watches.may_be_left_out(S, at(61)), "it was whole meanwhile");
+        assert!(watches.leave_out(S, Epoch(4)) && !watches.leave_out(S, Epoch(3)), "it is told once");
         watches.stopped(S);
-        watches.leave_out(S);
-        assert!(watches.is_left_out(S) && !watches.has_opened_or_failed(S, None, EMBEDDED_TIMEOUT), "once is enough");
-        watches.stopped(S);
-        assert!(watches.is_left_out(S));
+        assert_eq!(watches.left_out(S), Some(Epoch(4)), "what another copy has had on its disk, it has");
         watches.reported(S);
-        assert!(!watches.is_left_out(S));
-        watches.leave_out(S);
+        assert_eq!(watches.left_out(S), None);
+        watches.leave_out(S, Epoch(6));
         watches.start(S, Lsn(9), Epoch(5), Duration::ZERO);
-        assert!(!watches.is_left_out(S), "it was declared again");
+        assert_eq!(watches.left_out(S), None, "it was declared again");
+    }
+
+    #[test]
+    fn another_copy_counts_while_its_node_tells_of_it_and_is_a_member() {
+        let mut watches = watches(Lsn(7));
+        let at = Duration::from_secs;
+        watches.copy_told(S, NodeId(2), Lsn(40), at(100));
+        watches.copy_told(S, NodeId(3), Lsn(50), at(103));
+        let best = |watches: &StoreWatches, now| watches.best_copy(S, now, |_| true);
+        assert_eq!(best(&watches, at(104)), Some(Lsn(50)));
+        assert_eq!(watches.best_copy(S, at(104), |node| node == NodeId(2)), Some(Lsn(40)));
+        assert_eq!(best(&watches, at(107)), Some(Lsn(50)), "node 2 tells nothing: its copy is broken");
+        assert_eq!(best(&watches, at(108)), None);
+        watches.copy_told(S, NodeId(3), Lsn(20), at(108));
+        assert_eq!(best(&watches, at(108)), Some(Lsn(20)), "it began with an older copy");
+        watches.start(S, Lsn(9), Epoch(5), at(108));
+        assert_eq!(best(&watches, at(108)), None, "it is another store now");
     }
 
     #[test]

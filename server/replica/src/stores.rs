@@ -60,27 +60,34 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::Progress);
     }
 
-    /// Takes over what another member has told of storages to which it pushes, unless another node does by now.
+    /// Takes over what another member has told of storages to which it pushes, unless another node does by now, and of its copies
+    /// of embedded stores.
     pub(crate) fn pushes_told(&mut self, from: NodeId, stores: &[StorageAt]) {
+        let now = self.now.monotonic;
         for &StorageAt { store, push, acked } in stores {
-            let declared = self.replicated.stores().store(store);
-            let is_meant = |declared: &DeclaredStore| {
-                let pusher = declared.pusher.map(|pusher| pusher.node);
-                declared.push() == push && declared.detached.is_none() && pusher == Some(from)
-            };
-            if declared.is_some_and(is_meant) && from != self.group.node {
-                self.watches.told(store, self.now.monotonic);
+            let Some(declared) = self.replicated.stores().store(store) else { continue };
+            if declared.push() != push || declared.detached.is_some() || from == self.group.node {
+                continue;
+            }
+            if declared.spec.is_embedded() {
+                self.watches.copy_told(store, from, acked, now);
+                if self.watches.left_out(store).is_some() {
+                    self.watches.leave_out(store, self.visibility.applied_with(store, acked));
+                }
+            } else if declared.pusher.is_some_and(|pusher| pusher.node == from) {
+                self.watches.told(store, now);
                 self.visibility.told(store, acked);
             }
         }
         self.effects.push_back(Effect::Progress);
     }
 
-    /// Returns how far the storages are to which `node` pushes, as they have reported here.
+    /// Returns how far the storages are to which `node`, this one, pushes, as they have reported here, and its copies of
+    /// embedded stores on their disk. A copy that is broken or still being opened is left out.
     pub fn pushed_by(&self, node: NodeId) -> impl Iterator<Item = StorageAt> {
         let pushes = move |store: &&DeclaredStore| {
-            let pusher = store.pusher.map(|pusher| pusher.node);
-            store.is_external() && store.detached.is_none() && pusher == Some(node)
+            let is_pusher = store.pusher.is_some_and(|pusher| pusher.node == node);
+            store.detached.is_none() && (store.spec.is_embedded() || store.is_external() && is_pusher)
         };
         let own = self.replicated.stores().stores().filter(pushes);
         own.filter(|store| self.watches.has_reported(store.spec.id)).map(|store| StorageAt {
@@ -102,16 +109,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Proposes to truncate the log without a store that holds back too much of it. Of a storage, only the node
-    /// proposes it that pushes to it: the others know less. Of an embedded store, every member has a copy: only this node's
-    /// log stops waiting for the one that is broken here, and nothing is proposed. If no other copy is whole, the log is all that has
-    /// the rows, and is kept.
+    /// proposes it that pushes to it: the others know less. Of an embedded store, every member has a copy, and nothing is
+    /// proposed: instead of the one that is broken here, this node's log waits for the others. What none of them has on its disk,
+    /// only the log has, and it is kept.
     pub(crate) fn over_quota(
         &mut self,
         store: StoreId,
         bound: Epoch,
         complaint: Option<String>,
         opens_at: Option<Lsn>,
-        whole_elsewhere: bool,
     ) {
         let now = self.now.monotonic;
         let Some(declared) = self.replicated.stores().store(store) else { return };
@@ -135,12 +141,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let acked = self.visibility.acked_lsn(store);
         let complaint = complaint.map_or(String::new(), |text| format!("; the storage: {text}"));
         let reason = format!("it holds more than {} of the log back{complaint}", self.settings.quota);
-        let has_other_members = self.replicated.members().present().nth(1).is_some();
-        if embedded && has_other_members {
-            if !whole_elsewhere {
+        let members = self.replicated.members();
+        if embedded && members.present().nth(1).is_some() {
+            let best = self.watches.best_copy(store, now, |node| !members.leaves(node));
+            let best = best.map_or(Epoch(0), |lsn| self.visibility.applied_with(store, lsn));
+            if best < bound {
                 self.effects.push_back(Effect::OnlyInLog(store, reason));
-            } else if self.watches.may_be_left_out(store, now) {
-                self.watches.leave_out(store);
+            } else if self.watches.leave_out(store, best) {
                 self.effects.push_back(Effect::LeftOut(store, reason));
             }
             return;
@@ -160,11 +167,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.watches.start(store, head, self.epochs.last_complete(), self.now.monotonic);
     }
 
-    /// Returns what the stores that the log waits for have applied.
-    pub(crate) fn applied(&self) -> Vec<(StoreId, Epoch)> {
+    /// Returns what the stores that the log waits for have applied: of an embedded store whose copy is broken here, what others
+    /// have.
+    pub fn applied(&self) -> Vec<(StoreId, Epoch)> {
         let attached = self.replicated.stores().stores().filter(|store| store.detached.is_none());
-        let waited_for = attached.filter(|store| !self.watches.is_left_out(store.spec.id));
-        waited_for.map(|store| (store.spec.id, self.visibility.applied(store.spec.id))).collect()
+        let applied = |store| self.watches.left_out(store).unwrap_or_else(|| self.visibility.applied(store));
+        attached.map(|store| (store.spec.id, applied(store.spec.id))).collect()
     }
 
     /// Returns the progress of every store.
@@ -173,8 +181,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             let store = declared.spec.id;
             let head = self.resolver.head_lsn(store);
             let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
-            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk.
-            let fresh = pushed && declared.spec.is_embedded();
+            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk. One that is
+            // broken is not read.
+            let fresh = pushed && declared.spec.is_embedded() && self.watches.is_known(store);
             let progress = StoreProgress {
                 head,
                 reported: !pushed || self.watches.is_known(store),

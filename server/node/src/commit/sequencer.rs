@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
-use tribunal_types::{NodeId, TxnRequest};
+use tribunal_types::TxnRequest;
 
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -237,10 +237,8 @@ impl Sequencer {
                 self.step(Event::Pushed { store, generation, report: reports.take() });
             }
             Message::OverQuota(store, bound) => {
-                let others: Vec<NodeId> =
-                    self.decider.member().into_iter().flat_map(|member| member.others_here()).collect();
-                let LaggingPush { complaint, opens_at, whole_elsewhere } = (self.state.lagging)(store, &others);
-                self.step(Event::OverQuota { store, bound, complaint, opens_at, whole_elsewhere });
+                let LaggingPush { complaint, opens_at } = (self.state.lagging)(store);
+                self.step(Event::OverQuota { store, bound, complaint, opens_at });
             }
             Message::Compact(groups) => {
                 groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));

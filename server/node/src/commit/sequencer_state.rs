@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
-use tribunal_types::{ControlIndex, Lsn, NodeId, PluginSlot, StoreId};
+use tribunal_types::{ControlIndex, Lsn, PluginSlot, StoreId};
 
 use crate::cluster::links::{OnPushFrame, Outgoing, PushStates};
 use crate::cluster::view::View;
@@ -39,15 +39,10 @@ pub struct LaggingPush {
     pub complaint: Option<String>,
     /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
     pub opens_at: Option<Lsn>,
-    /// Another member has a whole copy of an embedded store, as far as is known.
-    pub whole_elsewhere: bool,
 }
 
 /// What carries out the effect of a control entry outside the sequencer.
 pub type OnControl = Box<dyn FnMut(&ReplicatedState, &Effect) + Send>;
-
-/// What is known of a push that holds the log back, given the other members that are here.
-pub type OfLagging = Box<dyn Fn(StoreId, &[NodeId]) -> LaggingPush + Send>;
 
 /// What the sequencer is tied to.
 pub struct SequencerState {
@@ -62,8 +57,8 @@ pub struct SequencerState {
     /// Where effects of control entries outside the replica are carried out (catalog, pushes, keys). Must not wait for
     /// anything.
     pub on_control: OnControl,
-    /// Must not wait for anything.
-    pub lagging: OfLagging,
+    /// Tells what is known of a push that holds the log back. Must not wait for anything.
+    pub lagging: Box<dyn Fn(StoreId) -> LaggingPush + Send>,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
     /// What is sent to other nodes.

@@ -82,25 +82,17 @@ fn take(reader: &mut Reader<'_>) -> Result<ToldPush, Malformed> {
     Ok(ToldPush { store, push, state: StorePush { state, lag_ms, last_error, poison, durability } })
 }
 
-/// What other nodes have told, by store and node.
+/// What other nodes have told.
 #[derive(Debug, Default)]
-pub struct ToldPushes(Mutex<HashMap<(StoreId, NodeId), Told>>);
-
-/// What a node has told last of a push.
-#[derive(Debug)]
-struct Told {
-    push: ControlIndex,
-    state: StorePush,
-    at: Instant,
-}
+pub struct ToldPushes(Mutex<HashMap<StoreId, (NodeId, ControlIndex, StorePush, Instant)>>);
 
 impl ToldPushes {
     /// Takes note of what a node has told. `is_known` tells whether a store is declared: no other one is kept.
     pub fn note(&self, from: NodeId, told: Vec<ToldPush>, is_known: impl Fn(StoreId) -> bool) {
-        let at = Instant::now();
+        let now = Instant::now();
         let mut known = self.0.lock();
         for ToldPush { store, push, state } in told.into_iter().filter(|told| is_known(told.store)) {
-            known.insert((store, from), Told { push, state, at });
+            known.insert(store, (from, push, state, now));
         }
     }
 
@@ -108,8 +100,8 @@ impl ToldPushes {
     #[must_use]
     pub fn of(&self, store: StoreId, node: NodeId, push: ControlIndex) -> Option<(StorePush, Instant)> {
         let known = self.0.lock();
-        let told = known.get(&(store, node)).filter(|told| told.push == push)?;
-        Some((told.state.clone(), told.at))
+        let (from, of, state, at) = known.get(&store)?;
+        (*from == node && *of == push).then(|| (state.clone(), *at))
     }
 }
 
@@ -137,14 +129,12 @@ mod tests {
     }
 
     #[test]
-    fn each_node_tells_of_its_own() {
+    fn only_the_node_that_pushes_is_believed() {
         let pushes = ToldPushes::default();
         let told = |store| ToldPush { store: StoreId(store), push: ControlIndex(4), state: StorePush::default() };
         pushes.note(NodeId(2), vec![told(1), told(9)], |store| store == StoreId(1));
         let known = |store, node, push| pushes.of(StoreId(store), NodeId(node), ControlIndex(push)).is_some();
         assert!(known(1, 2, 4));
-        pushes.note(NodeId(4), vec![told(1)], |_| true);
-        assert!(known(1, 2, 4) && known(1, 4, 4), "every member has a copy of an embedded store");
         assert!(!known(1, 3, 4) && !known(1, 2, 5) && !known(9, 2, 4));
     }
 }

@@ -17,10 +17,11 @@ use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::telemetry::own_txns::OwnTxns;
 
 /// What happens to a broken copy of an embedded store that holds the log back, and what to do.
-const LEFT_OUT: &str = "the log no longer waits for it: repair its disk, then have this node try again (`tribunal store resume`). \
-                        If its log no longer has what the copy lacks, the node restarts with a copy of another node's state";
-const ONLY_IN_LOG: &str = "no other node that is connected has a whole one, so the log is kept for it: repair its disk before it is \
-                           full, then have this node try again (`tribunal store resume`)";
+const LEFT_OUT: &str = "the log no longer waits for it, but for the copies of other nodes: repair its disk, then have this node try \
+                        again (`tribunal store resume`). If its log no longer has what the copy lacks, the node restarts with a \
+                        copy of another node's state";
+const ONLY_IN_LOG: &str = "what it lacks is on no other node's disk as far as is known, so the log is kept: repair its disk before \
+                           that of the log is full, then have this node try again (`tribunal store resume`)";
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, output: Output<Channels>) {

@@ -1,19 +1,14 @@
 //! What only embedded stores have: rows on this node, which are filled from its log, flushed for it and read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource as _, PushActivity, StoreFile};
-use tribunal_service::PushState;
-use tribunal_types::{DeclaredStore, Epoch, Lsn, NodeId, StoreId, StoreSpec};
+use tribunal_types::{DeclaredStore, Epoch, Lsn, StoreId, StoreSpec};
 
 use super::{Entry, Pushes, State};
 use crate::commit::sequencer_state::LaggingPush;
 use crate::stores::embedded_files;
-
-/// How long it counts that a member has told of a broken copy. It tells so again within a second.
-const BROKEN_TOLD: Duration = Duration::from_secs(10);
 
 impl Pushes {
     /// Returns the lock that is held while the log is truncated.
@@ -26,8 +21,8 @@ impl Pushes {
         self.embedded.rebuilt()
     }
 
-    /// Tells what is known of a push that holds the log back, `others` being the members that are here. Waits for nothing.
-    pub fn lagging(&self, store: StoreId, others: &[NodeId]) -> LaggingPush {
+    /// Tells what is known of a push that holds the log back. Waits for nothing.
+    pub fn lagging(&self, store: StoreId) -> LaggingPush {
         let entries = self.entries.lock();
         let Some(entry) = entries.get(&store) else { return LaggingPush::default() };
         let opens_at = match &entry.state {
@@ -40,12 +35,7 @@ impl Pushes {
             }
             _ => None,
         };
-        let is_broken = |node: &NodeId| {
-            let told = self.told.of(store, *node, entry.store.push());
-            told.is_some_and(|(push, at)| push.state == PushState::Stopped && at.elapsed() < BROKEN_TOLD)
-        };
-        let whole_elsewhere = !others.iter().all(is_broken);
-        LaggingPush { complaint: self.state_of(entry).last_error, opens_at, whole_elsewhere }
+        LaggingPush { complaint: self.state_of(entry).last_error, opens_at }
     }
 
     /// Returns whether the rows of an embedded store are only with other members: they are broken here, and the log of this node no
