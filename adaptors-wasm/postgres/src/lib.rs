@@ -139,35 +139,54 @@ impl Adaptor for Postgres {
         let cell = cell.ok_or("the watermark's row is gone")?;
         let Mapping { watermark, log: own, store, .. } = &self.mapping;
         let (own_name, own_mark) = (self.mapping.owner.as_ref().unwrap_or(store), self.mapping.mark());
+        let make_own = |tables: &str, mark: &str| {
+            format!(
+                "UPDATE {watermark} SET log = '{own_mark}' WHERE store = '{store}' AND tables = '{tables}' AND log = '{mark}'"
+            )
+        };
         if let Some(taken) = cell.strip_prefix(statements::TAKEN) {
+            let nameless = taken
+                .strip_prefix(&format!("store `{store}`, tables "))
+                .and_then(|rest| rest.strip_suffix(&format!(", log and store {own}")))
+                .filter(|_| self.mapping.owner.is_some());
+            let hint = nameless.map_or(String::new(), |tables| {
+                format!(". If an earlier release filled them for this store: {}", make_own(tables, own))
+            });
             return Err(format!(
                 "tables of this store (`{own_name}` of log {own}) are filled by another one: {watermark} has a row of {taken}. \
-                 Name other tables for one of the two; if the other one is given up, empty the tables and delete its row"
+                 Name other tables for one of the two; if the other one is given up, empty the tables and delete its row{hint}"
             ));
         }
         let (mark, lsn) = cell.rsplit_once(' ').ok_or("the watermark's row is none")?;
         let (log, owner) = mark.split_once(' ').map_or((mark, None), |(log, owner)| (log, Some(owner)));
-        if log != own {
-            return Err(format!(
-                "these tables are filled by another log ({log}; this one is {own}): empty them and delete the store's row \
-                 in {watermark}, or name other tables. If this log is the other one, salvaged, and has lost no record up \
-                 to LSN {lsn}: UPDATE {watermark} SET log = '{own_mark}' WHERE store = '{store}'"
-            ));
-        }
+        let make_own = make_own(&self.mapping.table_names, mark);
+        let is_of_log = log == own;
+        let (of_log, salvaged) = if is_of_log {
+            ("this log".to_owned(), String::new())
+        } else {
+            let salvaged = format!("this log is the other one, salvaged, and has lost no record up to LSN {lsn}");
+            (format!("another log ({log}; this one is {own})"), salvaged)
+        };
         match owner {
-            owner if owner == self.mapping.owner.as_deref() => {}
+            owner if owner == self.mapping.owner.as_deref() && is_of_log => {}
+            owner if owner == self.mapping.owner.as_deref() => {
+                return Err(format!(
+                    "these tables are filled by {of_log}: empty them and delete the store's row in {watermark}, or name other \
+                     tables. If {salvaged}: {make_own}"
+                ));
+            }
             Some(owner) => {
                 return Err(format!(
-                    "these tables are filled by another store of this log (`{owner}`; this one is `{own_name}`): name other \
-                     tables for one of the two; if the other one is given up, empty the tables and delete its row in {watermark}"
+                    "these tables are filled by the store `{owner}` of {of_log}; this one is `{own_name}`: name other tables for \
+                     one of the two; if the other one is given up, empty the tables and delete its row in {watermark}"
                 ));
             }
             None => {
-                let tables = &self.mapping.table_names;
+                let salvaged = if is_of_log { salvaged } else { format!(", and {salvaged}") };
                 return Err(format!(
-                    "these tables are filled by the store `{store}` of the namespace `default`, or an earlier release filled \
-                     them for this one (`{own_name}`): name other tables for one of the two, or, if the rows are this store's, \
-                     UPDATE {watermark} SET log = '{own_mark}' WHERE store = '{store}' AND tables = '{tables}'"
+                    "these tables are filled by the store `{store}` of the namespace `default`, of {of_log}, or an earlier release \
+                     filled them for this one (`{own_name}`): name other tables for one of the two, or, if the rows are this \
+                     store's{salvaged}: {make_own}"
                 ));
             }
         }

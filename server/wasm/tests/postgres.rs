@@ -114,11 +114,22 @@ fn the_watermark_is_read_with_the_log_and_store_that_it_is_of() {
     for (cell, reason) in [
         (Some("1.8 shop#4 41"), "another log (1.8; this one is 1.7)"),
         (Some("1.8 41"), "another log (1.8; this one is 1.7)"),
-        (Some("1.8 41"), "SET log = '1.7 shop#4'"),
-        (Some("1.7 41"), "the store `shop` of the namespace `default`, or an earlier release"),
-        (Some("1.7 41"), "SET log = '1.7 shop#4' WHERE store = 'shop' AND tables = '\"account\",\"counter\",\"docs\"'"),
-        (Some("1.7 shop#5 41"), "another store of this log (`shop#5`; this one is `shop#4`)"),
+        (Some("1.8 shop#4 41"), "lost no record up to LSN 41: UPDATE"),
+        (Some("1.8 shop#4 41"), "AND log = '1.8 shop#4'"),
+        (Some("1.8 41"), "if the rows are this store's, and this log is the other one, salvaged"),
+        (Some("1.8 41"), "AND log = '1.8'"),
+        (Some("1.8 shop#5 41"), "the store `shop#5` of another log (1.8; this one is 1.7); this one is `shop#4`"),
+        (Some("1.7 41"), "the store `shop` of the namespace `default`, of this log, or an earlier release"),
+        (
+            Some("1.7 41"),
+            "SET log = '1.7 shop#4' WHERE store = 'shop' AND tables = '\"account\",\"counter\",\"docs\"' AND log = '1.7'",
+        ),
+        (Some("1.7 shop#5 41"), "the store `shop#5` of this log; this one is `shop#4`"),
         (Some("taken by store `b`, tables \"docs\", log and store 1.7 b#5"), "row of store `b`, tables \"docs\""),
+        (
+            Some("taken by store `shop`, tables \"docs\", log and store 1.7"),
+            "SET log = '1.7 shop#4' WHERE store = 'shop' AND tables = '\"docs\"' AND log = '1.7'",
+        ),
         (Some("1.7 x"), "no position"),
         (None, "gone"),
     ] {

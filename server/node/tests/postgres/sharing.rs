@@ -66,7 +66,7 @@ fn a_store_of_the_same_name_in_another_namespace_is_another_store() {
     let node = database.node(dir.path());
     commit(&node, "a", "put", "k0", 7);
     let said = stopped(&node, "a");
-    assert!(said.contains("another store of this log (`a#99`; this one is `a`)"), "{said}");
+    assert!(said.contains("the store `a#99` of this log; this one is `a`"), "{said}");
     assert_eq!(database.cell("SELECT value FROM rows WHERE key = 'k0'"), "0");
     // Its own row among other tables counts as taken, too.
     database.declare(&node, "a", &json!([{"table": "rows"}, {"table": "more", "prefix": "m/"}]));
