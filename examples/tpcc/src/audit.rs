@@ -101,9 +101,11 @@ async fn replay(client: &Client, store: &str) -> Result<(HashMap<String, Kept>, 
                     continue;
                 }
                 (WriteOp::Add, Some(delta), Some(Kept { value: Hashed::Integer(before), .. })) => {
-                    Hashed::Integer(before + delta.as_i64().unwrap_or_default())
+                    Hashed::Integer(before + delta.parse::<i64>().map_err(|e| e.to_string())?)
                 }
-                (WriteOp::Insert | WriteOp::Update | WriteOp::Put, Some(value), _) => Hashed::of(&value),
+                (WriteOp::Insert | WriteOp::Update | WriteOp::Put, Some(value), _) => {
+                    Hashed::of(&value.parse().map_err(|e| e.to_string())?)
+                }
                 (op, ..) => return Err(format!("record {}: {op:?} of {key} makes no sense", record.lsn)),
             };
             rows.insert(key, Kept { version, value });

@@ -39,7 +39,8 @@ async fn main() -> Result<(), Error> {
     let mut log = client.log("kv", Lsn(0)).wait_ms(0);
     while let Some(record) = log.next().await? {
         for write in record.writes {
-            println!("{} {:?} {} {:?}", record.lsn, write.op, write.key.escape_ascii(), write.value);
+            let value = write.value.map_or(String::new(), |value| value.to_string());
+            println!("{} {:?} {} {value}", record.lsn, write.op, write.key.escape_ascii());
         }
     }
     println!("resume at offset {}", log.offset());

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::value::Value;
 use tribunal_api::{LogEventKind, RecordChecksum, WriteOp};
 use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::log_stream::{Line, LogStream};
-use crate::{Client, Error, wire};
+use crate::{Client, Error, StoredValue, wire};
 
 /// How long the service waits for a record at most, in milliseconds.
 const STREAM_WAIT_MS_MAX: u32 = 60_000;
@@ -41,7 +40,7 @@ pub struct LogWrite {
     /// Key of the row.
     pub key: Vec<u8>,
     /// New value of the row; the delta of an `add`; `None` for a `delete`.
-    pub value: Option<Value>,
+    pub value: Option<StoredValue>,
 }
 
 /// Reads a store's log in order, from a stream that [`LogReader::next`] opens, and opens again if the connection is lost.
@@ -228,7 +227,7 @@ impl LogRecord {
             Ok(LogWrite {
                 op: write.op,
                 key: key.ok_or_else(|| Error::misbehaved(format!("record {lsn} has a row without a key")))?,
-                value: value.as_deref().map(wire::parsed).transpose()?,
+                value: value.map(StoredValue::new),
             })
         });
         Ok(LogRecord {

@@ -5,7 +5,7 @@ mod support;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::Node;
+use support::{Node, new_id};
 
 fn tribunal(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
@@ -472,4 +472,36 @@ fn stores_are_declared_and_shown() {
     let error = text(&store(&["declare", "x", "--adaptor", "nowhere"]).stderr);
     assert!(error.contains("nowhere"), "{error}");
     assert!(text(&store(&["show", "nowhere"]).stderr).contains("nowhere"));
+}
+
+#[test]
+fn values_are_printed_as_they_were_posted() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    // No JSON library keeps this: digits, the order of members, one that is repeated, escapes.
+    let value = r#"{"z":12345678901234567890123.5,"a":1.10,"d":1,"d":2,"e":"\u00e9"}"#;
+    let writes = [format!(r#""key":"exact","value":{value}"#), r#""key_b64":"/w==","value":1"#.to_owned()]
+        .map(|write| format!(r#"{{"op":"put","store":"kv",{write}}}"#))
+        .join(",");
+    let body = format!(r#"{{"writes":[{writes}]}}"#);
+    let address = node.url.strip_prefix("http://").expect("an address");
+    let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+    let path = format!("/v1/txns/{}/commit", new_id());
+    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
+    std::io::Write::write_all(
+        &mut stream,
+        format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+    )
+    .expect("sent");
+    let response = std::io::read_to_string(stream).expect("a response");
+    assert!(response.starts_with("HTTP/1.1 200") && response.contains(r#""status":"committed""#), "{response}");
+    let printed = |words: &[&str]| text(&run(&[words, &["--url", &node.url]].concat()).stdout);
+    assert_eq!(printed(&["store", "get", "exact"]), format!("{value}\n"));
+    let row = printed(&["store", "get", "exact", "--json"]);
+    assert!(row.starts_with(&format!(r#"{{"store":"kv","key":"exact","value":{value},"version":""#)), "{row}");
+    assert!(printed(&["log", "tail"]).contains(&format!("put exact = {value}\n")));
+    let record = printed(&["log", "tail", "--json"]);
+    assert!(record.contains(&format!(r#"{{"op":"put","key":"exact","value":{value}}}"#)), "{record}");
+    assert!(record.contains(r#"{"op":"put","key_b64":"/w==","value":1}"#), "{record}");
+    assert!(text(&run(&["store", "get", "none", "--url", &node.url]).stderr).contains("has no row `none`"));
 }

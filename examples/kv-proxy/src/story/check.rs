@@ -37,6 +37,7 @@ impl Replay {
             match (write.op, write.value) {
                 (WriteOp::Delete, _) => drop(self.rows.remove(&key)),
                 (WriteOp::Insert | WriteOp::Update | WriteOp::Put, Some(value)) => {
+                    let value: Value = value.parse().map_err(|e| format!("record {}: {e}", record.lsn))?;
                     tokens.extend(value["by"].as_str().map(str::to_owned));
                     self.rows.insert(key, (record.version, value));
                 }

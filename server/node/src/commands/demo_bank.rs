@@ -214,7 +214,7 @@ async fn audit(client: &Client, from: Lsn, accounts: u32) -> Result<Audit, Error
         records += 1;
         for write in record.writes {
             let key = String::from_utf8_lossy(&write.key).into_owned();
-            let value = write.value.as_ref().and_then(Value::as_i64).unwrap_or(0);
+            let value = write.value.as_ref().and_then(|value| value.parse().ok()).unwrap_or(0);
             log.insert(key, (value, record.version.bits()));
         }
     }

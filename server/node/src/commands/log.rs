@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use tribunal_api::WriteOp;
-use tribunal_client::{Error, LogRecord};
+use tribunal_client::{Error, LogRecord, StoredValue};
 use tribunal_log::{LogError, SalvageReport};
 use tribunal_types::Lsn;
 
@@ -64,7 +66,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
         }
         match reader.next().await? {
             Some(record) => {
-                let line = if target.json { as_json(store, &record).to_string() } else { as_text(&record) };
+                let line = if target.json { as_json(store, &record) } else { as_text(&record) };
                 out!("{line}");
                 printed = record.lsn;
             }
@@ -97,19 +99,46 @@ fn name_of(op: WriteOp) -> &'static str {
     }
 }
 
-fn as_json(store: &str, record: &LogRecord) -> Value {
+/// A record as a line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    store: &'a str,
+    lsn: String,
+    epoch: String,
+    csn: String,
+    version: String,
+    txn_id: &'a str,
+    writes: Vec<Written<'a>>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    op: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_b64: Option<String>,
+    /// As it was posted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a StoredValue>,
+}
+
+fn as_json(store: &str, record: &LogRecord) -> String {
     let writes = record.writes.iter().map(|write| {
-        let mut row = json!({"op": name_of(write.op), "key": String::from_utf8_lossy(&write.key)});
-        if let Some(value) = &write.value {
-            row["value"] = value.clone();
-        }
-        row
+        let key = str::from_utf8(&write.key).ok();
+        let key_b64 = key.is_none().then(|| STANDARD.encode(&write.key));
+        Written { op: name_of(write.op), key, key_b64, value: write.value.as_ref() }
     });
-    json!({
-        "store": store, "lsn": record.lsn.to_string(), "epoch": record.epoch.to_string(),
-        "csn": record.csn.to_string(), "version": record.version.to_string(), "txn_id": record.txn_id,
-        "writes": writes.collect::<Vec<_>>(),
-    })
+    let line = Line {
+        store,
+        lsn: record.lsn.to_string(),
+        epoch: record.epoch.to_string(),
+        csn: record.csn.to_string(),
+        version: record.version.to_string(),
+        txn_id: &record.txn_id,
+        writes: writes.collect(),
+    };
+    serde_json::to_string(&line).expect("texts only")
 }
 
 /// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
