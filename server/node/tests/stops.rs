@@ -26,7 +26,11 @@ fn a_stop_completes_although_the_data_directory_is_gone() {
 #[test]
 fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::start(dir.path());
+    // The tests may have been started with it ignored, as by `nohup`.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tribunal"), "dev", "--listen", "127.0.0.1:0", "--data"]);
+    command.arg(dir.path());
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("{stderr}"));
     node.put_row("k", 1);
     node.signal("HUP");
     let (status, told) = node.ended();
