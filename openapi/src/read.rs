@@ -139,6 +139,6 @@ pub struct ReadRange {
     pub store: String,
     /// The rows, in key order.
     pub rows: Vec<Row>,
-    /// Whether the range has more rows than its limit.
+    /// Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit.
     pub more: bool,
 }

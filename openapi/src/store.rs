@@ -283,7 +283,7 @@ pub struct RowPage {
     pub applied: String,
     /// The rows.
     pub rows: Vec<Row>,
-    /// There are more rows in the range: continue after the last key.
+    /// Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit.
     pub more: bool,
 }
 

@@ -162,6 +162,9 @@ async fn no_method(request: Request) -> ProblemResponse {
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let detail = match (request.method(), route) {
         (&Method::DELETE, Some("/v1/stores/{store}")) => stores::PERMANENT.to_owned(),
+        (&Method::PUT | &Method::POST | &Method::PATCH | &Method::DELETE, Some(route)) if route.contains("/rows") => {
+            "rows are written by a commit: `POST /v1/txns/{txn_id}/commit` with `writes`".to_owned()
+        }
         (method, _) => format!("{method} is not allowed here; the header Allow lists the methods that are"),
     };
     ProblemResponse::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)

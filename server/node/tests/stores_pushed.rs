@@ -25,6 +25,23 @@ fn serve(dir: &Path, retention: u64, quota: u64) -> Node {
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
+/// Starts a node that logs in at `redis` with this password.
+fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
+    std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
+    let config = dir.join("tribunal.toml");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ndata = {:?}\n[push]\ncredentials = [{{ endpoint = \"{}\", user = \"default\", \
+         password_file = {:?} }}]\n",
+        dir.join("data"),
+        redis.endpoint(),
+        dir.join("password")
+    );
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(&config);
+    Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
 fn declare_redis(node: &Node, redis: &Redis) -> u16 {
     let config = json!({"endpoint": redis.endpoint(), "prefix": "r/"});
     node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config})).status
@@ -485,4 +502,32 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     let detached = log.lines().find(|line| line.contains("store detached")).expect("it was logged");
     assert!(detached.contains("store=\"idle\""), "{detached}");
     assert!(log.lines().any(|line| line.contains("pushing stopped") && line.contains("store=\"idle\"")), "{log}");
+}
+
+#[test]
+fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    let config = json!({"endpoint": redis.endpoint(), "password": "right"});
+    let refused = node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config}));
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.to_string().contains("`push.credentials`"), "{}", refused.body);
+    assert_eq!(redis.call(&["CONFIG", "SET", "requirepass", "right"]), "OK");
+    assert_eq!(declare_redis(&node, &redis), 201);
+    let complaint = |node: &Node, text: &str| {
+        eventually("a complaint", || {
+            let error = store(node, "r")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
+            error.contains(text).then_some(())
+        });
+    };
+    complaint(&node, "the storage asks for a password: add its endpoint to `push.credentials`");
+    put(&node, "r", "a", json!(1));
+    assert!(node.stop().success());
+    let node = serve_with_login(dir.path(), &redis, "wrong");
+    complaint(&node, "the storage refuses user or password of `push.credentials`");
+    assert!(node.stop().success());
+    let node = serve_with_login(dir.path(), &redis, "right");
+    assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);
+    assert_eq!(store(&node, "r")["acked_lsn"], "2");
 }

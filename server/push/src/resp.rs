@@ -16,6 +16,9 @@ use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
+/// What to do about a storage that asks for a password which nobody has configured.
+const NO_PASSWORD: &str = "the storage asks for a password: add its endpoint to `push.credentials` of the nodes' configuration, with \
+                           the user `default` if it has only a password, and start them again";
 /// Bytes of a reply to one of many commands.
 const REPLY_BYTES: usize = 64;
 
@@ -92,10 +95,16 @@ impl RespTransport {
         if let Some(password) = &self.options.password {
             info = info.set_password(password);
         }
+        let is_login = self.options.password.is_some();
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.options.reply_timeout));
-        let (connection, reader) = MultiplexedConnection::new_with_config(&info, stream, config)
-            .await
-            .map_err(|error| excess_of(&budget).unwrap_or_else(|| unexpected(error)))?;
+        let (connection, reader) =
+            MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(|error| {
+                match excess_of(&budget) {
+                    Some(excess) => excess,
+                    None if is_login && error.kind() == redis::ErrorKind::AuthenticationFailed => refused_login(&error),
+                    None => unexpected(error),
+                }
+            })?;
         let reader = Arc::new(AbortOnDrop(tokio::spawn(reader).abort_handle()));
         let mut live = Live { connection, budget, _reader: reader };
         let durability = durability_of(&mut live.connection).await;
@@ -153,6 +162,11 @@ async fn durability_of(connection: &mut MultiplexedConnection) -> Result<Storage
         pipeline.cmd("CONFIG").arg("GET").arg(name);
     }
     let answers = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(unexpected)?;
+    if let Some(Value::ServerError(error)) = answers.first()
+        && error.code() == "NOAUTH"
+    {
+        return Err(TransportError::Broken(NO_PASSWORD.to_owned()));
+    }
     let setting = |at: usize| match answers.get(at) {
         Some(Value::Array(pair)) => match pair.get(1) {
             Some(Value::BulkString(text)) => text.as_slice(),
@@ -211,6 +225,11 @@ fn excess_of(budget: &ReceiveBudget) -> Option<TransportError> {
 
 fn broken(error: impl ToString) -> TransportError {
     TransportError::Broken(error.to_string())
+}
+
+fn refused_login(error: &redis::RedisError) -> TransportError {
+    let refused = "the storage refuses user or password of `push.credentials`; correct them in the nodes' configuration, and start them again";
+    TransportError::Broken(format!("{refused}: {error}"))
 }
 
 /// Words an error of the first replies. Anything else that listens there answers with what is no reply, and hangs up.

@@ -159,7 +159,7 @@ impl Webhook {
             (408 | 425 | 429 | 500..=599, _) => (Said::Later, format!("the receiver answered {}", answered())),
             (410, _) => {
                 let text = format!(
-                    "the receiver answered {} and has thereby unsubscribed; register it again to resume",
+                    "the receiver answered {} and has thereby unsubscribed; `tribunal store resume` subscribes it again",
                     answered()
                 );
                 *self.gone.lock() = Some(text.clone());
@@ -172,7 +172,7 @@ impl Webhook {
             _ => (
                 Said::Refused,
                 format!(
-                    "the receiver answered {}; once it accepts the records, register it again to resume",
+                    "the receiver answered {}; once it accepts the records, resume with `tribunal store resume`",
                     answered()
                 ),
             ),

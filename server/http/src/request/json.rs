@@ -300,7 +300,7 @@ fn string_length(json: &[u8]) -> Option<usize> {
 pub fn document<'de, S: DeserializeSeed<'de>>(text: &'de str, seed: S) -> Result<S::Value, SyntaxError> {
     if text.is_empty() {
         let detail = "the body is empty; send a JSON document, at least `{}`".to_owned();
-        return Err(SyntaxError { detail, line: 1, column: 0 });
+        return Err(SyntaxError { detail, line: 1, column: 1 });
     }
     if text.starts_with('\u{feff}') {
         let detail = "the document begins with a byte order mark (U+FEFF); send it without".to_owned();

@@ -137,6 +137,7 @@ pub fn put_key(
     at: Path<'_>,
     errors: &mut FieldErrors,
 ) -> Option<Span> {
+    let name = if matches!(b64, Text::Absent) { names.0 } else { names.1 };
     let span = match (plain, b64) {
         (Text::Absent, Text::Absent) => {
             errors.add(Code::MissingField, at.field(names.0), format!("is required; or send {}", names.1));
@@ -162,7 +163,7 @@ pub fn put_key(
     };
     if span.len as usize > KEY_BYTES_MAX {
         let detail = format!("{} bytes, {KEY_BYTES_MAX} is the limit", span.len);
-        errors.add(Code::KeyTooLong, at.field(names.0), detail);
+        errors.add(Code::KeyTooLong, at.field(name), detail);
         return None;
     }
     Some(span)

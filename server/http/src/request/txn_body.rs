@@ -611,7 +611,10 @@ pub fn txn_id(text: &str) -> Option<TxnId> {
 /// Says that there is no store of this name, and what to do.
 #[must_use]
 pub fn no_such_store(name: &str) -> String {
-    format!("there is no store \"{}\"; an operator declares one with `PUT /v1/stores/NAME`", shown(name))
+    format!(
+        "there is no store \"{}\"; an operator declares one with `PUT /v1/stores/NAME` or `tribunal store declare`",
+        shown(name)
+    )
 }
 
 /// Cuts what a client sent to a length that is good to show.

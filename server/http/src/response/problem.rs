@@ -160,7 +160,8 @@ impl ProblemResponse {
                 ProblemResponse::new(StatusCode::CONFLICT, "in_flight", detail).retryable(None)
             }
             ServiceError::BodyMismatch => {
-                let detail = "this id was used with another body; use a new id for a new transaction";
+                let detail = "this id was used with another body: for a retry, get the transaction's status, since it may have \
+                              committed; for a new transaction, use a new id";
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
             }
             ServiceError::TxnIdExpired => {

@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 use tribunal_service::{Freshness, ServiceError, Session};
 use tribunal_types::{Epoch, StoreId, limits};
 
-use crate::cluster::obstacle::{not_begun, obstacle};
+use crate::cluster::obstacle::{not_begun, obstacle, starting};
 use crate::cluster::view::{Joined, not_connected, view_of};
 use crate::commit::message::Message;
 use crate::commit::refusals::stopping;
@@ -112,6 +112,11 @@ impl NodeService {
 
     /// Returns why this node takes no commits, or does not learn what others have acknowledged, and what to do.
     pub(crate) fn obstacle(&self) -> String {
+        if let Some(Joined { peers, .. }) = self.joined.as_ref().filter(|_| !self.configured.load(Ordering::Relaxed))
+            && self.shared.progress.last() > Epoch(0)
+        {
+            return starting(&not_connected(peers));
+        }
         let is_added = self.joined.as_ref().is_some_and(|Joined { membership, .. }| !membership.is_founder());
         if is_added && !self.configured.load(Ordering::Relaxed) {
             return "this node is not a member yet: it waits for the others to let it in and to give it what they have. It must have \
@@ -129,6 +134,15 @@ impl NodeService {
     /// The sequencer has not replied: it has ended, or lacks the code that judges.
     pub(crate) fn not_judged(&self) -> ServiceError {
         if self.stopping.load(Ordering::Relaxed) { stopping() } else { self.not_taken() }
+    }
+
+    /// The node cannot give up a transaction or fence its id at the moment.
+    pub(crate) fn not_closed(&self) -> ServiceError {
+        let detail = format!(
+            "the id was not closed, so what was posted under it may still commit; get its status later. The reason: {}",
+            self.obstacle()
+        );
+        ServiceError::Unavailable { detail }
     }
 
     /// The node does not take transactions or changes at the moment.

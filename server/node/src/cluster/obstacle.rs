@@ -26,6 +26,12 @@ pub fn not_begun(membership: &Membership, not_connected: &[String]) -> String {
     )
 }
 
+/// Says that a node of a cluster that has begun is about to take part again.
+#[must_use]
+pub fn starting(not_connected: &[String]) -> String {
+    format!("this node has just started, and learns from the others what it has missed{}", listed(not_connected))
+}
+
 fn listed(not_connected: &[String]) -> String {
     if not_connected.is_empty() { String::new() } else { format!("; not connected: {}", not_connected.join(", ")) }
 }

@@ -592,7 +592,7 @@ pub enum StoreCommand {
         #[arg(long, default_value = "kv")]
         store: String,
     },
-    /// Retry a store's push that has stopped or is waiting.
+    /// Retry a store's push, or the deliveries to its webhook, that have stopped or are waiting.
     Resume {
         /// The service.
         #[command(flatten)]

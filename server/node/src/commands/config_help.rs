@@ -71,7 +71,7 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("push.detach_after_bytes", "So is one that forces more than this to be retained, bytes of log."),
     ("push.credentials", "Logins at storages. Each is sent to its own endpoint only."),
     ("push.credentials.endpoint", "host:port, exactly as stores name it."),
-    ("push.credentials.user", "Role to log in as."),
+    ("push.credentials.user", "Role to log in as; `default` at a Redis that only has a password."),
     ("push.credentials.password", "Its password."),
     ("push.credentials.password_file", "File with the password, instead of `password`."),
     ("push.tenants", "Networks and logins for stores of other namespaces."),

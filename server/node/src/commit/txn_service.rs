@@ -61,7 +61,8 @@ impl NodeService {
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced => Ok(fenced(self.shared.progress.last())),
-            Answer::NotTaken => Err(self.not_taken()),
+            // An abort or a fence: what was posted under the id before is another matter.
+            Answer::NotTaken => Err(self.not_closed()),
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }

@@ -288,7 +288,7 @@ impl NodeService {
         let told = stopped.filter_map(|held| {
             let name = &catalog.by_id(held.webhook.store)?.name;
             let way_on = if held.webhook.log == self.records.log_id() {
-                format!("POST /v1/stores/{name}/push/resume tries it again")
+                format!("POST /v1/stores/{name}/push/resume (`tribunal store resume {name}`) tries it again")
             } else {
                 "a PUT there with `after` registers it again".to_owned()
             };

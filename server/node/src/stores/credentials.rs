@@ -90,16 +90,21 @@ impl Credentials {
         if faults.is_empty() { Ok(Credentials(read)) } else { Err(faults) }
     }
 
+    /// Returns user and password for an address; of several users, the one that is asked for, else the first.
+    #[must_use]
+    pub fn at(&self, address: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
+        let fits = |known: &&Credential| known.endpoint == address && user.is_none_or(|user| user == known.user);
+        let known = self.0.iter().find(fits)?;
+        Some((known.user.clone(), known.password.as_ref().map(|secret| secret.0.clone())))
+    }
+
     /// Returns role and password for a database.
     ///
     /// # Errors
     /// Nobody said which role to be.
     pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<String>), String> {
-        let fits = |known: &&Credential| {
-            known.endpoint == endpoint.address && endpoint.user.as_ref().is_none_or(|user| *user == known.user)
-        };
-        match (self.0.iter().find(fits), &endpoint.user) {
-            (Some(known), _) => Ok((known.user.clone(), known.password.as_ref().map(|secret| secret.0.clone()))),
+        match (self.at(&endpoint.address, endpoint.user.as_deref()), &endpoint.user) {
+            (Some(known), _) => Ok(known),
             (None, Some(user)) => Ok((user.clone(), None)),
             (None, None) => Err(format!(
                 "names no role: postgres://role@{}/{}, or `push.credentials` of the configuration",
@@ -130,6 +135,11 @@ mod tests {
         assert_eq!(of("postgres://bank@db/a"), found("bank", Some("bank's word")));
         assert_eq!(of("postgres://shop@elsewhere/a"), found("shop", None));
         assert!(of("postgres://elsewhere/a").is_err());
+        let known = Credentials::read("push", &[credential("shop"), credential("bank")]).expect("no files");
+        let at = |address, user| known.at(address, user).map(|(user, _)| user);
+        assert_eq!(at("db:5432", None).as_deref(), Some("shop"));
+        assert_eq!(at("db:5432", Some("bank")).as_deref(), Some("bank"));
+        assert_eq!(at("db:5432", Some("other")).or(at("db:5433", None)), None);
         let shown = format!("{:?} {}", credential("shop"), toml::to_string(&credential("shop")).expect("TOML"));
         assert!(!shown.contains("'s word") && shown.matches("(hidden)").count() == 2, "{shown}");
     }

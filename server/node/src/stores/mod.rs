@@ -13,6 +13,6 @@ pub mod push_states;
 pub mod pushes;
 pub mod reads;
 pub mod row_quota;
-pub mod sql_storages;
+pub mod storages;
 pub mod store_service;
 pub mod tenant_egress;

@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
-    PushOptions, PushParts, PushStatus, Pusher, RespOptions, RespTransport, SqlTransport, StorageDurability, Transport,
+    Adaptor, AttachPlace, AttachRefusal, Attachment, EgressPolicy, EmbeddedStore, Follower, LogSource, PushActivity,
+    PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -46,12 +45,6 @@ const TRIED_POLL: Duration = Duration::from_millis(5);
 
 /// How long a node that pushes may tell nothing before that is shown.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
-
-/// What the host reads of the configuration of an adaptor that speaks RESP; the adaptor reads the rest.
-#[derive(Debug, Deserialize)]
-struct RespEndpoint {
-    endpoint: String,
-}
 
 /// The state of a store's push, in the words of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,11 +163,11 @@ impl Pushes {
         }
         let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
-        let sql = self.egress_by_tenant.sql_of(spec.namespace);
-        let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        let storages = self.egress_by_tenant.storages_of(spec.namespace);
+        let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
-            Language::Resp => drop(resp_endpoint(spec).map_err(at("/adaptor_config"))?),
-            Language::Sql => drop(sql.options(spec).map_err(at("/adaptor_config"))?),
+            Language::Resp => drop(storages.resp(spec, EgressPolicy::default()).map_err(at("/adaptor_config"))?),
+            Language::Sql => drop(storages.sql(spec).map_err(at("/adaptor_config"))?),
             language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(language.no_transport())),
         }
         Ok(adaptor.takes())
@@ -221,13 +214,11 @@ impl Pushes {
         self.told.note(from, told, |store| entries.contains_key(&store));
     }
 
-    /// Returns what a member tells the others: of its pushes to storages, and of its copies of embedded stores that are broken.
+    /// Returns what a member tells the others of its pushes to storages.
     pub fn own_pushes(&self) -> Vec<ToldPush> {
         let entries = self.entries.lock();
-        let is_own = |entry: &&Entry| match entry.state {
-            State::Elsewhere { .. } | State::Detached => false,
-            _ if entry.store.spec.is_embedded() => self.state_of(entry).state == PushState::Stopped,
-            _ => entry.store.is_external(),
+        let is_own = |entry: &&Entry| {
+            entry.store.is_external() && !matches!(entry.state, State::Elsewhere { .. } | State::Detached)
         };
         let own = entries.values().filter(is_own).map(|entry| ToldPush {
             store: entry.store.spec.id,
@@ -237,7 +228,8 @@ impl Pushes {
         own.collect()
     }
 
-    fn name_of(&self, store: StoreId) -> String {
+    /// Returns a store's name, for people.
+    pub fn name_of(&self, store: StoreId) -> String {
         self.entries.lock().get(&store).map_or_else(|| store.to_string(), |entry| entry.store.spec.name.clone())
     }
 
@@ -427,12 +419,12 @@ impl Pushes {
         if spec.is_embedded() {
             return Ok(Some(Outlet::Embedded(self.embedded.open(spec)?)));
         }
-        let sql = self.egress_by_tenant.sql_of(spec.namespace);
+        let storages = self.egress_by_tenant.storages_of(spec.namespace);
         let egress = self.egress_by_tenant.egress_of(spec.namespace);
-        let adaptor = self.loader.adaptor(name, &spec.name, &sql.adaptor_config(spec))?;
+        let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec))?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
-            Language::Resp => Arc::new(RespTransport::new(RespOptions::new(resp_endpoint(spec)?, egress))),
-            Language::Sql => Arc::new(SqlTransport::new(sql.options(spec)?)),
+            Language::Resp => Arc::new(RespTransport::new(storages.resp(spec, egress)?)),
+            Language::Sql => Arc::new(SqlTransport::new(storages.sql(spec)?)),
             language @ (Language::Http | Language::Raw) => return Err(language.no_transport()),
         };
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
@@ -651,13 +643,6 @@ fn attach_embedded(store: &EmbeddedStore, records: &Records, place: AttachPlace)
         store.set_watermark(to).map_err(|error| refused(error.to_string()))?;
     }
     Ok(target)
-}
-
-fn resp_endpoint(spec: &StoreSpec) -> Result<String, String> {
-    let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
-    serde_json::from_str::<RespEndpoint>(config)
-        .map(|config| config.endpoint)
-        .map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))
 }
 
 #[cfg(test)]

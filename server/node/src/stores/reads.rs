@@ -87,7 +87,7 @@ impl RowReader {
             if let RowState::Found { value, .. } = &state {
                 bytes += value.len();
             }
-            within(bytes)?;
+            within(bytes, || format!("/read/{}", answer.rows.len()))?;
             answer.rows.push(state);
         }
         for range in &query.ranges {
@@ -95,7 +95,7 @@ impl RowReader {
             // A single range may be cut short, since `more` says so. Several ranges, or ranges together with rows, may not.
             if query.ranges.len() > 1 || !query.rows.is_empty() {
                 bytes += rows.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
-                within(bytes)?;
+                within(bytes, || format!("/ranges/{}", answer.ranges.len()))?;
             }
             answer.ranges.push(rows);
         }
@@ -123,8 +123,11 @@ impl RowReader {
             None => ServiceError::ClientMistake {
                 code: "store_not_embedded",
                 pointer: String::new(),
-                detail: "only stores with the `kv` adaptor can be read here; read other stores from their own storage"
-                    .into(),
+                detail: format!(
+                    "only stores with the `kv` adaptor can be read here, and `{}` has another one or none; read other stores from their \
+                     own storage, or from a copy that follows the log",
+                    self.pushes.name_of(store)
+                ),
             },
         })?;
         match self.records.progress.store(store) {
@@ -170,14 +173,18 @@ fn read_range(view: &View<'_>, asked: &RowsQuery) -> Result<RangeRows, ServiceEr
     Ok(RangeRows { more: page.next.is_some(), rows: rows.collect() })
 }
 
-fn within(bytes: usize) -> Result<(), ServiceError> {
+/// Checks the size of an answer, of which what `pointer` names is the last part so far.
+fn within(bytes: usize, pointer: impl FnOnce() -> String) -> Result<(), ServiceError> {
     if bytes <= READ_BYTES_MAX {
         return Ok(());
     }
     Err(ServiceError::ClientMistake {
         code: "read_too_large",
-        pointer: String::new(),
-        detail: format!("these rows exceed {READ_BYTES_MAX} bytes; read fewer rows at once"),
+        pointer: pointer(),
+        detail: format!(
+            "up to here, these rows exceed {READ_BYTES_MAX} bytes: set a lower `limit` for the ranges, or read fewer rows at once. A \
+             range that is read alone is cut where it must be, with `more`"
+        ),
     })
 }
 

@@ -14,14 +14,14 @@ use tribunal_types::{DEFAULT_NAMESPACE, LogId, NamespaceId};
 use crate::auth::access::Access;
 use crate::config::Push;
 use crate::stores::credentials::{Credential, Credentials};
-use crate::stores::sql_storages::SqlStorages;
+use crate::stores::storages::Storages;
 
 /// What one tenant's stores may reach.
 struct TenantEgress {
     /// Where connections may go.
     egress: EgressPolicy,
-    /// Databases and how to log in there.
-    sql: SqlStorages,
+    /// How to log in there.
+    storages: Storages,
 }
 
 /// What the configuration says of each tenant, by its name.
@@ -65,7 +65,7 @@ pub struct EgressByTenant {
     access: Arc<Access>,
     by_name: BTreeMap<String, TenantEgress>,
     /// How tenants log in that the configuration does not name: nowhere.
-    sql_of_others: SqlStorages,
+    storages_of_others: Storages,
     /// Their policies, one each: it bounds how many names a tenant has looked up at a time.
     others: Mutex<BTreeMap<NamespaceId, EgressPolicy>>,
 }
@@ -75,17 +75,17 @@ impl EgressByTenant {
     #[must_use]
     pub fn new(configured: ConfiguredEgress, log: LogId, access: Arc<Access>) -> EgressByTenant {
         let one = |(egress, credentials): (EgressPolicy, Credentials)| TenantEgress {
-            sql: SqlStorages::new(credentials, egress.clone(), log),
+            storages: Storages::new(credentials, egress.clone(), log),
             egress,
         };
-        let sql_of_others = one((EgressPolicy::default(), Credentials::default())).sql;
+        let storages_of_others = one((EgressPolicy::default(), Credentials::default())).storages;
         let by_name = configured.0.into_iter().map(|(name, tenant)| (name, one(tenant))).collect();
-        EgressByTenant { access, by_name, sql_of_others, others: Mutex::default() }
+        EgressByTenant { access, by_name, storages_of_others, others: Mutex::default() }
     }
 
-    /// Returns how a tenant's stores log in to databases.
-    pub fn sql_of(&self, namespace: NamespaceId) -> &SqlStorages {
-        self.named(namespace).map_or(&self.sql_of_others, |tenant| &tenant.sql)
+    /// Returns how a tenant's stores log in to storages.
+    pub fn storages_of(&self, namespace: NamespaceId) -> &Storages {
+        self.named(namespace).map_or(&self.storages_of_others, |tenant| &tenant.storages)
     }
 
     /// Returns where a tenant's connections may go.

@@ -18,7 +18,8 @@ class ReadRange:
     """The result of reading a range.
 
     Attributes:
-        more (bool): Whether the range has more rows than its limit.
+        more (bool): Whether the range has more rows: continue after the last key. A range of large rows may be cut
+            before its limit.
         rows (list[Row]): The rows, in key order.
         store (str): Store of the range. Example: kv.
     """

@@ -19,7 +19,8 @@ class RowPage:
 
     Attributes:
         applied (str): The epoch that the rows reflect: all of its commits, and none of later epochs. Example: 8841.
-        more (bool): There are more rows in the range: continue after the last key.
+        more (bool): Whether the range has more rows: continue after the last key. A range of large rows may be cut
+            before its limit.
         rows (list[Row]): The rows.
     """
 

@@ -1,9 +1,10 @@
-//! What stores in SQL databases need beside their declaration: the operator's credentials for the transport, and for
-//! the adaptor whose rows it writes.
+//! What stores in storages need beside their declaration: the operator's credentials for the transport, and for the adaptor whose
+//! rows it writes.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
-use tribunal_push::{EgressPolicy, SqlEndpoint, SqlOptions};
+use tribunal_push::{EgressPolicy, RespOptions, SqlEndpoint, SqlOptions};
 use tribunal_types::{LogId, NamespaceId, StoreSpec};
 
 use crate::stores::credentials::Credentials;
@@ -17,19 +18,30 @@ struct Endpoint {
     endpoint: String,
 }
 
+/// The same of an adaptor that speaks RESP.
+#[derive(Debug, Deserialize)]
+struct RespEndpoint {
+    endpoint: String,
+    /// Which of the users to log in as that the operator has configured for this endpoint.
+    #[serde(default)]
+    user: Option<String>,
+    #[serde(default)]
+    password: Option<IgnoredAny>,
+}
+
 /// See the file's head.
-pub struct SqlStorages {
+pub struct Storages {
     credentials: Credentials,
     egress: EgressPolicy,
     /// Names the log, so that a storage that another one fills is recognized.
     log: String,
 }
 
-impl SqlStorages {
+impl Storages {
     /// Keeps what is needed to log in.
     #[must_use]
-    pub fn new(credentials: Credentials, egress: EgressPolicy, log: LogId) -> SqlStorages {
-        SqlStorages { credentials, egress, log: log.to_string() }
+    pub fn new(credentials: Credentials, egress: EgressPolicy, log: LogId) -> Storages {
+        Storages { credentials, egress, log: log.to_string() }
     }
 
     /// Returns the configuration that a store's adaptor gets: the built-in ones also get the log's name,
@@ -51,11 +63,29 @@ impl SqlStorages {
         }
     }
 
+    /// Returns where a store's RESP storage is and how to log in there. Connections go where `egress` permits.
+    ///
+    /// # Errors
+    /// If the declaration lacks it, or contains a password.
+    pub fn resp(&self, spec: &StoreSpec, egress: EgressPolicy) -> Result<RespOptions, String> {
+        let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
+        let config: RespEndpoint =
+            serde_json::from_str(config).map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))?;
+        if config.password.is_some() && spec.adaptor.as_deref() == Some("redis") {
+            return Err("contains `password`, which everybody would see who may see the store: credentials belong in \
+                        `push.credentials` of the nodes' configuration"
+                .into());
+        }
+        let login = self.credentials.at(&config.endpoint, config.user.as_deref());
+        let (username, password) = login.map_or((config.user, None), |(user, password)| (Some(user), password));
+        Ok(RespOptions { username, password, ..RespOptions::new(config.endpoint, egress) })
+    }
+
     /// Returns where a store's database is and how to log in there.
     ///
     /// # Errors
     /// If the declaration lacks it, or contains more.
-    pub fn options(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
+    pub fn sql(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
         let needs = |e: String| format!("needs \"endpoint\": \"postgres://role@host:port/database\": {e}");
         let config: Endpoint = serde_json::from_str(&spec.adaptor_config).map_err(|e| needs(e.to_string()))?;
         let endpoint: SqlEndpoint = config.endpoint.parse().map_err(needs)?;
