@@ -101,6 +101,14 @@ impl Played {
         assert_eq!(self.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
     }
 
+    /// Its copy of an embedded store stops. Returns whether the node is told that the log does not wait for it.
+    fn stops_left_out(&mut self) -> bool {
+        let report = PushReport { rewound: None, acked: None, stopped: true };
+        self.replica.step(Event::Pushed { store: STORE, generation: PUSH, report }, self.now);
+        let effects = std::iter::from_fn(|| self.replica.poll());
+        effects.filter(|effect| matches!(effect, Effect::LeftOut(STORE, _))).count() == 1
+    }
+
     /// Another node tells that its copy has everything up to this record on its disk.
     fn told(&mut self, from: u16, acked: u64) {
         let stores = vec![StorageAt { store: STORE, push: PUSH, acked: Lsn(acked) }];
@@ -190,8 +198,10 @@ fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_wh
     assert!(played.keeps_log_at(FROM + 1) && played.waits_for() == FROM - 1);
     played.told(3, 50);
     assert!(!played.keeps_log_at(FROM) && played.waits_for() == FROM, "node 3 has everything");
+    assert!(played.stops_left_out(), "it was opened again, and has failed before it reported");
     played.reports(PushReport { rewound: Some(Lsn(10)), acked: None, stopped: false });
     assert_eq!(played.waits_for(), 499, "it was repaired, and fills itself from the log");
+    assert!(!played.stops_left_out(), "the log waits for it until the quota is passed again");
 }
 
 #[test]

@@ -346,6 +346,7 @@ impl Base<'_> {
         let (on_push_frame, push_states) = links::of_pushes(&outlets.pushes, &outlets.webhooks);
         let over = |joined: &Joined| Outgoing::over(Arc::clone(&joined.peers));
         let (lagging, adaptors) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
+        let left_out = Arc::clone(&outlets.pushes);
         SequencerState {
             on_push_frame,
             push_states,
@@ -355,6 +356,7 @@ impl Base<'_> {
             dispatch,
             on_control: self.on_control(outlets, cluster),
             lagging: Box::new(move |store| lagging.lagging(store)),
+            left_out: Box::new(move |store| left_out.left_out(store)),
             outgoing: cluster.joined.as_ref().map_or_else(Outgoing::default, over),
             on_faults: Box::new(move |slot, entry| drop(failing.try_send((slot, entry)))),
             on_slot: Box::new(move |slot| {

@@ -30,7 +30,7 @@ fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
     std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
     let config = dir.join("tribunal.toml");
     let text = format!(
-        "listen = \"127.0.0.1:0\"\ndata = {:?}\n[push]\ncredentials = [{{ endpoint = \"{}\", user = \"default\", \
+        "listen = \"127.0.0.1:0\"\ndata = {:?}\n[push]\ncredentials = [{{ endpoint = \"{}\", protocol = \"redis\", \
          password_file = {:?} }}]\n",
         dir.join("data"),
         redis.endpoint(),
@@ -521,11 +521,11 @@ fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
             error.contains(text).then_some(())
         });
     };
-    complaint(&node, "the storage asks for a password: add its endpoint to `push.credentials`");
+    complaint(&node, "the storage asks for a password: `push.credentials`");
     put(&node, "r", "a", json!(1));
     assert!(node.stop().success());
     let node = serve_with_login(dir.path(), &redis, "wrong");
-    complaint(&node, "the storage refuses user or password of `push.credentials`");
+    complaint(&node, "the storage refuses the login with `push.credentials`");
     assert!(node.stop().success());
     let node = serve_with_login(dir.path(), &redis, "right");
     assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);

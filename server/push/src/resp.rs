@@ -17,13 +17,13 @@ use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
 /// What to do about a storage that asks for a password which nobody has configured.
-const NO_PASSWORD: &str = "the storage asks for a password: add its endpoint to `push.credentials` of the nodes' configuration, with \
-                           the user `default` if it has only a password, and start them again";
+const NO_PASSWORD: &str = "the storage asks for a password: `push.credentials` of the nodes' configuration needs one for this endpoint, \
+                           with `protocol = \"redis\"`";
 /// Bytes of a reply to one of many commands.
 const REPLY_BYTES: usize = 64;
 
 /// Address of a storage, credentials and timeouts.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RespOptions {
     /// `host:port`.
     pub endpoint: String,
@@ -228,7 +228,7 @@ fn broken(error: impl ToString) -> TransportError {
 }
 
 fn refused_login(error: &redis::RedisError) -> TransportError {
-    let refused = "the storage refuses user or password of `push.credentials`; correct them in the nodes' configuration, and start them again";
+    let refused = "the storage refuses the login with `push.credentials`: a wrong user or password, or it takes no connections now";
     TransportError::Broken(format!("{refused}: {error}"))
 }
 

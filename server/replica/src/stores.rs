@@ -56,6 +56,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         if stopped && embedded {
             self.watches.stopped(store);
+            if self.watches.left_out(store).is_some() {
+                // It was being filled again, and needed the log for that.
+                self.effects.push_back(Effect::LeftOut(store, String::from("it stopped again")));
+            }
         }
         self.effects.push_back(Effect::Progress);
     }
@@ -69,12 +73,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             if declared.push() != push || declared.detached.is_some() || from == self.group.node {
                 continue;
             }
-            if declared.spec.is_embedded() {
+            // What only a member has that leaves is about to be nowhere.
+            let is_leaving = self.replicated.members().leaves(from);
+            if declared.spec.is_embedded() && !is_leaving {
                 self.watches.copy_told(store, from, acked, now);
                 if self.watches.left_out(store).is_some() {
                     self.watches.leave_out(store, self.visibility.applied_with(store, acked));
                 }
-            } else if declared.pusher.is_some_and(|pusher| pusher.node == from) {
+            } else if declared.is_external() && declared.pusher.is_some_and(|pusher| pusher.node == from) {
                 self.watches.told(store, now);
                 self.visibility.told(store, acked);
             }

@@ -5,7 +5,7 @@ use tribunal_tpcc::{Database, PostgresServer};
 use crate::commands::cli::Tpcc;
 use crate::config::Config;
 use crate::node::Node;
-use crate::stores::credentials::{Credential, Secret};
+use crate::stores::credentials::{Credential, Protocol, Secret};
 
 /// Runs the demo.
 ///
@@ -54,6 +54,7 @@ fn start_node(database: &Database) -> Result<(Node, tempfile::TempDir), String> 
     let mut config = Config { listen: ([127, 0, 0, 1], 0).into(), data: data.path().to_owned(), ..Config::load(None)? };
     config.push.credentials.push(Credential {
         endpoint: database.address()?,
+        protocol: Protocol::Postgres,
         user: database.user()?.to_owned(),
         password: database.password().map(Secret::new),
         password_file: None,

@@ -10,7 +10,7 @@ use tribunal_api::{
     Problem, ReadRequest, ReadResponse, ReadRow, RowRead, StoreDeclaration, StoreExistence, StoreInfo, StorePushState,
 };
 use tribunal_client::{Call, Error};
-use tribunal_types::Lsn;
+use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 
 use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
@@ -224,7 +224,9 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
 pub fn resume(target: &Target, store: &str) -> Result<(), String> {
     let resumed = block_on(async { target.client()?.resume_push(store).await })?;
     show(target, &resumed)?;
-    if resumed.push.state == StorePushState::Stopped {
+    // What became of it elsewhere is not known yet, and a copy of an embedded store may be about to be replaced.
+    let is_known = resumed.push.node.is_none() && resumed.adaptor.as_deref() != Some(EMBEDDED_ADAPTOR);
+    if is_known && resumed.push.state == StorePushState::Stopped {
         return Err(format!("the push to store `{store}` has stopped again"));
     }
     Ok(())

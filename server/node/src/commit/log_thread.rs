@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(needed(&[]), 7);
         assert_eq!(needed(&[(2, 3)]), 3);
         assert_eq!((needed(&[(1, 8)]), needed(&[(2, 11)])), (7, 7), "it has caught up");
-        assert_eq!(needed(&[(3, 1)]), 7, "the log does not wait for it: it was detached or left out");
+        assert_eq!(needed(&[(3, 1)]), 7, "the log does not wait for it: it was detached");
     }
 
     #[test]

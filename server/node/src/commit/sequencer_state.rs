@@ -59,6 +59,8 @@ pub struct SequencerState {
     pub on_control: OnControl,
     /// Tells what is known of a push that holds the log back. Must not wait for anything.
     pub lagging: Box<dyn Fn(StoreId) -> LaggingPush + Send>,
+    /// Is called for every embedded store whose copy here the log does not wait for any more. Must not wait for anything.
+    pub left_out: Box<dyn Fn(StoreId) + Send>,
     /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
     /// What is sent to other nodes.

@@ -33,13 +33,31 @@ impl Serialize for Secret {
     }
 }
 
+/// What is spoken at an endpoint. Redis sends passwords as they are, so it never gets one that is meant for another protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// That of PostgreSQL.
+    #[default]
+    Postgres,
+    /// RESP.
+    Redis,
+}
+
+/// The user of a Redis that only has a password.
+const REDIS_USER: &str = "default";
+
 /// How to log in at one storage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// `host:port` as stores name it. The secret is sent nowhere else, whatever a store declares.
     pub endpoint: String,
-    /// Role.
+    /// What is spoken there.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Role; at a Redis, `default` if it is left out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// Its password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +80,10 @@ impl Credentials {
         let mut faults = Vec::new();
         let mut read = configured.to_vec();
         for (number, credential) in read.iter_mut().enumerate() {
-            let Credential { endpoint, user, .. } = &*credential;
+            if credential.protocol == Protocol::Redis && credential.user.is_empty() {
+                credential.user = REDIS_USER.to_owned();
+            }
+            let Credential { endpoint, protocol, user, .. } = &*credential;
             let is_host = |host: &str| !host.is_empty() && (!host.contains(':') || host.starts_with('['));
             let port = endpoint.rsplit_once(':').and_then(|(host, port)| is_host(host).then_some(port));
             if port.is_none_or(|port| port.parse::<u16>().is_err()) {
@@ -73,7 +94,10 @@ impl Credentials {
             if user.is_empty() {
                 faults.push(format!("configuration: `{key}.credentials` of {endpoint}: `user` is empty"));
             }
-            if configured[..number].iter().any(|earlier| (&earlier.endpoint, &earlier.user) == (endpoint, user)) {
+            let is_same = |earlier: &Credential| {
+                (&earlier.endpoint, &earlier.protocol, &earlier.user) == (endpoint, protocol, user)
+            };
+            if configured[..number].iter().any(is_same) {
                 faults.push(format!("configuration: `{key}.credentials` has `{user}` at {endpoint} twice"));
             }
             let Some(file) = &credential.password_file else { continue };
@@ -92,8 +116,10 @@ impl Credentials {
 
     /// Returns user and password for an address; of several users, the one that is asked for, else the first.
     #[must_use]
-    pub fn at(&self, address: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
-        let fits = |known: &&Credential| known.endpoint == address && user.is_none_or(|user| user == known.user);
+    pub fn at(&self, protocol: Protocol, address: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
+        let fits = |known: &&Credential| {
+            known.protocol == protocol && known.endpoint == address && user.is_none_or(|user| user == known.user)
+        };
         let known = self.0.iter().find(fits)?;
         Some((known.user.clone(), known.password.as_ref().map(|secret| secret.0.clone())))
     }
@@ -103,7 +129,7 @@ impl Credentials {
     /// # Errors
     /// Nobody said which role to be.
     pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<String>), String> {
-        match (self.at(&endpoint.address, endpoint.user.as_deref()), &endpoint.user) {
+        match (self.at(Protocol::Postgres, &endpoint.address, endpoint.user.as_deref()), &endpoint.user) {
             (Some(known), _) => Ok(known),
             (None, Some(user)) => Ok((user.clone(), None)),
             (None, None) => Err(format!(
@@ -120,7 +146,8 @@ mod tests {
 
     fn credential(user: &str) -> Credential {
         let password = Some(Secret::new(format!("{user}'s word")));
-        Credential { endpoint: "db:5432".into(), user: user.into(), password, password_file: None }
+        let protocol = Protocol::Postgres;
+        Credential { endpoint: "db:5432".into(), protocol, user: user.into(), password, password_file: None }
     }
 
     fn of(text: &str) -> Result<(String, Option<String>), String> {
@@ -135,11 +162,13 @@ mod tests {
         assert_eq!(of("postgres://bank@db/a"), found("bank", Some("bank's word")));
         assert_eq!(of("postgres://shop@elsewhere/a"), found("shop", None));
         assert!(of("postgres://elsewhere/a").is_err());
-        let known = Credentials::read("push", &[credential("shop"), credential("bank")]).expect("no files");
-        let at = |address, user| known.at(address, user).map(|(user, _)| user);
-        assert_eq!(at("db:5432", None).as_deref(), Some("shop"));
-        assert_eq!(at("db:5432", Some("bank")).as_deref(), Some("bank"));
-        assert_eq!(at("db:5432", Some("other")).or(at("db:5433", None)), None);
+        let redis = |user| Credential { protocol: Protocol::Redis, endpoint: "cache:6379".into(), ..credential(user) };
+        let known = Credentials::read("push", &[credential("shop"), redis(""), redis("bank")]).expect("no files");
+        let at = |address, user| known.at(Protocol::Redis, address, user).map(|(user, _)| user);
+        assert_eq!(at("cache:6379", None).as_deref(), Some("default"));
+        assert_eq!(at("cache:6379", Some("bank")).as_deref(), Some("bank"));
+        assert_eq!(at("cache:6379", Some("other")).or(at("cache:6380", None)), None);
+        assert_eq!(at("db:5432", None), None, "Redis would get the password of a database as it is");
         let shown = format!("{:?} {}", credential("shop"), toml::to_string(&credential("shop")).expect("TOML"));
         assert!(!shown.contains("'s word") && shown.matches("(hidden)").count() == 2, "{shown}");
     }

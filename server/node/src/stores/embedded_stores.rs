@@ -81,6 +81,13 @@ impl EmbeddedStores {
         rebuilt.into_iter().filter_map(lacked).collect()
     }
 
+    /// Notes that the log waits for the copies of other members instead of this one, whatever it needs.
+    pub fn left_out(&self, store: StoreId) {
+        if let Some(place) = self.places.lock().by_store.get_mut(&store) {
+            place.rebuilt = false;
+        }
+    }
+
     /// Returns the directory of a store.
     pub fn dir(&self, store: StoreId) -> PathBuf {
         self.data.join("stores").join(store.to_string())

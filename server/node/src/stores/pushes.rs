@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, AttachPlace, AttachRefusal, Attachment, EgressPolicy, EmbeddedStore, Follower, LogSource, PushActivity,
-    PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
+    Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
+    PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -166,7 +166,7 @@ impl Pushes {
         let storages = self.egress_by_tenant.storages_of(spec.namespace);
         let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec)).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
-            Language::Resp => drop(storages.resp(spec, EgressPolicy::default()).map_err(at("/adaptor_config"))?),
+            Language::Resp => storages.check_resp(spec).map_err(at("/adaptor_config"))?,
             Language::Sql => drop(storages.sql(spec).map_err(at("/adaptor_config"))?),
             language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(language.no_transport())),
         }

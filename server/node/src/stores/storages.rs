@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tribunal_push::{EgressPolicy, RespOptions, SqlEndpoint, SqlOptions};
 use tribunal_types::{LogId, NamespaceId, StoreSpec};
 
-use crate::stores::credentials::Credentials;
+use crate::stores::credentials::{Credentials, Protocol};
 
 /// Built-in adaptors that keep the names of log and store beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
@@ -25,6 +25,11 @@ struct RespEndpoint {
     /// Which of the users to log in as that the operator has configured for this endpoint.
     #[serde(default)]
     user: Option<String>,
+}
+
+/// What has no place in the configuration of the built-in adaptor.
+#[derive(Debug, Deserialize)]
+struct Misplaced {
     #[serde(default)]
     password: Option<IgnoredAny>,
 }
@@ -66,19 +71,29 @@ impl Storages {
     /// Returns where a store's RESP storage is and how to log in there. Connections go where `egress` permits.
     ///
     /// # Errors
-    /// If the declaration lacks it, or contains a password.
+    /// If the declaration lacks it.
     pub fn resp(&self, spec: &StoreSpec, egress: EgressPolicy) -> Result<RespOptions, String> {
         let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
         let config: RespEndpoint =
             serde_json::from_str(config).map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))?;
-        if config.password.is_some() && spec.adaptor.as_deref() == Some("redis") {
+        let login = self.credentials.at(Protocol::Redis, &config.endpoint, config.user.as_deref());
+        let (username, password) = login.map_or((config.user, None), |(user, password)| (Some(user), password));
+        Ok(RespOptions { username, password, ..RespOptions::new(config.endpoint, egress) })
+    }
+
+    /// Checks what is declared of a store whose adaptor speaks RESP.
+    ///
+    /// # Errors
+    /// If the declaration lacks the endpoint, or contains a password.
+    pub fn check_resp(&self, spec: &StoreSpec) -> Result<(), String> {
+        self.resp(spec, EgressPolicy::default())?;
+        let misplaced = serde_json::from_str::<Misplaced>(&spec.adaptor_config);
+        if spec.adaptor.as_deref() == Some("redis") && misplaced.is_ok_and(|misplaced| misplaced.password.is_some()) {
             return Err("contains `password`, which everybody would see who may see the store: credentials belong in \
                         `push.credentials` of the nodes' configuration"
                 .into());
         }
-        let login = self.credentials.at(&config.endpoint, config.user.as_deref());
-        let (username, password) = login.map_or((config.user, None), |(user, password)| (Some(user), password));
-        Ok(RespOptions { username, password, ..RespOptions::new(config.endpoint, egress) })
+        Ok(())
     }
 
     /// Returns where a store's database is and how to log in there.

@@ -65,7 +65,10 @@ impl Sequencer {
                 self.log.send(Job::Truncate { below, applied, ask_stores: false });
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
-            Effect::LeftOut(store, reason) => self.tell_of_broken_copy(store, &reason, LEFT_OUT),
+            Effect::LeftOut(store, reason) => {
+                (self.state.left_out)(store);
+                self.tell_of_broken_copy(store, &reason, LEFT_OUT);
+            }
             Effect::OnlyInLog(store, reason) => self.tell_of_broken_copy(store, &reason, ONLY_IN_LOG),
             // They come as outputs of their own, or as none.
             Effect::Image { .. } | Effect::Decided(_) | Effect::TakeOver(_) => {}

@@ -21,6 +21,11 @@ impl Pushes {
         self.embedded.rebuilt()
     }
 
+    /// Notes that the log waits for the copies of other members instead of this node's. Waits for nothing.
+    pub fn left_out(&self, store: StoreId) {
+        self.embedded.left_out(store);
+    }
+
     /// Tells what is known of a push that holds the log back. Waits for nothing.
     pub fn lagging(&self, store: StoreId) -> LaggingPush {
         let entries = self.entries.lock();
