@@ -257,7 +257,7 @@ async fn broken_syntax_is_located() {
     let server = start().await;
     for (body, line, column) in [
         ("{\n \"writes\": [,]}", 2, 13),
-        ("", 1, 0),
+        ("", 1, 1),
         ("{} x", 1, 4),
         ("{\"writes\":[{\"op\":\"put\"", 1, 22),
         ("{\"priority\": 1e999}", 1, 18),
