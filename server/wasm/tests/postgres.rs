@@ -130,7 +130,7 @@ fn the_watermark_is_read_with_the_log_and_store_that_it_is_of() {
             Some("taken by store `shop`, tables \"docs\", log and store 1.7"),
             "SET log = '1.7 shop#4' WHERE store = 'shop' AND tables = '\"docs\"' AND log = '1.7'",
         ),
-        (Some("1.7 x"), "no position"),
+        (Some("1.7 shop#4 x"), "no position"),
         (None, "gone"),
     ] {
         let said = read(cell).expect_err(reason).to_string();
