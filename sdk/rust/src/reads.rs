@@ -13,7 +13,7 @@ use crate::client::{Client, Row, RowPage, read, row_of};
 use crate::coalescer::{Batchable, Coalescer};
 use crate::connection::NoAnswer;
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
-use crate::{Error, wire};
+use crate::{Error, StoredValue, wire};
 
 /// Rows of a range that the service returns at once, at most.
 pub(crate) const ROWS_MAX: usize = 10_000;
@@ -155,6 +155,26 @@ impl Client {
         }))
     }
 
+    /// Reads a row as [`Client::row`] does. Returns its value exactly as it is stored, and its version.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn stored_row(
+        &self,
+        store: &str,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<(StoredValue, Version)>, Error> {
+        let asked = [RowRead { key: key.as_ref(), known: None }];
+        let answer = self.rows_answer(store, &asked, ReadOptions::default()).await?;
+        let Some(found) = answer.rows.into_iter().flatten().next() else { return Ok(None) };
+        let Some(version) = found.version else { return Ok(None) };
+        let value = match wire::value_of(found.value, found.value_b64)? {
+            Some(value) => value,
+            None => wire::raw(&Value::Null)?,
+        };
+        Ok(Some((StoredValue::new(value), wire::version(&version)?)))
+    }
+
     /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
     /// They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
     /// the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
@@ -175,6 +195,19 @@ impl Client {
         rows: &[RowRead<'_>],
         options: ReadOptions,
     ) -> Result<RowReads, Error> {
+        let answer = self.rows_answer(store, rows, options).await?;
+        let found = answer.rows.unwrap_or_default();
+        let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
+        Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
+    }
+
+    /// Asks for rows, in a batch with others if there is one.
+    async fn rows_answer(
+        &self,
+        store: &str,
+        rows: &[RowRead<'_>],
+        options: ReadOptions,
+    ) -> Result<ReadResponse, Error> {
         let asked: Arc<[_]> = rows.iter().map(|row| row_read(None, row.key, row.known)).collect();
         let send = |options: ReadOptions| {
             let (group, rows) = (format!("{store:?} {options:?}"), Arc::clone(&asked));
@@ -186,10 +219,7 @@ impl Client {
                 }
             }
         };
-        let answer = self.current(store, None, options, send).await?;
-        let found = answer.rows.unwrap_or_default();
-        let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
-        Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
+        self.current(store, None, options, send).await
     }
 
     /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They

@@ -504,4 +504,6 @@ fn values_are_printed_as_they_were_posted() {
     assert!(record.contains(&format!(r#"{{"op":"put","key":"exact","value":{value}}}"#)), "{record}");
     assert!(record.contains(r#"{"op":"put","key_b64":"/w==","value":1}"#), "{record}");
     assert!(text(&run(&["store", "get", "none", "--url", &node.url]).stderr).contains("has no row `none`"));
+    let unknown = text(&run(&["store", "get", "k", "--store", "a b/c?d", "--url", &node.url]).stderr);
+    assert!(unknown.contains(r#"there is no store "a b/c?d""#), "{unknown}");
 }

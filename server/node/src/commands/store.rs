@@ -1,22 +1,13 @@
 //! `tribunal store`: declares and lists stores, reads rows, and controls pushes.
 
-use std::time::Duration;
-
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
-use tribunal_api::{
-    Problem, ReadRequest, ReadResponse, ReadRow, RowRead, StoreDeclaration, StoreExistence, StoreInfo, StorePushState,
-};
-use tribunal_client::{Call, Error};
+use serde_json::value::RawValue;
+use tribunal_api::{Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState};
+use tribunal_client::{Error, StoredValue};
 use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 
 use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
-
-/// How long a read may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a request to completion.
 ///
@@ -37,21 +28,6 @@ pub fn refusal(problem: &Problem) -> String {
         return format!("{text}; pass the key with --api-key-file FILE or in TRIBUNAL_API_KEY");
     }
     text
-}
-
-/// Reads the response of the service at `url`, or why it refuses.
-///
-/// # Errors
-/// If it refuses, or the response is not its own.
-pub fn reply<T: DeserializeOwned>(url: &str, status: u16, text: &[u8]) -> Result<T, String> {
-    if (200..300).contains(&status) {
-        return serde_json::from_slice(text)
-            .map_err(|error| format!("the response of {url} is not that of Tribunal: {error}"));
-    }
-    match serde_json::from_slice::<Problem>(text) {
-        Ok(problem) => Err(refusal(&problem)),
-        Err(_) => Err(format!("{url} responded with status {status}")),
-    }
 }
 
 /// Declares a store, or changes one: what the flags leave out has its default. An adaptor is not taken away by leaving it out.
@@ -172,8 +148,8 @@ struct Line<'a> {
     store: &'a str,
     key: &'a str,
     /// As it was posted.
-    value: Box<RawValue>,
-    version: Option<String>,
+    value: StoredValue,
+    version: String,
 }
 
 /// Prints one row of an embedded store, its value as it was posted.
@@ -181,29 +157,15 @@ struct Line<'a> {
 /// # Errors
 /// If there is no such row, or the store is not embedded.
 pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
-    let read = RowRead { key: Some(key.to_owned()), ..RowRead::default() };
-    let request = ReadRequest { read: Some(vec![read]), ..ReadRequest::default() };
-    let body = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
-    let (path, body) = (format!("/v1/stores/{store}/rows/read"), Some(("application/json", body)));
-    let call = Call { method: "POST", path: &path, query: &[], body, timeout: READ_TIMEOUT };
-    let (status, text) = block_on(async { target.client()?.call(call).await })?;
-    let found: ReadResponse = reply(&target.url, status, &text)?;
-    let row = found.rows.into_iter().flatten().next().filter(|row| row.version.is_some());
-    let Some(ReadRow { value, value_b64, version, .. }) = row else {
-        return Err(format!("store `{store}` has no row `{key}`"));
-    };
-    let binary = value_b64.map(|text| raw(&json!({"$b64": text}))).transpose()?;
-    let value = value.or(binary).map_or_else(|| raw(&json!(null)), Ok)?;
+    let row = block_on(async { target.client()?.stored_row(store, key).await })?;
+    let Some((value, version)) = row else { return Err(format!("store `{store}` has no row `{key}`")) };
     if target.json {
-        out!("{}", raw(&Line { store, key, value, version })?);
+        let line = Line { store, key, value, version: version.to_string() };
+        out!("{}", serde_json::to_string(&line).map_err(|error| error.to_string())?);
     } else {
         out!("{value}");
     }
     Ok(())
-}
-
-fn raw(value: &impl Serialize) -> Result<Box<RawValue>, String> {
-    to_raw_value(value).map_err(|error| error.to_string())
 }
 
 /// Shows the state of a store's push after a change.

@@ -1,5 +1,5 @@
-//! What stores in storages need beside their declaration: the operator's credentials for the transport, and for the adaptor whose
-//! rows it writes.
+//! What a store needs besides its declaration to reach its storage: the operator's credentials for the transport, and for the
+//! adaptor, whose rows it writes.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,9 +22,10 @@ struct Endpoint {
 #[derive(Debug, Deserialize)]
 struct RespEndpoint {
     endpoint: String,
-    /// Which of the users to log in as that the operator has configured for this endpoint.
+    /// Which of the users to log in as that the operator has configured for this endpoint. An adaptor may have a setting of
+    /// this name that is none.
     #[serde(default)]
-    user: Option<String>,
+    user: Value,
 }
 
 /// What has no place in the configuration of the built-in adaptor.
@@ -76,8 +77,8 @@ impl Storages {
         let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
         let config: RespEndpoint =
             serde_json::from_str(config).map_err(|e| format!("must contain \"endpoint\": \"host:port\" ({e})"))?;
-        let login = self.credentials.at(Protocol::Redis, &config.endpoint, config.user.as_deref());
-        let (username, password) = login.map_or((config.user, None), |(user, password)| (Some(user), password));
+        let login = self.credentials.at(Protocol::Redis, &config.endpoint, config.user.as_str());
+        let (username, password) = login.map_or((None, None), |(user, password)| (Some(user), password));
         Ok(RespOptions { username, password, ..RespOptions::new(config.endpoint, egress) })
     }
 
@@ -89,8 +90,8 @@ impl Storages {
         self.resp(spec, EgressPolicy::default())?;
         let misplaced = serde_json::from_str::<Misplaced>(&spec.adaptor_config);
         if spec.adaptor.as_deref() == Some("redis") && misplaced.is_ok_and(|misplaced| misplaced.password.is_some()) {
-            return Err("contains `password`, which everybody would see who may see the store: credentials belong in \
-                        `push.credentials` of the nodes' configuration"
+            return Err("contains `password`, which everyone who may see the store would see: put it in `push.credentials` of the \
+                        nodes' configuration"
                 .into());
         }
         Ok(())

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tribunal_api::{
     PluginActivate, PluginActivation, PluginDeactivate, PluginDeleted, PluginInfo, PluginList, PluginReplaced,
-    PluginRollback, PluginUpload, PluginVersion, VersionInfo,
+    PluginRollback, PluginUpload, PluginVersion, Problem, VersionInfo,
 };
 use tribunal_client::{Call, Client, Error};
 use tribunal_wasm::World;
@@ -18,7 +18,7 @@ use crate::commands::cli::{Target, program};
 use crate::commands::output::out;
 use crate::commands::plugin::check_config;
 use crate::commands::plugin_flags::{Activate, DIGEST_DIGITS, Push};
-use crate::commands::store::{block_on, reply};
+use crate::commands::store::{block_on, refusal};
 use crate::plugins::plugin_store::hex;
 use crate::plugins::signatures;
 
@@ -46,7 +46,14 @@ fn call<T: DeserializeOwned>(
         };
         client.call(call).await
     })?;
-    reply(url, status, &text)
+    if (200..300).contains(&status) {
+        return serde_json::from_slice(&text)
+            .map_err(|error| format!("the response of {url} is not that of Tribunal: {error}"));
+    }
+    match serde_json::from_slice::<Problem>(&text) {
+        Ok(problem) => Err(refusal(&problem)),
+        Err(_) => Err(format!("{url} responded with status {status}")),
+    }
 }
 
 /// Returns a client of only the first of several nodes that answers. What it refuses is refused: another node, which may hang,
