@@ -15,6 +15,7 @@ mod listening;
 mod memory;
 mod node;
 mod node_status;
+mod panics;
 mod planted;
 mod plugins;
 mod readers;

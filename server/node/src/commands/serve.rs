@@ -20,6 +20,7 @@ use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_in_environment;
 use crate::node::{Node, NodeError};
+use crate::panics;
 use crate::signals::{Signals, StopsAtOnce};
 
 /// Runs an open node on loopback with an embedded store `kv`.
@@ -81,6 +82,7 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
             logs.with_ansi(false).fmt_fields(JsonFields::new()).event_format(JsonLines::new(node)).init();
         }
     }
+    panics::end_the_process();
     tell_start(config, file);
     ignored_in_environment().iter().for_each(|ignored| tracing::warn!("{ignored}"));
     // Before the first thread.

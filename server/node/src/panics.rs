@@ -1,0 +1,37 @@
+//! Panics of the main thread. They end the process at once.
+//!
+//! Must not unwind: what unwinding drops waits for threads. A runtime that cannot start its second thread, for one, panics, and
+//! then waits forever for its first one, which nobody has told to stop.
+
+use std::panic::PanicHookInfo;
+
+use crate::commands::last_line::write_reason;
+
+/// The status of a process whose main thread has panicked, as without this module.
+const STATUS: i32 = 101;
+
+/// Has a panic of the calling thread end the process, with the reason as its last line. Other threads panic as before.
+pub fn end_the_process() {
+    let this = std::thread::current().id();
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        if std::thread::current().id() == this {
+            write_reason(&reason(panic));
+            std::process::exit(STATUS);
+        }
+    }));
+}
+
+fn reason(panic: &PanicHookInfo<'_>) -> String {
+    let message = panic.payload_as_str().unwrap_or("it panicked");
+    // Tokio's words; it has no error for this.
+    if message.contains("can't spawn") {
+        return format!(
+            "cannot start threads: {message}. Raise the limits of threads and memory (`ulimit -u`, `ulimit -d`)"
+        );
+    }
+    format!(
+        "it panicked, so the process ends: {message}. Nothing acknowledged is lost. Please report this with the lines above"
+    )
+}
