@@ -101,12 +101,9 @@ impl Played {
         assert_eq!(self.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
     }
 
-    /// Its copy of an embedded store stops. Returns whether the node is told that the log does not wait for it.
-    fn stops_left_out(&mut self) -> bool {
-        let report = PushReport { rewound: None, acked: None, stopped: true };
-        self.replica.step(Event::Pushed { store: STORE, generation: PUSH, report }, self.now);
-        let effects = std::iter::from_fn(|| self.replica.poll());
-        effects.filter(|effect| matches!(effect, Effect::LeftOut(STORE, _))).count() == 1
+    /// Returns how far it tells the others that its copy is on its disk, if it is whole.
+    fn tells(&self) -> Option<Lsn> {
+        self.replica.pushed_by(NodeId(1)).map(|at| at.acked).next()
     }
 
     /// Another node tells that its copy has everything up to this record on its disk.
@@ -161,11 +158,11 @@ fn a_storage_that_was_not_reached_since_the_push_was_started_has_the_quota_from_
 #[test]
 fn a_storage_that_has_told_what_it_has_is_detached_by_that() {
     let mut played = Played::new(Some(1));
-    let report = PushReport { rewound: Some(Lsn(10)), acked: None, stopped: false };
+    let report = PushReport { rewound: Some(Lsn(10)), ..PushReport::default() };
     assert_eq!(played.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
     assert!(played.detaches_at(900), "it lacks records from before");
     let mut played = Played::new(Some(1));
-    let report = PushReport { rewound: Some(Lsn(50)), acked: None, stopped: false };
+    let report = PushReport { rewound: Some(Lsn(50)), ..PushReport::default() };
     played.step(Event::Pushed { store: STORE, generation: PUSH, report });
     assert!(!played.detaches_at(900), "it has everything");
 }
@@ -179,7 +176,7 @@ fn only_the_node_that_pushes_proposes_to_detach() {
 
 /// What a copy reports that has records up to this one, and whose next flush fails.
 fn broken_at(lsn: u64) -> PushReport {
-    PushReport { rewound: Some(Lsn(lsn)), acked: None, stopped: true }
+    PushReport { rewound: Some(Lsn(lsn)), stopped: true, ..PushReport::default() }
 }
 
 #[test]
@@ -198,10 +195,38 @@ fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_wh
     assert!(played.keeps_log_at(FROM + 1) && played.waits_for() == FROM - 1);
     played.told(3, 50);
     assert!(!played.keeps_log_at(FROM) && played.waits_for() == FROM, "node 3 has everything");
-    assert!(played.stops_left_out(), "it was opened again, and has failed before it reported");
-    played.reports(PushReport { rewound: Some(Lsn(10)), acked: None, stopped: false });
-    assert_eq!(played.waits_for(), 499, "it was repaired, and fills itself from the log");
-    assert!(!played.stops_left_out(), "the log waits for it until the quota is passed again");
+    played.reports(PushReport { opened: true, ..PushReport::default() });
+    assert_eq!(played.waits_for(), 499, "it was opened again, and fills itself from the log");
+    played.reports(PushReport { stopped: true, ..PushReport::default() });
+    assert_eq!(
+        played.waits_for(),
+        499,
+        "it has failed before it reported: the log waits until the quota is passed again"
+    );
+    played.told(3, 50);
+    assert!(!played.keeps_log_at(FROM) && played.waits_for() == FROM);
+    played.reports(PushReport { rewound: Some(Lsn(10)), ..PushReport::default() });
+    assert_eq!(played.waits_for(), 499, "it was repaired");
+}
+
+#[test]
+fn a_copy_is_told_to_others_only_while_it_is_whole() {
+    let mut played = Played::embedded(3);
+    assert_eq!(played.tells(), None, "it has not reported");
+    played.reports(PushReport { opened: true, rewound: Some(Lsn(20)), ..PushReport::default() });
+    assert_eq!(played.tells(), Some(Lsn(20)));
+    played.reports(PushReport { damaged: true, ..PushReport::default() });
+    played.reports(PushReport { acked: Some(Lsn(50)), ..PushReport::default() });
+    assert_eq!(played.tells(), None, "it goes on, without some of its rows");
+    played.reports(PushReport { opened: true, ..PushReport::default() });
+    assert_eq!(played.tells(), None, "it is filled again, and what it had on its disk before is gone");
+    played.reports(PushReport { rewound: Some(Lsn(0)), ..PushReport::default() });
+    assert_eq!(played.tells(), Some(Lsn(0)));
+    played.reports(PushReport { acked: Some(Lsn(50)), ..PushReport::default() });
+    assert_eq!(played.tells(), Some(Lsn(50)));
+    let report = PushReport { rewound: Some(Lsn(50)), damaged: true, ..PushReport::default() };
+    played.reports(PushReport { opened: true, ..report });
+    assert_eq!(played.tells(), None, "what was found damaged before a restart still is");
 }
 
 #[test]

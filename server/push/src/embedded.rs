@@ -83,6 +83,8 @@ struct Shared {
     /// Last record in the runs.
     flushed: watch::Sender<Lsn>,
     stop: AtomicBool,
+    /// What a reader has found damaged is noted in the directory, since the store was opened or before.
+    is_damaged: AtomicBool,
     damage_noted: AtomicBool,
 }
 
@@ -205,6 +207,7 @@ impl EmbeddedStore {
             work_changed: Condvar::new(),
             flushed: watch::Sender::new(applied.lsn),
             stop: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(dir.join(DAMAGED).exists()),
             damage_noted: AtomicBool::new(false),
         });
         let (applier, skipped) = (Mutex::default(), Mutex::default());
@@ -230,6 +233,11 @@ impl EmbeddedStore {
     #[must_use]
     pub fn damage_in(dir: &Path) -> Option<String> {
         fs::read_to_string(dir.join(DAMAGED)).ok()
+    }
+
+    /// Returns whether a file of the store was found damaged since it was last rebuilt.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.shared.is_damaged.load(Ordering::Relaxed)
     }
 
     /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log. Returns where they are.
@@ -445,6 +453,9 @@ impl Shared {
                  `tribunal store resume`{}",
                 noted.unwrap_or_default()
             );
+            self.is_damaged.store(true, Ordering::Relaxed);
+            // Wakes the follower, which reports it.
+            self.flushed.send_modify(|_| ());
         }
         error
     }

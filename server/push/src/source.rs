@@ -128,6 +128,13 @@ pub trait AckSink: Send + Sync + 'static {
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
 
+    /// An embedded store has been opened and begins to apply its log: how far it is on its disk is unknown until it is
+    /// [`rewound`](Self::rewound).
+    fn opened(&self, _store: StoreId) {}
+
+    /// A reader has found a file of an embedded store damaged: it is no copy that others may rely on.
+    fn damaged(&self, _store: StoreId) {}
+
     /// The storage cannot be pushed to at present, and the push tries again. Called once until it is [`restored`](Self::restored).
     fn interrupted(&self, _store: StoreId, _text: &str) {}
 

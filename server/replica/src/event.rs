@@ -57,10 +57,14 @@ pub struct Commit<I> {
 /// What a store's push has found out since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushReport {
+    /// An embedded store was opened. Before `rewound`, if both are there.
+    pub opened: bool,
     /// The storage is at this record, which may be before what it had acknowledged.
     pub rewound: Option<Lsn>,
     /// The storage has acknowledged everything up to this record. After `rewound`, if both are there.
     pub acked: Option<Lsn>,
+    /// An embedded store was found damaged, and what it acknowledges is not all that it should have.
+    pub damaged: bool,
     /// The push stopped.
     pub stopped: bool,
 }

@@ -31,13 +31,15 @@ struct StoreWatch {
     told: Option<Duration>,
     /// The push of an embedded store stopped: it needs an operator.
     stopped: bool,
+    /// An embedded store was found damaged since it was opened.
+    damaged: bool,
     /// What an embedded store had applied when it exceeded its quota, and since when it has.
     over_quota: Option<(Epoch, Duration)>,
     /// Its detachment is on its way through the log.
     detaching: bool,
     /// How far other members' copies of an embedded store are on their disks, and when they have told so.
     copies: BTreeMap<NodeId, (Lsn, Duration)>,
-    /// The log does not wait for this node's copy until it reports again, but for others, which have everything up to this epoch.
+    /// The log does not wait for this node's copy until it is opened again or reports, but for others, which have everything up to this epoch.
     left_out: Option<Epoch>,
 }
 
@@ -80,12 +82,30 @@ impl StoreWatches {
             watermark: false,
             told: None,
             stopped: false,
+            damaged: false,
             over_quota: None,
             detaching: false,
             copies: BTreeMap::new(),
             left_out: None,
         };
         self.stores.insert(store, watch);
+    }
+
+    /// Notes that an embedded store was opened, and perhaps rebuilt: nothing is known until it reports, and what it lacks it is about
+    /// to read from the log.
+    pub(crate) fn opened(&mut self, store: StoreId) {
+        if let Some(watch) = self.stores.get_mut(&store) {
+            watch.watermark = false;
+            watch.damaged = false;
+            watch.left_out = None;
+        }
+    }
+
+    /// Notes that an embedded store was found damaged.
+    pub(crate) fn damaged(&mut self, store: StoreId) {
+        if let Some(watch) = self.stores.get_mut(&store) {
+            watch.damaged = true;
+        }
     }
 
     /// Notes that a store's storage has reported its watermark.
@@ -112,10 +132,10 @@ impl StoreWatches {
         self.stores.get(&store).and_then(|watch| watch.told).map(|at| at + TOLD_LEASE)
     }
 
-    /// Returns whether a storage has reported its watermark to this node.
+    /// Returns whether a storage has reported its watermark to this node, and has all that it has acknowledged.
     #[must_use]
-    pub(crate) fn has_reported(&self, store: StoreId) -> bool {
-        self.stores.get(&store).is_some_and(|watch| watch.watermark && watch.told.is_none())
+    pub(crate) fn is_whole(&self, store: StoreId) -> bool {
+        self.stores.get(&store).is_some_and(|watch| watch.watermark && watch.told.is_none() && !watch.damaged)
     }
 
     /// Notes that the push of an embedded store stopped: until it reports again, nothing is known.
@@ -318,12 +338,12 @@ mod tests {
         let mut watches = watches(Lsn(7));
         assert_eq!((watches.is_known(S), watches.known_until(S)), (false, None));
         watches.told(S, Duration::from_secs(5));
-        assert_eq!((watches.is_known(S), watches.has_reported(S)), (true, false));
+        assert_eq!((watches.is_known(S), watches.is_whole(S)), (true, false));
         assert_eq!(watches.known_until(S), Some(Duration::from_secs(5) + TOLD_LEASE));
         watches.reported(S);
-        assert_eq!((watches.has_reported(S), watches.known_until(S)), (true, None));
+        assert_eq!((watches.is_whole(S), watches.known_until(S)), (true, None));
         watches.start(S, Lsn(9), Epoch(5), Duration::from_secs(6));
-        assert!(!watches.is_known(S) && !watches.has_reported(S), "another node pushes");
+        assert!(!watches.is_known(S) && !watches.is_whole(S), "another node pushes");
     }
 
     #[test]

@@ -39,13 +39,19 @@ pub struct StoreProgress {
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Takes over what a push has reported, unless that push is not the store's any more.
     pub(crate) fn push_reported(&mut self, store: StoreId, generation: ControlIndex, report: PushReport) {
-        let PushReport { rewound, acked, stopped } = report;
+        let PushReport { opened, rewound, acked, damaged, stopped } = report;
         let Some(declared) = self.replicated.stores().store(store) else { return };
         if declared.push() != generation || declared.detached.is_some() {
             return;
         }
+        if opened {
+            self.watches.opened(store);
+        }
         if rewound.is_some() || acked.is_some() {
             self.watches.reported(store);
+        }
+        if damaged {
+            self.watches.damaged(store);
         }
         let embedded = declared.spec.is_embedded();
         let before = self.visibility.applied(store);
@@ -56,10 +62,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         if stopped && embedded {
             self.watches.stopped(store);
-            if self.watches.left_out(store).is_some() {
-                // It was being filled again, and needed the log for that.
-                self.effects.push_back(Effect::LeftOut(store, String::from("it stopped again")));
-            }
         }
         self.effects.push_back(Effect::Progress);
     }
@@ -89,14 +91,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     /// Returns how far the storages are to which `node`, this one, pushes, as they have reported here, and its copies of
-    /// embedded stores on their disk. A copy that is broken or still being opened is left out.
+    /// embedded stores on their disk. A copy that is broken, damaged or still being opened is left out.
     pub fn pushed_by(&self, node: NodeId) -> impl Iterator<Item = StorageAt> {
         let pushes = move |store: &&DeclaredStore| {
             let is_pusher = store.pusher.is_some_and(|pusher| pusher.node == node);
             store.detached.is_none() && (store.spec.is_embedded() || store.is_external() && is_pusher)
         };
         let own = self.replicated.stores().stores().filter(pushes);
-        own.filter(|store| self.watches.has_reported(store.spec.id)).map(|store| StorageAt {
+        own.filter(|store| self.watches.is_whole(store.spec.id)).map(|store| StorageAt {
             store: store.spec.id,
             push: store.push(),
             acked: self.visibility.acked_lsn(store.spec.id),

@@ -168,7 +168,7 @@ impl World {
         known.at = watermark.filter(|at| *at <= head && (moved || before.is_none()));
         known.due_us = if known.at.is_some() { time_us } else { time_us + AGAIN_US };
         let Some(at) = known.at else { return Ok(()) };
-        let report = PushReport { rewound: before.is_none().then_some(at), acked: Some(at), stopped: false };
+        let report = PushReport { rewound: before.is_none().then_some(at), acked: Some(at), ..PushReport::default() };
         self.step(node, Input::Replica(Event::Pushed { store, generation: push, report }))
     }
 

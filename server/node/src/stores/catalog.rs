@@ -468,7 +468,10 @@ impl AckSink for Acks {
                 "the storage has lost acknowledged records; pushing those after this LSN again"
             );
         }
-        self.report(store, |newest| *newest = PushReport { rewound: Some(lsn), acked: None, stopped: false });
+        // What was found damaged, still is.
+        self.report(store, |newest| {
+            *newest = PushReport { rewound: Some(lsn), damaged: newest.damaged, ..PushReport::default() }
+        });
     }
 
     fn forked(&self, store: StoreId, fork: Option<Lsn>) {
@@ -485,6 +488,14 @@ impl AckSink for Acks {
     fn failed(&self, store: StoreId, text: &str) {
         tracing::error!(store = self.name, store_id = store.0, text, "pushing stopped");
         self.report(store, |newest| newest.stopped = true);
+    }
+
+    fn opened(&self, store: StoreId) {
+        self.report(store, |newest| *newest = PushReport { opened: true, ..PushReport::default() });
+    }
+
+    fn damaged(&self, store: StoreId) {
+        self.report(store, |newest| newest.damaged = true);
     }
 
     fn interrupted(&self, store: StoreId, text: &str) {
@@ -518,12 +529,12 @@ mod tests {
         };
         acks.rewound(StoreId(1), Lsn(2));
         (3..=9).for_each(|lsn| acks.acked(StoreId(1), Lsn(lsn)));
-        let report = PushReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), stopped: false };
+        let report = PushReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), ..PushReport::default() };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
         assert_eq!(taken(), None, "one message for all of them");
         acks.acked(StoreId(1), Lsn(10));
         acks.rewound(StoreId(1), Lsn(4));
-        let report = PushReport { rewound: Some(Lsn(4)), acked: None, stopped: false };
+        let report = PushReport { rewound: Some(Lsn(4)), ..PushReport::default() };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
     }
 }

@@ -70,6 +70,8 @@ impl Follower {
     async fn follow(&self) {
         let mut flushed = self.store.watch_flushed();
         let mut reported = None;
+        let mut told_of_damage = false;
+        self.sink.opened(self.id);
         loop {
             // First: a flush that ends or fails from here on wakes the task again.
             let on_disk = *flushed.borrow_and_update();
@@ -80,6 +82,9 @@ impl Follower {
                         None => self.sink.rewound(self.id, on_disk),
                         Some(before) if before != on_disk => self.sink.acked(self.id, on_disk),
                         Some(_) => {}
+                    }
+                    if self.store.is_damaged() && !std::mem::replace(&mut told_of_damage, true) {
+                        self.sink.damaged(self.id);
                     }
                     tokio::select! {
                         () = self.store.source.changed(self.id, at) => tokio::time::sleep(PACE).await,

@@ -328,11 +328,13 @@ fn a_failed_flush_stops_the_store_and_loses_no_row() {
     assert_eq!(store.scan(b"", b"", 10).expect("scans").rows.len(), 3);
 }
 
-/// Counts the failures that a follower reports, and how often it reports where its store is from the start.
+/// Counts what a follower reports of its store.
 #[derive(Default)]
 struct Reports {
     failed: AtomicUsize,
     rewound: AtomicUsize,
+    opened: AtomicUsize,
+    damaged: AtomicUsize,
 }
 
 impl AckSink for Reports {
@@ -346,6 +348,15 @@ impl AckSink for Reports {
 
     fn failed(&self, _: StoreId, _: &str) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn opened(&self, _: StoreId) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn damaged(&self, _: StoreId) {
+        assert_eq!(self.rewound.load(Ordering::Relaxed), 1, "it outlasts the report of where the store is");
+        self.damaged.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -378,6 +389,41 @@ async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     };
     tokio::time::timeout(Duration::from_secs(60), follower.run(test)).await.expect("it reports again");
     assert_eq!((store.applied(), reports.failed.load(Ordering::Relaxed)), (Lsn(1), 1));
+}
+
+/// It goes on: the rows of other blocks are whole.
+#[tokio::test]
+async fn damage_that_a_reader_finds_is_reported_at_once_and_again_after_the_next_opening() {
+    let (dir, log) = (TempDir::new("embedded-found"), MemoryLog::new());
+    let store = Arc::new(open(dir.path(), &log));
+    commit(&store, &log, &[(Put, "a", "1")]);
+    flush(&store);
+    drop(store);
+    let run = dir.path().join("run-0");
+    let mut bytes = fs::read(&run).expect("is there");
+    bytes[0] ^= 1;
+    fs::write(&run, bytes).expect("writes");
+    for known in [0, 1] {
+        let store = Arc::new(open(dir.path(), &log));
+        let reports = Arc::new(Reports::default());
+        let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
+        let test = async {
+            until(&handle, PushActivity::Idle).await;
+            while reports.rewound.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            assert!(matches!(store.get(b"a"), Err(EmbeddedError::Damaged(_))));
+            while reports.damaged.load(Ordering::Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert_eq!(usize::from(store.is_damaged()), known);
+        tokio::time::timeout(Duration::from_secs(60), follower.run(test))
+            .await
+            .expect("the follower reports the damage");
+        let counts = [&reports.opened, &reports.damaged, &reports.failed].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts, [1, 1, 0]);
+    }
 }
 
 #[tokio::test]
