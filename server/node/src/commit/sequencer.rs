@@ -282,7 +282,7 @@ impl Sequencer {
         self.bring(Input::Tick);
         self.settle(messages);
         self.log.send(Job::Stop);
-        self.side.lag.take().map_or(Ended::Stopped, Ended::Lags)
+        self.take_lag().map_or(Ended::Stopped, Ended::Lags)
     }
 
     /// Tells everybody who waits that the outcome is unknown, and ends.
@@ -302,7 +302,7 @@ impl Sequencer {
         if self.side.refused {
             return Ended::Refused(reason);
         }
-        match self.side.lag.take() {
+        match self.take_lag() {
             // The log is whole, and so is everything else.
             Some(lag) => Ended::Lags(lag),
             None => Ended::LogFailed(reason),

@@ -137,8 +137,15 @@ impl Sequencer {
 
     /// Notes that only a copy of another member's state has what this node lacks.
     fn note_lag(&mut self, lacks: Lacks) {
+        self.side.lag.get_or_insert(Lag { lacks, compacted: BTreeMap::new(), others: BTreeMap::new() });
+    }
+
+    /// Returns what this node lacks, if it does. At its end: until then, its groups may be compacted further, and the state of
+    /// another member must include as much.
+    pub(super) fn take_lag(&mut self) -> Option<Lag> {
+        let lag = self.side.lag.take()?;
         let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
-        self.side.lag.get_or_insert(Lag { lacks, compacted, others: BTreeMap::new() });
+        Some(Lag { compacted, ..lag })
     }
 
     /// The node is to end, and to copy the state of another member: it has rows that are broken here.
