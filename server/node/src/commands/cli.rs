@@ -210,14 +210,14 @@ pub struct ClusterStatus {
 /// Flags of `tribunal cluster up`.
 #[derive(Debug, Args)]
 pub struct ClusterUp {
-    /// Number of nodes of a new cluster; 3 if left out.
+    /// Number of nodes of a new cluster, 1 to 9; 3 if left out.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=9))]
     pub nodes: Option<u16>,
     /// Directory of the nodes' files. A cluster that is already there continues.
     #[arg(long, default_value = "tribunal-cluster", value_name = "DIR")]
     pub data: PathBuf,
-    /// Port of the first node of a new cluster; 7420 if left out. The other nodes use the following ports, and traffic between
-    /// nodes those from 10 after it on. 0 uses free ports. A cluster that is already there keeps its ports.
+    /// Port of the first node's API in a new cluster; 7420 if left out. The other nodes use the ports after it, and traffic between
+    /// nodes uses the ports from 10 above it. 0: free ports. A cluster that is already there keeps its ports.
     #[arg(long)]
     pub port: Option<u16>,
 }
@@ -469,15 +469,15 @@ fn key_lifetime(text: &str) -> Result<u32, String> {
 /// What a key may do.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub enum KeyRole {
-    /// Begin and commit transactions, and read rows.
+    /// Begin and commit transactions, read rows and logs, and store consumer positions.
     Engine,
-    /// Read logs and store consumer positions.
+    /// Read stores, rows and logs, store consumer positions, and import versions of rows.
     Store,
     /// Upload and activate plugins.
     PluginAdmin,
     /// Declare stores, control pushes, create keys, read rows and logs.
     Operator,
-    /// Read metrics and statistics, and nothing else.
+    /// Read metrics, statistics and the state of the cluster, and nothing else.
     Metrics,
 }
 

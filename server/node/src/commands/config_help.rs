@@ -100,7 +100,8 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("tls.key_file", "PEM file with the private key."),
     (
         "cluster",
-        "The nodes that decide together. Each has a configuration of its own; the keys below but node, listen and the files are the same on all.",
+        "Membership in a cluster. Each node has its own configuration. `name`, the founders, and the contents of `secret_file` and \
+         `authority_file` are the same on all nodes; `nodes` may list more nodes on some.",
     ),
     ("cluster.name", "Name of the cluster. Nodes of different clusters refuse each other."),
     ("cluster.node", "Number of this node, 1 to 1023. A node whose data is lost gets a number that was never used."),
@@ -120,17 +121,26 @@ const ABSENT: &[(&str, &str)] = &[
     ("uploads.signers", "# [[uploads.signers]]\n# name = \"release\"\n# key_file = \"release.pem.pub\"\n"),
     (
         "push.credentials",
-        "# [[push.credentials]]\n# endpoint = \"10.1.0.5:5432\"\n# user = \"tribunal\"\n# password_file = \"tribunal.password\"\n",
+        "# [[push.credentials]]\n# endpoint = \"10.1.0.5:5432\"\n# protocol = \"postgres\"\n# user = \"tribunal\"\n\
+         # password_file = \"tribunal.password\"\n",
     ),
-    ("push.tenants", "# [push.tenants.shop]\n# allow = [\"10.1.0.0/16\"]\n"),
+    (
+        "push.tenants",
+        "# [push.tenants.shop]\n# allow = [\"10.1.0.0/16\"]\n\
+         # credentials = [{ endpoint = \"10.1.0.5:5432\", user = \"shop\", password_file = \"shop.password\" }]\n",
+    ),
     ("auth.rows_max", "# [auth.rows_max]\n# shop = 50_000_000\n"),
-    ("auth.jwt", "# [auth.jwt]\n# algorithm = \"EdDSA\"\n# audience = \"tribunal\"\n# key_file = \"issuer.pem\"\n"),
+    (
+        "auth.jwt",
+        "# [auth.jwt]\n# algorithm = \"EdDSA\"\n# audience = \"tribunal\"\n\
+         # issuer = \"https://issuer.example\"\n# key_file = \"issuer.pem\"\n",
+    ),
     ("tls", "# [tls]\n# cert_file = \"cert.pem\"\n# key_file = \"key.pem\"\n"),
     (
         "cluster",
         "# [cluster]\n# name = \"orders\"\n# node = 1\n# listen = \"10.1.0.1:7421\"\n# secret_file = \"cluster.secret\"\n\
          # cert_file = \"node-1.pem\"\n# key_file = \"node-1.key\"\n# authority_file = \"authority.pem\"\n\
-         # [[cluster.nodes]]\n# id = 1\n# address = \"10.1.0.1:7421\"\n",
+         # founders = [1]\n# [[cluster.nodes]]\n# id = 1\n# address = \"10.1.0.1:7421\"\n",
     ),
 ];
 
