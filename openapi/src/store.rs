@@ -32,7 +32,7 @@ pub struct StoreDeclaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub multi_version: Option<bool>,
-    /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
+    /// Has no effect: every adaptor moves its watermark in the same transaction as the rows. Earlier releases required it for `add`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub transactional: Option<bool>,
@@ -62,7 +62,7 @@ pub struct StoreInfo {
     pub existence: StoreExistence,
     /// The engine itself reads this store at the snapshot of Begin (multi-version storage).
     pub multi_version: bool,
-    /// The storage's watermark moves in the same transaction as the rows.
+    /// Always `true`: the adaptor moves its watermark in the same transaction as the rows.
     pub transactional: bool,
     /// Its LogAdaptor; absent for a log-only store.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ pub mod counters;
 pub mod listener;
 mod near_routes;
 mod openapi_security;
+pub mod problem_codes;
 pub mod quota;
 pub mod request;
 pub mod response;

@@ -14,6 +14,7 @@ use crate::app::{App, RouterOptions, Streamed};
 use crate::authz;
 use crate::near_routes::RoutePatterns;
 use crate::openapi_security;
+use crate::problem_codes;
 use crate::request::target;
 use crate::response::encoder_room;
 use crate::response::problem::ProblemResponse;
@@ -127,6 +128,7 @@ fn routes() -> OpenApiRouter<App> {
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
     openapi_security::describe(&mut document);
+    document.info.description.get_or_insert_default().push_str(&problem_codes::markdown());
     // The router's way to say that a key may contain slashes is not OpenAPI's.
     if let Some(row) = document.paths.paths.remove(ROW_ROUTE) {
         document.paths.paths.insert(ROW_ROUTE.replace('*', ""), row);

@@ -557,8 +557,8 @@ pub struct Declare {
     /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores.
     #[arg(long)]
     pub multi_version: bool,
-    /// The storage's watermark moves in the same transaction as the rows. Required by `add`.
-    #[arg(long)]
+    /// Has no effect: every adaptor moves its watermark in the same transaction as the rows.
+    #[arg(long, hide = true)]
     pub transactional: bool,
 }
 
