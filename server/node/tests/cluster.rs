@@ -92,6 +92,43 @@ fn every_node_takes_transactions_and_all_decide_the_same() {
     assert!(logs[0].len() >= 24 && logs.iter().all(|log| *log == logs[0]));
 }
 
+/// A client goes to another node, which has not decided yet what the client has seen.
+#[test]
+fn what_a_transaction_has_seen_elsewhere_is_decided_before_it_is_judged() {
+    let cluster = Cluster::start(3);
+    let (one, other) = (cluster.node(1), cluster.node(2));
+    // A node that does not know how far the others are decides nothing, and says so; the client sends it again.
+    let judged = |path: &str, body: &Value| {
+        eventually("a verdict", || {
+            let answer = other.post(&format!("/v1/txns/{}/{path}", new_id()), body);
+            assert!(matches!(answer.status, 200 | 503), "{}", answer.body);
+            (answer.status == 200).then_some(answer.body)
+        })
+    };
+    for round in 0..100 {
+        let key = format!("seen/{}", round % 10);
+        let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": round}]});
+        let written = until_decided(&[one], &new_id(), &body);
+        let read = json!({"reads": [{"store": "kv", "key": key, "version": written["version"]}]});
+        let verdict = judged("commit", &read);
+        assert_eq!(verdict["status"], "committed", "round {round}, by its version: {verdict}");
+        until_decided(&[one], &new_id(), &body);
+        let begun = one.post("/v1/txns", &json!({"stores": ["kv"], "read": [{"store": "kv", "key": key}]})).body;
+        let version = &begun["rows"][0]["version"];
+        let read = json!({"snapshots": begun["snapshots"], "reads": [{"store": "kv", "key": key, "version": version}]});
+        let verdict = judged("commit", &read);
+        assert_eq!(verdict["status"], "committed", "round {round}, by its snapshot: {begun}, {verdict}");
+        until_decided(&[one], &new_id(), &insert(&format!("seen/new/{round}")));
+        let update =
+            json!({"writes": [{"op": "update", "store": "kv", "key": format!("seen/new/{round}/L"), "value": 2}]});
+        let verdict = judged("validate", &update);
+        assert_eq!(verdict["status"], "would_commit", "round {round}, what was acknowledged counts: {verdict}");
+    }
+    // Nobody has seen the future.
+    let read = json!({"snapshots": {"kv": "999999999"}, "reads": [{"store": "kv", "key": "seen/0"}]});
+    assert_eq!(judged("commit", &read)["reason"], "snapshot_from_the_future");
+}
+
 #[test]
 fn kill_9_of_a_node_under_load_loses_nothing() {
     let mut cluster = Cluster::start(3);

@@ -253,6 +253,18 @@ impl TxnRequest {
         self.writes.is_empty()
     }
 
+    /// Returns the latest epoch that the transaction is known to have seen, by its snapshots and the versions that it has read.
+    /// `None` if it may have seen later ones: it names no snapshot, and has scanned a range, found a row absent, or read nothing.
+    #[must_use]
+    pub fn seen(&self) -> Option<Epoch> {
+        let has_versions = || self.reads.iter().all(|read| read.seen.is_some());
+        if self.snapshots.is_empty() && (self.reads.is_empty() || !self.ranges.is_empty() || !has_versions()) {
+            return None;
+        }
+        let snapshots = self.snapshots.iter().map(|snapshot| snapshot.at);
+        snapshots.chain(self.reads.iter().filter_map(|read| read.seen).map(Version::epoch)).max()
+    }
+
     /// Returns about how much memory the transaction takes while it waits, bytes: its keys and values, and its operations.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout_at;
 use tribunal_service::{Freshness, ServiceError, Session};
-use tribunal_types::{Epoch, StoreId, limits};
+use tribunal_types::{Epoch, StoreId, TxnRequest, limits};
 
 use crate::cluster::obstacle::{not_begun, obstacle, starting};
 use crate::cluster::view::{Joined, not_connected, view_of};
@@ -63,6 +63,26 @@ impl NodeService {
             // This node lags, or cannot tell.
             _ => Ok(()),
         }
+    }
+
+    /// Waits until this node has decided whatever these transactions may have seen on other nodes. Judged before that, rows that
+    /// they have read would look as if they had changed.
+    ///
+    /// # Errors
+    /// [`ServiceError::Unavailable`] if the other nodes do not tell how far they are.
+    pub(crate) async fn until_seen(&self, txns: &[TxnRequest]) -> Result<(), ServiceError> {
+        let last = self.shared.progress.last();
+        // Nobody is ahead of a node that runs alone.
+        if self.joined.is_none() || txns.iter().all(|txn| txn.seen().is_some_and(|seen| seen <= last)) {
+            return Ok(());
+        }
+        // What is later than all that was acknowledged is made up; nobody has to wait for it.
+        let acknowledged = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
+        acknowledged.map(drop).map_err(|reason| ServiceError::Unavailable {
+            detail: format!(
+                "the transaction may have seen commits of other nodes that this node has not decided yet, and it cannot tell: {reason}"
+            ),
+        })
     }
 
     /// Returns the last epoch that includes everything that was acknowledged on any node before now, once this node has

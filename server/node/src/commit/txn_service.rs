@@ -199,6 +199,8 @@ impl NodeService {
         txns: Vec<TxnRequest>,
         may_judge: impl Fn() -> Result<(), ServiceError>,
     ) -> Result<Vec<Verdict>, ServiceError> {
+        may_judge()?;
+        self.until_seen(&txns).await?;
         let mut verdicts = Vec::with_capacity(txns.len());
         let mut txns = txns.into_iter().peekable();
         while let Some(first) = txns.next() {
@@ -224,6 +226,7 @@ impl NodeService {
             return self.judge(txn).await.map(DryRun::Judged);
         }
         self.check_rows(&txn).await?;
+        self.until_seen(std::slice::from_ref(&txn)).await?;
         self.admit(txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
