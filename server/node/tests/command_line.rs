@@ -96,7 +96,9 @@ fn every_error_of_a_configuration_is_reported_before_the_data_directory_exists()
         "`push.credentials` of db:5432",
         "`push.tenants.shop.allow` has `300.0.0.0/8`",
         "`auth.jwt`: the secret",
-        "`tls`: `/nowhere/cert.pem`",
+        "`push.credentials` of db:5432: `password_file`: cannot read /nowhere/password: ",
+        "`tls.cert_file`: cannot read /nowhere/cert.pem: ",
+        "`tls.key_file`: cannot read /nowhere/key.pem: ",
     ] {
         assert!(error.contains(fault), "{fault} is missing:\n{error}");
     }
@@ -306,10 +308,10 @@ fn a_configuration_is_checked_without_a_node() {
     let ill = check(&wrong, &[]);
     assert_eq!((ill.status.code(), &*text(&ill.stdout)), (Some(2), ""));
     let errors = text(&ill.stderr);
-    assert!(errors.contains("`shards` is 0") && errors.contains("`/nowhere/cert.pem`"), "{errors}");
-    assert!(errors.lines().count() == 2 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
+    assert!(errors.contains("`shards` is 0") && errors.contains("`tls.cert_file`"), "{errors}");
+    assert!(errors.lines().count() == 3 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
     let json: Value = serde_json::from_slice(&check(&wrong, &["--json"]).stdout).expect("JSON");
-    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(2), &Value::Null), "{json}");
+    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(3), &Value::Null), "{json}");
     assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
 
     for (doubtful, fault) in [
