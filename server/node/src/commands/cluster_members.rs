@@ -147,6 +147,7 @@ fn free_port(ip: IpAddr) -> Result<(TcpListener, u16), String> {
 /// continues.
 pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let template = Template::read(&flags.files)?;
+    cluster_files::check_passwords(&template.config)?;
     let (listen, api, host) = template.places(flags)?;
     let address = cluster_files::address_of(&host, listen.port());
     let request = NodeRequest { address, name: flags.name.clone() };
