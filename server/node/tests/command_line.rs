@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Node, new_id};
@@ -186,6 +188,19 @@ fn a_service_that_cannot_be_reached_is_named_with_its_address() {
     for words in [&["store", "ls", "--url", &url][..], &["demo", "bank", "--url", &url]] {
         let error = error_of(words);
         assert!(error.contains(&url) || error.contains(&port.to_string()), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_change_of_a_cluster_ends_in_time_although_a_node_hangs() {
+    // As a process that was stopped: the system accepts connections, and nobody answers.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", hanging.local_addr().expect("an address"));
+    for (change, told) in [("drain", "no node has accepted the draining"), ("remove", "has not begun")] {
+        let begun = Instant::now();
+        let error = error_of(&["cluster", change, "2", "--url", &url, "--timeout-s", "1"]);
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        assert!(error.contains(told) && error.contains("within 1 s"), "{error}");
     }
 }
 
