@@ -250,7 +250,9 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     eventually("the node to say what it waits for", || {
         let mut answer = agent.get(format!("http://{api}/readyz")).call().ok()?;
         assert_eq!(answer.status().as_u16(), 503);
-        answer.body_mut().read_to_string().ok()?.contains("tribunal cluster add").then_some(())
+        let told = answer.body_mut().read_to_string().ok()?;
+        // With the reason for which the others refuse it.
+        (told.contains("tribunal cluster add") && told.contains("does not have node 5 among its peers")).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(stages(cluster.node(1)).len(), 4);
