@@ -193,6 +193,12 @@ fn a_node_that_is_added_over_https_starts_with_the_configuration_as_written() {
     assert!(told.contains("uses TLS with the certificate of the node") && told.contains("--ca-file"), "{told}");
     let two = Node::spawn(cluster.command(2)).unwrap_or_else(|error| panic!("{error}"));
     assert!(two.url.starts_with("https://"), "{}", two.url);
+    let config = text(&cluster.node_dir(2).join("tribunal.toml"));
+    let own = config.split("[cluster]").nth(1).and_then(|rest| rest.split("listen = \"").nth(1)).expect("an address");
+    let peers = format!("https://{}", own.split('"').next().expect("an address"));
+    let refused = run(&["store", "ls", "--url", &peers]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("the port of a node for other nodes"), "{told}");
     let url = [&*one.url, &*two.url].join(",");
     eventually("both nodes to be well", || run(&["cluster", "status", "--url", &url]).status.success().then_some(()));
 }
