@@ -484,6 +484,16 @@ fn stores_are_declared_and_shown() {
     assert!(shown("carts").contains("adaptor          -"));
     assert_eq!(node.put("/v1/stores/carts", &serde_json::json!({"adaptor": "kv"})).status, 200);
 
+    // What has not answered yet does not run, and what refuses at once is told.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = |address: std::net::SocketAddr| format!("{{\"endpoint\": \"{address}\"}}");
+    let config = endpoint(hanging.local_addr().expect("an address"));
+    let starting = text(&store(&["declare", "slow", "--adaptor", "redis", "--config", &config]).stdout);
+    assert!(starting.starts_with("slow: starting, acknowledged 0"), "{starting}");
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let refused = text(&store(&["declare", "gone", "--adaptor", "redis", "--config", &endpoint(gone)]).stdout);
+    assert!(refused.starts_with("gone: backing_off: ") && refused.contains("refused"), "{refused}");
+
     let error = text(&store(&["declare", "x", "--adaptor", "redis", "--config", "endpoint"]).stderr);
     assert!(error.contains("--config is not JSON"), "{error}");
     let error = text(&store(&["declare", "x", "--adaptor", "nowhere"]).stderr);

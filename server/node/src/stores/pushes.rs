@@ -458,7 +458,7 @@ impl Pushes {
                     lag_ms: status.lag_ms,
                     last_error: status.last_error.map(|error| self.with_way_out(&entry.store.spec, error)),
                     poison: status.poison,
-                    durability: Some(status.durable),
+                    durability: status.durable,
                 }
             }
         }
