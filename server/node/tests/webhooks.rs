@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::receiver::{Does, Post, Receiver, number, ok};
@@ -114,6 +114,22 @@ fn a_receiver_that_recovers_gets_everything_and_delays_nobody() {
     failing.becomes(|_, _| ok());
     until_acked(&node, "kv", 10);
     assert_eq!(failing.seen(), (1..=10).collect());
+}
+
+#[test]
+fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let receiver = Receiver::new(|n, _| match n {
+        1 => Does::Answer(503, "retry-after: 2\r\n", String::new()),
+        _ => ok(),
+    });
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
+    let begun = Instant::now();
+    node.put_row("k", 1);
+    until_acked(&node, "kv", 1);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(receiver.posts().len(), 2);
 }
 
 #[test]
