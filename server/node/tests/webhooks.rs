@@ -412,6 +412,14 @@ fn the_cli_registers_shows_and_deletes_a_receiver() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&json["url"], &json["acked_lsn"]), (&json!(receiver.url()), &json!("3")));
 
+    // A change keeps what it leaves out.
+    let with = |more: &[&str]| {
+        run(&[&["set", "kv", &receiver.url(), "--secret-file", secret.to_str().expect("a path")], more].concat())
+    };
+    assert!(with(&["--records-max", "7", "--timeout-ms", "900"]).1.contains("at most 7 records"));
+    let (_, changed, error) = with(&["--bytes-max", "4096"]);
+    assert!(changed.contains("at most 7 records, 4096 bytes") && changed.contains(" 900\n"), "{changed}{error}");
+
     let (is_set, _, error) = run(&["set", "kv", "ftp://host", "--secret-file", secret.to_str().expect("a path")]);
     assert!(!is_set && error.contains("must begin with https:// or http://"), "{error}");
     let (is_set, _, error) = run(&["set", "kv", &receiver.url(), "--secret-file", "/nowhere/secret"]);
