@@ -530,6 +530,7 @@ fn values_are_printed_as_they_were_posted() {
     let record = printed(&["log", "tail", "--json"]);
     assert!(record.contains(&format!(r#"{{"op":"put","key":"exact","value":{value}}}"#)), "{record}");
     assert!(record.contains(r#"{"op":"put","key_b64":"/w==","value":1}"#), "{record}");
+    assert!(record.contains(r#""lsn":"1","prev_lsn":"0","#) && record.contains(r#""checksum":""#), "{record}");
     assert!(text(&run(&["store", "get", "none", "--url", &node.url]).stderr).contains("has no row `none`"));
     let unknown = text(&run(&["store", "get", "k", "--store", "a b/c?d", "--url", &node.url]).stderr);
     assert!(unknown.contains(r#"there is no store "a b/c?d""#), "{unknown}");
