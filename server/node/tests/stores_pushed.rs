@@ -513,6 +513,10 @@ fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
     let refused = node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config}));
     assert_eq!(refused.status, 422, "{}", refused.body);
     assert!(refused.body.to_string().contains("`push.credentials`"), "{}", refused.body);
+    let config = json!({"endpoint": redis.endpoint(), "prefx": "r/"});
+    let refused = node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config}));
+    let told = refused.body.to_string();
+    assert!(refused.status == 422 && told.contains("`prefx`") && told.contains("`user`, `prefix`"), "{told}");
     assert_eq!(redis.call(&["CONFIG", "SET", "requirepass", "right"]), "OK");
     assert_eq!(declare_redis(&node, &redis), 201);
     let complaint = |node: &Node, text: &str| {
