@@ -501,7 +501,12 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     let (_, log) = node.ended();
     let detached = log.lines().find(|line| line.contains("store detached")).expect("it was logged");
     assert!(detached.contains("store=\"idle\""), "{detached}");
-    assert!(log.lines().any(|line| line.contains("pushing stopped") && line.contains("store=\"idle\"")), "{log}");
+    assert!(
+        log.lines().any(|line| line.contains("pushing stopped")
+            && line.contains("store=\"idle\"")
+            && line.contains("adaptor=")),
+        "{log}"
+    );
 }
 
 #[test]

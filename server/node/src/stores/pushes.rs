@@ -357,6 +357,7 @@ impl Pushes {
             reports: Arc::default(),
             forks,
             name: store.spec.name.clone(),
+            adaptor: store.spec.adaptor.clone().unwrap_or_default(),
             tracing: self.tracing.clone(),
             known: AtomicU64::new(match &outlet {
                 // What it had not flushed is in the log, and not lost.
