@@ -28,6 +28,8 @@ pub struct LogRecord {
     pub txn_id: String,
     /// W3C trace context of the commit request.
     pub traceparent: Option<String>,
+    /// Checksum as the service returned it, which was verified; `None` if the service returned none.
+    pub checksum: Option<String>,
     /// One element per row.
     pub writes: Vec<LogWrite>,
 }
@@ -237,6 +239,7 @@ impl LogRecord {
             version: wire::version(&record.version)?,
             txn_id: record.txn_id,
             traceparent: record.traceparent,
+            checksum: record.checksum,
             writes: writes.collect::<Result<_, Error>>()?,
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 
 use crate::Error;
 
@@ -88,6 +88,11 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
             "its certificate cannot be used: {error}. If it is signed by an authority of your own, name that: `--ca-file`, the \
              variable `TRIBUNAL_CA_FILE`, or `ca_file` in the options"
         ),
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::NoApplicationProtocol) => {
+            "it serves only callers with a certificate of their own: this is probably the port of a node for other nodes \
+             (`cluster.listen`); use that of its API (`listen`)"
+                .into()
+        }
         rustls::Error::InvalidMessage(_) => "it does not speak TLS there; is it `http://`?".into(),
         other => format!("no TLS: {other}"),
     })
@@ -106,7 +111,11 @@ pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
 
 /// Returns a hint for an answer that is not HTTP, as of a server that expects TLS.
 pub(crate) fn plain_hint(error: &(dyn StdError + 'static)) -> &'static str {
-    if find(error, &hyper::Error::is_parse).is_some() { "; does it speak TLS there? If so, say `https://`" } else { "" }
+    if find(error, &hyper::Error::is_parse).is_some() {
+        "; does it speak TLS there? If so, say `https://`, unless it is the port of a node for other nodes"
+    } else {
+        ""
+    }
 }
 
 /// Finds the error of TLS within another one.

@@ -88,6 +88,9 @@ export const lifecycle = {
     } catch (error) {
       throw new Error(`configuration: ${error.message}`);
     }
+    // A setting that is not listed here would have no effect. The host reads `endpoint` and `user`.
+    const unknown = Object.keys(found).find((name) => !['endpoint', 'user', 'prefix'].includes(name));
+    if (unknown !== undefined) throw new Error(`configuration: unknown setting \`${unknown}\``);
     if (typeof (found.prefix ?? '') !== 'string') throw new Error('configuration: `prefix` must be a text');
     prefix = bytesOf(found.prefix ?? '');
   },

@@ -7,6 +7,7 @@
 //! `export_adaptor!({{Name}}, with traces)`: `traces.of(record)` is the record's `traceparent`.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, kind};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
@@ -23,12 +24,18 @@ end
 redis.call('SET', KEYS[1], ARGV[2])
 return redis.status_reply('OK')";
 
-/// The adaptor, with the part of the store's configuration that it uses. The host reads `endpoint`.
+/// The adaptor, with the store's configuration. A setting that is not listed here is refused: it would have no effect.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct {{Name}} {
     /// Prefix of the keys of all rows.
     #[serde(default)]
     prefix: String,
+    /// The host reads this one and the next.
+    #[serde(default, rename = "endpoint")]
+    _endpoint: IgnoredAny,
+    #[serde(default, rename = "user")]
+    _user: IgnoredAny,
 }
 
 impl Plugin for {{Name}} {

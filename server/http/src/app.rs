@@ -9,6 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
+use tokio::sync::Mutex;
 
 use tribunal_types::StoreSpec;
 use tribunal_types::limits::BODY_BYTES_MAX;
@@ -78,6 +79,8 @@ pub struct App {
     pub options: RouterOptions,
     /// What tenants have in flight.
     pub tenants: Arc<Tenants>,
+    /// One revocation of a key at a time: each must see what the one before it has left.
+    pub revoking: Arc<Mutex<()>>,
 }
 
 impl App {
@@ -89,6 +92,7 @@ impl App {
             service: Arc::new(service),
             options,
             tenants: Arc::new(Tenants::new(options.access.unwrap_or(unbounded))),
+            revoking: Arc::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! start of a node, and every fault of it is found, before the data directory is touched.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_http::listener::tls::{TlsAcceptor, acceptor};
@@ -12,6 +12,7 @@ use tribunal_types::NodeId;
 use crate::auth::jwt::JwtGate;
 use crate::cluster::membership::Membership;
 use crate::config::{Cluster, Config};
+use crate::named_file::read_named;
 use crate::plugins::signatures::Signers;
 use crate::stores::tenant_egress::ConfiguredEgress;
 use crate::telemetry;
@@ -61,10 +62,10 @@ impl Configured {
         if config.data.exists() && !config.data.is_dir() {
             faults.push(format!("configuration: `data` is {}, which is not a directory", config.data.display()));
         }
-        let tls = config.tls.as_ref().map(|tls| acceptor(&tls.cert_file, &tls.key_file)).transpose();
-        let tls = tls.unwrap_or_else(|fault| {
-            faults.push(format!("configuration: `tls`: {fault}"));
-            None
+        let tls = config.tls.as_ref().and_then(|tls| {
+            let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];
+            let made = all_readable(&files, &mut faults).then(|| acceptor(&tls.cert_file, &tls.key_file))?;
+            made.map_err(|fault| faults.push(format!("configuration: `tls`: {fault}"))).ok()
         });
         if let Some(tls) = &config.tls {
             // A member that no client can reach still votes, and has the log that the others may need.
@@ -109,12 +110,27 @@ fn read_cluster(
         key: cluster.key_file.clone(),
         authority: cluster.authority_file.clone(),
     };
-    let identity = Identity::from_files(&files);
-    let identity = identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok();
+    let named = [
+        ("cluster.cert_file", &files.certificate),
+        ("cluster.key_file", &files.key),
+        ("cluster.authority_file", &files.authority),
+    ];
+    let identity = all_readable(&named, faults)
+        .then(|| Identity::from_files(&files))
+        .and_then(|identity| identity.map_err(|fault| faults.push(format!("configuration: `cluster`: {fault}"))).ok());
     faults.extend(identity.iter().filter_map(|identity| fault_of(identity, &files, NodeId(cluster.node))));
     judge_period(("cluster.cert_file", &files.certificate, "the other nodes"), true, faults, warnings);
     warnings.extend(contradiction_of(cluster));
     membership.zip(identity)
+}
+
+/// Returns whether the files of these settings can be read and have content; adds those of which that is not so to the faults. What
+/// reads them next names the file only.
+fn all_readable(files: &[(&str, &PathBuf)], faults: &mut Vec<String>) -> bool {
+    let unreadable: Vec<String> = files.iter().filter_map(|(setting, file)| read_named(setting, file).err()).collect();
+    let is_readable = unreadable.is_empty();
+    faults.extend(unreadable.into_iter().map(|fault| format!("configuration: {fault}")));
+    is_readable
 }
 
 /// Returns that a node does not listen where the others are told to connect, if that is so. Something may forward connections, so

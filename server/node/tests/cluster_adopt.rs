@@ -294,6 +294,15 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     assert!(grown.refused().contains("holds the files of another cluster"));
     fs::remove_file(&secret).unwrap();
+    let alone = fs::read_to_string(grown.alone()).unwrap();
+    let with = |secret: &str| {
+        let push = format!("[push]\ncredentials = [{{ endpoint = \"db:5432\", user = \"shop\", {secret} }}]\n");
+        fs::write(grown.alone(), alone.clone() + &push).unwrap();
+    };
+    with("password = \"word\"");
+    assert!(grown.refused().contains("`push.credentials` of db:5432 contains a password"));
+    // A file that exists where the command runs, which is not where the node starts later.
+    with("password_file = \"Cargo.toml\"");
     // Other names and addresses than those that it has by now would have no effect.
     assert!(grown.adopt().status.success() && grown.adopt().status.success());
     for other in [grown.adopt_as("other", &grown.peer_port), grown.adopt_as("grown", "7999")] {
@@ -305,6 +314,8 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     assert!(Command::new("cp").arg("-a").arg(grown.data()).arg(&copy).status().unwrap().success());
     fs::remove_file(grown.data().join("member")).unwrap();
     let of_member = fs::read_to_string(grown.dir.path().join("node-1/tribunal.toml")).unwrap();
+    let password_file = std::env::current_dir().unwrap().join("Cargo.toml");
+    assert!(of_member.contains(&format!("password_file = {password_file:?}")), "{of_member}");
     let refused = serve(&grown.dir.path().join("node-1/tribunal.toml")).err().expect("it must not start");
     assert!(refused.contains("is not adopted") && refused.contains("cluster adopt"), "{refused}");
     fs::remove_dir_all(grown.data()).unwrap();

@@ -193,6 +193,12 @@ fn a_node_that_is_added_over_https_starts_with_the_configuration_as_written() {
     assert!(told.contains("uses TLS with the certificate of the node") && told.contains("--ca-file"), "{told}");
     let two = Node::spawn(cluster.command(2)).unwrap_or_else(|error| panic!("{error}"));
     assert!(two.url.starts_with("https://"), "{}", two.url);
+    let config = text(&cluster.node_dir(2).join("tribunal.toml"));
+    let own = config.split("[cluster]").nth(1).and_then(|rest| rest.split("listen = \"").nth(1)).expect("an address");
+    let peers = format!("https://{}", own.split('"').next().expect("an address"));
+    let refused = run(&["store", "ls", "--url", &peers]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("the port of a node for other nodes"), "{told}");
     let url = [&*one.url, &*two.url].join(",");
     eventually("both nodes to be well", || run(&["cluster", "status", "--url", &url]).status.success().then_some(()));
 }
@@ -250,7 +256,9 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     eventually("the node to say what it waits for", || {
         let mut answer = agent.get(format!("http://{api}/readyz")).call().ok()?;
         assert_eq!(answer.status().as_u16(), 503);
-        answer.body_mut().read_to_string().ok()?.contains("tribunal cluster add").then_some(())
+        let told = answer.body_mut().read_to_string().ok()?;
+        // With the reason for which the others refuse it.
+        (told.contains("tribunal cluster add") && told.contains("does not have node 5 among its peers")).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(stages(cluster.node(1)).len(), 4);

@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Node, new_id};
@@ -96,7 +98,9 @@ fn every_error_of_a_configuration_is_reported_before_the_data_directory_exists()
         "`push.credentials` of db:5432",
         "`push.tenants.shop.allow` has `300.0.0.0/8`",
         "`auth.jwt`: the secret",
-        "`tls`: `/nowhere/cert.pem`",
+        "`push.credentials` of db:5432: `password_file`: cannot read /nowhere/password: ",
+        "`tls.cert_file`: cannot read /nowhere/cert.pem: ",
+        "`tls.key_file`: cannot read /nowhere/key.pem: ",
     ] {
         assert!(error.contains(fault), "{fault} is missing:\n{error}");
     }
@@ -184,6 +188,19 @@ fn a_service_that_cannot_be_reached_is_named_with_its_address() {
     for words in [&["store", "ls", "--url", &url][..], &["demo", "bank", "--url", &url]] {
         let error = error_of(words);
         assert!(error.contains(&url) || error.contains(&port.to_string()), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn a_change_of_a_cluster_ends_in_time_although_a_node_hangs() {
+    // As a process that was stopped: the system accepts connections, and nobody answers.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", hanging.local_addr().expect("an address"));
+    for (change, told) in [("drain", "no node has accepted the draining"), ("remove", "has not begun")] {
+        let begun = Instant::now();
+        let error = error_of(&["cluster", change, "2", "--url", &url, "--timeout-s", "1"]);
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+        assert!(error.contains(told) && error.contains("within 1 s"), "{error}");
     }
 }
 
@@ -306,10 +323,10 @@ fn a_configuration_is_checked_without_a_node() {
     let ill = check(&wrong, &[]);
     assert_eq!((ill.status.code(), &*text(&ill.stdout)), (Some(2), ""));
     let errors = text(&ill.stderr);
-    assert!(errors.contains("`shards` is 0") && errors.contains("`/nowhere/cert.pem`"), "{errors}");
-    assert!(errors.lines().count() == 2 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
+    assert!(errors.contains("`shards` is 0") && errors.contains("`tls.cert_file`"), "{errors}");
+    assert!(errors.lines().count() == 3 && errors.lines().all(|line| line.starts_with("tribunal: ")), "{errors}");
     let json: Value = serde_json::from_slice(&check(&wrong, &["--json"]).stdout).expect("JSON");
-    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(2), &Value::Null), "{json}");
+    assert_eq!((json["errors"].as_array().map(Vec::len), &json["config"]), (Some(3), &Value::Null), "{json}");
     assert_eq!(check("shard = 2", &[]).status.code(), Some(2));
 
     for (doubtful, fault) in [
@@ -467,6 +484,16 @@ fn stores_are_declared_and_shown() {
     assert!(shown("carts").contains("adaptor          -"));
     assert_eq!(node.put("/v1/stores/carts", &serde_json::json!({"adaptor": "kv"})).status, 200);
 
+    // What has not answered yet does not run, and what refuses at once is told.
+    let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = |address: std::net::SocketAddr| format!("{{\"endpoint\": \"{address}\"}}");
+    let config = endpoint(hanging.local_addr().expect("an address"));
+    let starting = text(&store(&["declare", "slow", "--adaptor", "redis", "--config", &config]).stdout);
+    assert!(starting.starts_with("slow: starting, acknowledged 0"), "{starting}");
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let refused = text(&store(&["declare", "gone", "--adaptor", "redis", "--config", &endpoint(gone)]).stdout);
+    assert!(refused.starts_with("gone: backing_off: ") && refused.contains("refused"), "{refused}");
+
     let error = text(&store(&["declare", "x", "--adaptor", "redis", "--config", "endpoint"]).stderr);
     assert!(error.contains("--config is not JSON"), "{error}");
     let error = text(&store(&["declare", "x", "--adaptor", "nowhere"]).stderr);
@@ -503,6 +530,7 @@ fn values_are_printed_as_they_were_posted() {
     let record = printed(&["log", "tail", "--json"]);
     assert!(record.contains(&format!(r#"{{"op":"put","key":"exact","value":{value}}}"#)), "{record}");
     assert!(record.contains(r#"{"op":"put","key_b64":"/w==","value":1}"#), "{record}");
+    assert!(record.contains(r#""lsn":"1","prev_lsn":"0","#) && record.contains(r#""checksum":""#), "{record}");
     assert!(text(&run(&["store", "get", "none", "--url", &node.url]).stderr).contains("has no row `none`"));
     let unknown = text(&run(&["store", "get", "k", "--store", "a b/c?d", "--url", &node.url]).stderr);
     assert!(unknown.contains(r#"there is no store "a b/c?d""#), "{unknown}");

@@ -97,6 +97,20 @@ fn refusals_name_their_reason_and_leave_nothing_behind() {
         assert_eq!((reply.status, &reply.body["code"]), (status, &json!(code)), "{path} {body}: {}", reply.body);
     }
     assert_eq!(rule(&node)["active"]["name"], "first-writer-wins");
+    // What cannot be taken out is not referred from one command to the other.
+    for (path, code) in [
+        ("first-writer-wins/rollback", "nothing_before"),
+        ("first-writer-wins/deactivate", "plugin_built_in"),
+        ("redis/deactivate", "plugin_built_in"),
+    ] {
+        let reply = node.post(&format!("/v1/admin/plugins/{path}"), &json!({}));
+        assert_eq!((reply.status, &reply.body["code"]), (422, &json!(code)), "{path}: {}", reply.body);
+        assert!(
+            reply.body["detail"].as_str().is_some_and(|told| told.contains("another plugin")),
+            "{path}: {}",
+            reply.body
+        );
+    }
 }
 
 fn rule(node: &Node) -> Value {
@@ -153,6 +167,8 @@ fn a_slot_rolls_back_automatically_after_consecutive_faults() {
     assert!(faulty["who"].is_string(), "{back}");
     contest(&node, "after");
     assert_eq!(rule(&node)["health"]["fallbacks"], "0");
+    let why = rule(&node)["health"]["last_fault"].as_str().unwrap_or_default().to_owned();
+    assert!(why.starts_with("sleeper, which was rolled back: "), "{why}");
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
     assert!(metrics.contains("plugin_rollbacks_total{slot=\"rule\"} 1"), "{metrics}");
     // The history outlives the process, with its epochs.
@@ -239,9 +255,9 @@ fn plugins_are_deleted_once_no_slot_uses_them() {
     };
     activate(&first, "0");
     contest(&node, "decided by the first");
-    refused("tame", 422, "plugin_in_use", "is active in slot rule");
+    refused("tame", 422, "plugin_in_use", "`tribunal plugin deactivate tame --slot rule`");
     activate(&second, "900000000");
-    refused(&format!("tame/versions/{second}"), 422, "plugin_in_use", "is scheduled for slot rule");
+    refused(&format!("tame/versions/{second}"), 422, "plugin_in_use", "`tribunal plugin rollback tame --slot rule`");
     activate(&second, "0");
     contest(&node, "decided by the second");
     // A slot would return to the first one; it passes it by once that is deleted.

@@ -112,6 +112,30 @@ fn the_last_operator_key_is_revoked_with_force_only() {
 }
 
 #[test]
+fn two_operators_that_revoke_each_other_do_not_both_succeed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    let id = text(&call(&node, &root, "GET", "/v1/admin/keys", None).body["keys"][0]["id"]).to_owned();
+    let mut last = (id, root);
+    for _ in 0..8 {
+        let other = create(&node, &last.1, &json!({"name": "other", "roles": ["operator"]}));
+        let both = [last, (text(&other["id"]).to_owned(), text(&other["key"]).to_owned())];
+        let revoke = |by: usize| {
+            let path = format!("/v1/admin/keys/{}", both[1 - by].0);
+            call(&node, &both[by].1, "DELETE", &path, None).status
+        };
+        let statuses = std::thread::scope(|scope| {
+            let first = scope.spawn(|| revoke(0));
+            [revoke(1), first.join().unwrap()]
+        });
+        assert_eq!(statuses.iter().filter(|status| **status == 204).count(), 1, "{statuses:?}");
+        let [first, second] = both;
+        last = if call(&node, &first.1, "GET", "/v1/stores", None).status == 200 { first } else { second };
+    }
+}
+
+#[test]
 fn a_role_without_effect_is_refused_when_the_key_is_created() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);

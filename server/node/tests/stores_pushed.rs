@@ -501,7 +501,12 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     let (_, log) = node.ended();
     let detached = log.lines().find(|line| line.contains("store detached")).expect("it was logged");
     assert!(detached.contains("store=\"idle\""), "{detached}");
-    assert!(log.lines().any(|line| line.contains("pushing stopped") && line.contains("store=\"idle\"")), "{log}");
+    assert!(
+        log.lines().any(|line| line.contains("pushing stopped")
+            && line.contains("store=\"idle\"")
+            && line.contains("adaptor=")),
+        "{log}"
+    );
 }
 
 #[test]
@@ -513,6 +518,10 @@ fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
     let refused = node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config}));
     assert_eq!(refused.status, 422, "{}", refused.body);
     assert!(refused.body.to_string().contains("`push.credentials`"), "{}", refused.body);
+    let config = json!({"endpoint": redis.endpoint(), "prefx": "r/"});
+    let refused = node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config}));
+    let told = refused.body.to_string();
+    assert!(refused.status == 422 && told.contains("`prefx`") && told.contains("`user`, `prefix`"), "{told}");
     assert_eq!(redis.call(&["CONFIG", "SET", "requirepass", "right"]), "OK");
     assert_eq!(declare_redis(&node, &redis), 201);
     let complaint = |node: &Node, text: &str| {

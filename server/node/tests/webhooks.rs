@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::receiver::{Does, Post, Receiver, number, ok};
@@ -114,6 +114,22 @@ fn a_receiver_that_recovers_gets_everything_and_delays_nobody() {
     failing.becomes(|_, _| ok());
     until_acked(&node, "kv", 10);
     assert_eq!(failing.seen(), (1..=10).collect());
+}
+
+#[test]
+fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let receiver = Receiver::new(|n, _| match n {
+        1 => Does::Answer(503, "retry-after: 2\r\n", String::new()),
+        _ => ok(),
+    });
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
+    let begun = Instant::now();
+    node.put_row("k", 1);
+    until_acked(&node, "kv", 1);
+    assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert_eq!(receiver.posts().len(), 2);
 }
 
 #[test]
@@ -395,6 +411,14 @@ fn the_cli_registers_shows_and_deletes_a_receiver() {
     let (_, json, _) = run(&["show", "kv", "--json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&json["url"], &json["acked_lsn"]), (&json!(receiver.url()), &json!("3")));
+
+    // A change keeps what it leaves out.
+    let with = |more: &[&str]| {
+        run(&[&["set", "kv", &receiver.url(), "--secret-file", secret.to_str().expect("a path")], more].concat())
+    };
+    assert!(with(&["--records-max", "7", "--timeout-ms", "900"]).1.contains("at most 7 records"));
+    let (_, changed, error) = with(&["--bytes-max", "4096"]);
+    assert!(changed.contains("at most 7 records, 4096 bytes") && changed.contains(" 900\n"), "{changed}{error}");
 
     let (is_set, _, error) = run(&["set", "kv", "ftp://host", "--secret-file", secret.to_str().expect("a path")]);
     assert!(!is_set && error.contains("must begin with https:// or http://"), "{error}");

@@ -34,6 +34,14 @@ pub trait Adaptor: Send + Sync + 'static {
         "Empty it, watermark included, and resume the push; or declare the store with another storage"
     }
 
+    /// Returns what to do if the storage needs records from before `oldest`, where the log begins.
+    fn if_truncated(&self, oldest: Lsn) -> String {
+        format!(
+            "Load it from elsewhere with everything up to some LSN n >= {}, then attach the store with loaded_lsn n",
+            oldest.0.saturating_sub(1)
+        )
+    }
+
     /// Interprets the reply to one of [`Adaptor::encode`]'s requests.
     fn classify(&self, reply: &StorageReply) -> Ack;
 }

@@ -54,6 +54,8 @@ impl Default for PushOptions {
 
 /// Header with the trace context of a request.
 pub(crate) const TRACE_HEADER: &str = "traceparent";
+/// Maximum delay that a storage can ask for: what it says by mistake must not stop its push unnoticed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A push is busy if its batches have at least this many records.
 const BUSY_RECORDS: usize = 32;
 
@@ -192,8 +194,9 @@ impl Pusher {
         }
     }
 
-    /// Reports a temporary error. Returns the delay: exponential, half of it random.
+    /// Reports a temporary error. Returns the delay: exponential, half of it random, and not shorter than the storage has asked for.
     fn back_off(&mut self, attempts: u32, text: String) -> Option<Duration> {
+        let asked = self.parts.transport.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
         if !std::mem::replace(&mut self.interrupted, true) {
             self.parts.sink.interrupted(self.parts.store, &text);
         }
@@ -206,7 +209,7 @@ impl Pusher {
         let mut progress = self.progress.lock();
         progress.activity = PushActivity::BackingOff;
         progress.last_error = Some(text);
-        Some(half + half.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64))
+        Some((half + half.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)).max(asked))
     }
 
     fn stop(&self, text: String, poison: Option<Lsn>) -> Option<Duration> {
@@ -249,7 +252,7 @@ impl Pusher {
                     }
                 }
                 Ok(read) => {
-                    let batch = read.map_err(unreadable)?;
+                    let batch = read.map_err(|error| self.unreadable(&error))?;
                     let (began, records) = (Instant::now(), batch.records.len());
                     at = self.push(at, batch, idle).await?;
                     if (BUSY_RECORDS..limit.records_max).contains(&records) {
@@ -295,7 +298,7 @@ impl Pusher {
         let (source, store) = (&self.parts.source, self.parts.store);
         if at > source.head(store) {
             // Another node has pushed to it, and this one may lag.
-            source.catch_up().await.map_err(unreadable)?;
+            source.catch_up().await.map_err(|error| self.unreadable(&error))?;
         }
         self.check_fork(at, source.head(store))?;
         let before = {
@@ -405,6 +408,15 @@ impl Pusher {
         }
     }
 
+    fn unreadable(&self, error: &SourceError) -> Trouble {
+        match error {
+            SourceError::Truncated { oldest } => {
+                Trouble::Stuck(format!("{error}. {}", self.parts.adaptor.if_truncated(*oldest)))
+            }
+            SourceError::Unavailable(_) => Trouble::Passing(error.to_string()),
+        }
+    }
+
     fn acked(&self, lsn: Lsn) {
         {
             let mut progress = self.progress.lock();
@@ -462,11 +474,4 @@ fn passing(error: impl ToString) -> Trouble {
 
 fn stuck(fault: AdaptorFault) -> Trouble {
     Trouble::Stuck(fault.to_string())
-}
-
-fn unreadable(error: SourceError) -> Trouble {
-    match error {
-        SourceError::Truncated { .. } => Trouble::Stuck(error.to_string()),
-        SourceError::Unavailable(_) => Trouble::Passing(error.to_string()),
-    }
 }

@@ -99,11 +99,7 @@ impl LogPoint {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// The next record has been truncated.
-    #[error(
-        "the storage needs records that the log no longer has (it begins at LSN {oldest}); load it from elsewhere with \
-         everything up to some LSN n >= {}, then attach the store with loaded_lsn n",
-        oldest.0.saturating_sub(1)
-    )]
+    #[error("records are needed that the log no longer has; it begins at LSN {oldest}")]
     Truncated {
         /// Oldest record that is still available.
         oldest: Lsn,

@@ -64,8 +64,8 @@ pub struct PushStatus {
     pub attempts: u32,
     /// How often the storage has lost acknowledged records.
     pub rewinds: u64,
-    /// When the storage makes acknowledged records durable.
-    pub durable: StorageDurability,
+    /// When the storage makes acknowledged records durable; `None` until it has returned its watermark.
+    pub durable: Option<StorageDurability>,
 }
 
 pub(crate) struct Progress {
@@ -116,7 +116,7 @@ impl PushHandle {
             poison: progress.poison,
             attempts: progress.attempts,
             rewinds: progress.rewinds,
-            durable: progress.durable,
+            durable: progress.acked.map(|_| progress.durable),
         }
     }
 

@@ -3,6 +3,8 @@
 //! A transport never retries a command and never reconnects by itself: after an error it is unknown whether the command
 //! took effect, so the pusher calls [`Transport::connect`] and reads the watermark.
 
+use std::time::Duration;
+
 use tribunal_types::{Command, StorageReply};
 
 use crate::Pending;
@@ -21,6 +23,11 @@ pub trait Transport: Send + Sync + 'static {
     /// # Errors
     /// See [`TransportError`]. The command may or may not have taken effect.
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>>;
+
+    /// Returns how long the storage has asked to be left alone in its last reply, once.
+    fn retry_after(&self) -> Option<Duration> {
+        None
+    }
 
     /// Returns whether the connection should be replaced ([`Transport::connect`]) before the next batch, because of what it
     /// has received.

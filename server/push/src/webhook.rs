@@ -7,14 +7,15 @@
 //! receiver may get records again; it recognizes them by their LSN.
 //!
 //! Statuses: 2xx means applied; 408, 425, 429 and 5xx are retried; 410 stops the push at once; any other status rejects the
-//! records, which are then posted one by one, and the push stops at a record that is rejected again.
+//! records, which are then posted one by one, and the push stops at a record that is rejected again. A retry waits for as long
+//! as the header `retry-after` asks for, up to a limit.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use parking_lot::Mutex;
 use ring::hmac;
@@ -71,6 +72,8 @@ pub struct Webhook {
     told: Mutex<Option<Lsn>>,
     /// Text of the receiver's 410 response. Reported once, so that a resumed push tries again.
     gone: Mutex<Option<String>>,
+    /// When the receiver asks to be called again, from its last response, until the push has been told.
+    retry_after: Mutex<Option<Duration>>,
 }
 
 /// First byte of the raw replies that the transport passes to the adaptor.
@@ -92,8 +95,9 @@ impl Webhook {
     pub fn new(parts: WebhookParts) -> Result<Webhook, String> {
         let target = Target::of(&parts.url)?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, parts.secret.as_bytes());
-        let (connection, told, gone) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Webhook { parts, target, key, connection, told, gone })
+        let (connection, told) = (tokio::sync::Mutex::default(), Mutex::default());
+        let (gone, retry_after) = (Mutex::default(), Mutex::default());
+        Ok(Webhook { parts, target, key, connection, told, gone, retry_after })
     }
 
     /// Resolves the receiver's name and checks its addresses.
@@ -118,6 +122,8 @@ impl Webhook {
         let response = connection.send(request).await?;
         let status = response.status().as_u16();
         let watermark = response.headers().get(WATERMARK_HEADER).map(|value| value.to_str().unwrap_or("?").to_owned());
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| delay_of(value.to_str().ok()?));
+        *self.retry_after.lock() = retry_after.filter(|_| is_temporary(status));
         let (text, whole) = beginning(response).await?;
         if whole {
             *slot = Some(connection);
@@ -156,7 +162,7 @@ impl Webhook {
                 }
                 Err(_) => (Said::Later, format!("the receiver's header {WATERMARK_HEADER} is not an LSN")),
             },
-            (408 | 425 | 429 | 500..=599, _) => (Said::Later, format!("the receiver answered {}", answered())),
+            (status, _) if is_temporary(status) => (Said::Later, format!("the receiver answered {}", answered())),
             (410, _) => {
                 let text = format!(
                     "the receiver answered {} and has thereby unsubscribed; `tribunal store resume` subscribes it again",
@@ -178,6 +184,18 @@ impl Webhook {
             ),
         }
     }
+}
+
+/// Returns whether a receiver that answers with this status may take the same records later.
+fn is_temporary(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429 | 500..=599)
+}
+
+/// Returns the delay that a header `retry-after` asks for: a number of seconds, or the time of day.
+fn delay_of(value: &str) -> Option<Duration> {
+    let value = value.trim();
+    let seconds = value.parse().map(Duration::from_secs);
+    seconds.ok().or_else(|| httpdate::parse_http_date(value).ok()?.duration_since(SystemTime::now()).ok())
 }
 
 /// Returns the signature of a body: `t=SECONDS,v1=HEX`.
@@ -248,11 +266,22 @@ impl Transport for Webhook {
             Ok(said(kind, text.as_bytes()))
         })
     }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after.lock().take()
+    }
 }
 
 impl Adaptor for Webhook {
     fn if_ahead(&self) -> &'static str {
         "Bring the receiver to a state of the store (/v1/stores/{store}/state), and register it again with `after`"
+    }
+
+    fn if_truncated(&self, oldest: Lsn) -> String {
+        format!(
+            "Bring the receiver to a state of the store (/v1/stores/{{store}}/state), and register it again with `after`, {} or later",
+            oldest.0.saturating_sub(1)
+        )
     }
 
     fn watermark(&self) -> Result<PushRequest, AdaptorFault> {
@@ -340,6 +369,17 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_is_a_number_of_seconds_or_a_time() {
+        assert_eq!(delay_of(" 120 "), Some(Duration::from_secs(120)));
+        let later = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(600));
+        let delay = delay_of(&later).expect("a time in the future").as_secs();
+        assert!((590..=600).contains(&delay), "{delay}");
+        for none in ["", "soon", "-1", "1.5", "Sun, 06 Nov 1994 08:49:37 GMT"] {
+            assert_eq!(delay_of(none), None, "{none}");
+        }
+    }
+
+    #[test]
     fn a_post_continues_the_common_trace_of_its_records() {
         let mut batch = RecordBatch::default();
         assert_eq!(traceparent(&batch), None);
@@ -373,6 +413,24 @@ mod tests {
         assert_eq!(of("https://a.example/x?y=1"), whole(true, "a.example:443", "a.example", "a.example", "/x?y=1"));
         assert_eq!(of("http://[::1]:8080"), whole(false, "[::1]:8080", "::1", "[::1]:8080", "/"));
         assert!(of("ftp://a").is_err() && of("/x").is_err());
+    }
+
+    #[test]
+    fn a_receiver_past_truncation_is_registered_again() {
+        let watermark: Arc<dyn WatermarkStore> = Arc::new(Nothing);
+        let (url, secret) = ("http://127.0.0.1:9/".to_owned(), "0123456789abcdef".to_owned());
+        let (timeout, egress) = (Duration::from_secs(1), EgressPolicy::default());
+        let parts = WebhookParts { url, secret, timeout, egress, body: Arc::new(|_| Vec::new()), watermark };
+        let told = Webhook::new(parts).expect("a URL").if_truncated(Lsn(225));
+        assert!(told.contains("with `after`, 224 or later") && !told.contains("attach"), "{told}");
+    }
+
+    struct Nothing;
+
+    impl WatermarkStore for Nothing {
+        fn watermark(&self) -> Lsn {
+            Lsn(0)
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub mod traces;
 pub mod uploads;
 
 // The node is a program and no library: what it makes of keys and tokens is compiled in here once more.
+#[path = "../../../server/node/src/named_file.rs"]
+mod named_file;
 #[path = "../../../server/node/src/auth"]
 mod auth {
     pub mod jwt;

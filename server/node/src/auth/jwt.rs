@@ -4,7 +4,6 @@
 //! that was checked is remembered until it expires, because checking costs more than a commit.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,6 +18,7 @@ use tribunal_service::Principal;
 use tribunal_types::{NamespaceId, Role, Roles};
 
 use crate::auth::public_key::{Algorithm, public_key};
+use crate::named_file::read_named;
 
 /// Tokens that are remembered.
 const REMEMBERED_MAX: usize = 4096;
@@ -124,7 +124,8 @@ impl JwtGate {
         if config.audience.is_empty() {
             return Err(wrong("`audience` must not be empty".into()));
         }
-        let bytes = read(&config.key_file).map_err(wrong)?;
+        let bytes =
+            read_named("auth.jwt.key_file", &config.key_file).map_err(|fault| format!("configuration: {fault}"))?;
         let public = |algorithm, ring: &'static dyn signature::VerificationAlgorithm| {
             let key = public_key(&bytes, algorithm);
             key.map(|key| Key::Public(ring, key))
@@ -213,8 +214,4 @@ impl JwtGate {
 
 fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
-}
-
-fn read(file: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(file).map_err(|error| format!("`{}`: {error}", file.display()))
 }

@@ -202,8 +202,9 @@ impl Keys {
     pub fn list(&self, now_ms: u64) -> Vec<KeyStatus> {
         let status = |kept: &Kept| {
             let used = kept.last_used_ms.load(Ordering::Relaxed);
-            let expired = kept.is_expired(|| now_ms);
-            KeyStatus { key: kept.key.clone(), last_used_ms: Some(used).filter(|at| *at > 0), expired }
+            // Uses are noted by a clock that may be a second late, or another node's.
+            let last_used_ms = (used > 0).then(|| used.max(kept.key.created_ms));
+            KeyStatus { key: kept.key.clone(), last_used_ms, expired: kept.is_expired(|| now_ms) }
         };
         let mut keys: Vec<KeyStatus> = self.keys.values().map(status).collect();
         keys.sort_by(|KeyStatus { key: a, .. }, KeyStatus { key: b, .. }| {
@@ -335,6 +336,13 @@ mod tests {
         assert_eq!(keys.list(5)[0].last_used_ms, Some(70));
         let _ = keys.find(&token, 90, || 90);
         assert_eq!(keys.last_uses(), [(id, 90)]);
+        // It was created after the clock of its first use was read last.
+        let (id, token, hash) = draw().expect("random bytes");
+        let key = ApiKey { created_ms: 700, ..key(&id, hash, (0, "default")) };
+        keys.follow(&Effect::KeyCreated { key, founded: false });
+        let _ = keys.find(&token, 600, || 700);
+        let shown = keys.list(700).into_iter().find(|status| status.key.id == id).expect("it is listed");
+        assert_eq!(shown.last_used_ms, Some(700));
     }
 
     #[test]

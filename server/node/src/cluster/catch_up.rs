@@ -8,7 +8,7 @@ use tokio::time::timeout_at;
 use tribunal_service::{Freshness, ServiceError, Session};
 use tribunal_types::{Epoch, StoreId, TxnRequest, limits};
 
-use crate::cluster::obstacle::{not_begun, obstacle, starting};
+use crate::cluster::obstacle::{not_begun, not_let_in, obstacle, starting};
 use crate::cluster::view::{Joined, not_connected, view_of};
 use crate::commit::message::Message;
 use crate::commit::refusals::stopping;
@@ -137,16 +137,11 @@ impl NodeService {
         {
             return starting(&not_connected(peers));
         }
-        let is_added = self.joined.as_ref().is_some_and(|Joined { membership, .. }| !membership.is_founder());
-        if is_added && !self.configured.load(Ordering::Relaxed) {
-            return "this node is not a member yet: it waits for the others to let it in and to give it what they have. It must have \
-                    been admitted (`tribunal cluster add`)"
-                .into();
-        }
         if let Some(Joined { membership, peers, .. }) =
             self.joined.as_ref().filter(|_| !self.configured.load(Ordering::Relaxed))
         {
-            return not_begun(membership, &not_connected(peers));
+            let missing = not_connected(peers);
+            return if membership.is_founder() { not_begun(membership, &missing) } else { not_let_in(&missing) };
         }
         obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
     }

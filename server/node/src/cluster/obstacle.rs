@@ -26,6 +26,16 @@ pub fn not_begun(membership: &Membership, not_connected: &[String]) -> String {
     )
 }
 
+/// Returns why a node that was added is no member yet, as far as it sees: a node that refuses it tells why.
+#[must_use]
+pub fn not_let_in(not_connected: &[String]) -> String {
+    format!(
+        "this node is not a member yet: it waits for the others to let it in and to give it what they have. It must have been \
+         admitted (`tribunal cluster add`){}",
+        listed(not_connected)
+    )
+}
+
 /// Says that a node of a cluster that has begun is about to take part again.
 #[must_use]
 pub fn starting(not_connected: &[String]) -> String {
@@ -149,6 +159,8 @@ mod tests {
         assert!(waits.contains("begin again without it"), "{waits}");
         assert!(told(1, &["2", "3"]).ends_with("must be running; not connected: 2, 3"));
         assert!(told(3, &[]).contains("its configuration. Start"));
+        let added = not_let_in(&["1 (node 1 refuses node 4)".into()]);
+        assert!(added.ends_with("(`tribunal cluster add`); not connected: 1 (node 1 refuses node 4)"), "{added}");
     }
 
     #[test]

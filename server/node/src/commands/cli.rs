@@ -654,7 +654,7 @@ pub enum ConsumerCommand {
 /// Webhooks.
 #[derive(Debug, Subcommand)]
 pub enum WebhookCommand {
-    /// Register the receiver of a store's log, or change the one that is registered.
+    /// Register the receiver of a store's log, or change the one that is registered: limits that are left out remain.
     Set(Receiver),
     /// Print the registered receiver and the state of its deliveries.
     Show {

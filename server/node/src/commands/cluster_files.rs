@@ -140,6 +140,22 @@ fn text_of(config: &Config) -> Result<String, String> {
     Ok(kept.flat_map(|line| [line, "\n"]).collect())
 }
 
+/// Refuses to write a configuration that contains a password: files of a configuration can be read by everybody, and those who
+/// print one are not shown it.
+///
+/// # Errors
+/// Where the passwords are, and what to do.
+pub fn check_passwords(config: &Config) -> Result<(), String> {
+    match config.passwords() {
+        places if places.is_empty() => Ok(()),
+        places => Err(format!(
+            "{} contains a password, which is not written into a new configuration: put it into a file, and name that with \
+             `password_file`",
+            places.join(", ")
+        )),
+    }
+}
+
 /// Returns whether the authority of a cluster is in `root`, with its key.
 #[must_use]
 pub fn has_authority(root: &Path) -> bool {

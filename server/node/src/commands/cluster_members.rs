@@ -3,8 +3,9 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::{Instant, timeout, timeout_at};
 use tribunal_api::{ClusterInfo, NodeAdmitted, NodeRequest, NodeStage};
 use tribunal_client::Client;
 
@@ -17,6 +18,10 @@ use crate::config::{Cluster, ClusterNode, Config, Tls};
 
 /// Time between two questions how far a change is.
 const POLL: Duration = Duration::from_millis(200);
+
+/// How long a node may take to answer a request, however little time is left: with a timeout of 0, nobody waits for the completion,
+/// but the change is begun.
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// The files of a cluster on this machine, and the configuration of one of its nodes.
 struct Template {
@@ -147,6 +152,7 @@ fn free_port(ip: IpAddr) -> Result<(TcpListener, u16), String> {
 /// continues.
 pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let template = Template::read(&flags.files)?;
+    cluster_files::check_passwords(&template.config)?;
     let (listen, api, host) = template.places(flags)?;
     let address = cluster_files::address_of(&host, listen.port());
     let request = NodeRequest { address, name: flags.name.clone() };
@@ -255,7 +261,15 @@ pub fn remove(flags: &ClusterChange) -> Result<(), String> {
 
 /// Refuses to ask nobody but the node that is to be removed: it ends before the others have completed its removal.
 fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
-    let asked = block_on(async { flags.target.client()?.cluster().await })?;
+    let limit = Duration::from_secs(flags.timeout_s).max(ANSWER_TIMEOUT_MIN);
+    let asked = block_on(async { Ok(timeout(limit, flags.target.client()?.cluster()).await) })?;
+    let Ok(asked) = asked else {
+        return Err(format!(
+            "no node has answered within {} s, so the removal of node {} has not begun: ask with --url of another node",
+            flags.timeout_s, flags.node
+        ));
+    };
+    let asked = block_on(async { asked })?;
     let is_alone = !flags.target.url.contains(',');
     let others = asked.nodes.iter().filter(|other| other.node != flags.node && other.connected).count();
     if is_alone && asked.node == flags.node && others > 0 {
@@ -368,35 +382,62 @@ impl Awaited {
         let (node, limit) = (flags.node, Duration::from_secs(flags.timeout_s));
         let complete = block_on(async {
             let client = flags.target.client()?;
-            begin(&client).await?;
-            let begun = Instant::now();
+            let deadline = Instant::now() + limit;
+            // A node that hangs answers nothing, and the client would wait for it for as long as its own timeouts allow.
+            let within = || deadline.max(Instant::now() + ANSWER_TIMEOUT_MIN);
+            let Ok(begun) = timeout_at(within(), begin(&client)).await else {
+                return Ok(Err(Incomplete::NotAccepted));
+            };
+            begun?;
+            let mut seen = Incomplete::Unknown("no node has answered since".into());
             loop {
-                let seen = client.cluster().await;
-                if seen.as_ref().is_ok_and(|info| (self.is_complete)(info, node)) {
-                    return Ok(Ok(()));
+                match timeout_at(within(), client.cluster()).await {
+                    Ok(Ok(info)) if (self.is_complete)(&info, node) => return Ok(Ok(())),
+                    Ok(Ok(info)) => seen = Incomplete::Waits(Box::new(info)),
+                    Ok(Err(error)) => seen = Incomplete::Unknown(error.to_string()),
+                    Err(_) => return Ok(Err(seen)),
                 }
-                if begun.elapsed() >= limit {
+                if Instant::now() + POLL >= deadline {
                     return Ok(Err(seen));
                 }
                 tokio::time::sleep(POLL).await;
             }
         })?;
-        let Err(seen) = complete else { return Ok(()) };
+        complete.map_err(|seen| self.incomplete(flags, &seen))
+    }
+
+    /// Tells why a change is not known to be complete in time, and what to do.
+    fn incomplete(&self, flags: &ClusterChange, seen: &Incomplete) -> String {
+        let (node, limit) = (flags.node, flags.timeout_s);
+        let state = format!("State: {} cluster status{}", program(), flags.target.as_flags());
         let why = match seen {
-            Err(error) => {
+            Incomplete::NotAccepted => {
+                return format!(
+                    "no node has accepted the {} of node {node} within {limit} s; it may have begun. A node that hangs accepts \
+                     nothing, nor does one that reaches no majority: ask with --url of another node. {state}",
+                    self.change
+                );
+            }
+            Incomplete::Unknown(error) => {
                 format!("{error}. If that was node {node} itself, it may have ended: ask with --url of another node.")
             }
-            Ok(info) => format!("{}.{}", self.waits_for, not_connected(&info, node)),
+            Incomplete::Waits(info) => format!("{}.{}", self.waits_for, not_connected(info, node)),
         };
-        Err(format!(
-            "the {} of node {node} has begun and goes on, but is not known to be complete after {} s. {why} State: {} cluster \
-             status{}",
-            self.change,
-            limit.as_secs(),
-            program(),
-            flags.target.as_flags()
-        ))
+        format!(
+            "the {} of node {node} has begun and goes on, but is not known to be complete after {limit} s. {why} {state}",
+            self.change
+        )
     }
+}
+
+/// What is known of a change when its time is over.
+enum Incomplete {
+    /// No node has answered the request to begin it.
+    NotAccepted,
+    /// It has begun, and the node that is asked does not tell more.
+    Unknown(String),
+    /// It has begun, and is not complete.
+    Waits(Box<ClusterInfo>),
 }
 
 impl ClusterChange {

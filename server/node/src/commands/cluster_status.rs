@@ -135,6 +135,9 @@ struct Report {
 struct Change {
     node: u16,
     stage: NodeStage,
+    /// Of a node that is being added: why the others are not connected with it, which is no problem before it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 /// What a node runs.
@@ -268,7 +271,12 @@ impl Report {
         problems.extend(strangers(&answers));
         let members = best.iter().flat_map(|info| &info.nodes);
         let changing = members.clone().filter(|other| other.stage != NodeStage::Member);
-        let changes = changing.map(|other| Change { node: other.node, stage: other.stage }).collect();
+        let changes = changing.map(|other| Change {
+            node: other.node,
+            stage: other.stage,
+            reason: other.problem.clone().filter(|_| other.stage == NodeStage::Joining),
+        });
+        let changes = changes.collect();
         let silent = members.clone().filter(|other| is_member(other) && !other.connected);
         let silent = silent.map(|other| other.node).collect();
         let missing =
@@ -281,6 +289,13 @@ impl Report {
                 "not asked: node {}; list the URLs of all nodes in --url, separated by commas",
                 list(&names)
             ));
+        }
+        if let Some(hint) = best.and_then(|best| about_url(best, &unasked)) {
+            let silent = asked.iter().filter_map(|one| Some((one.url.as_str(), one.answer.as_ref().err()?)));
+            for (url, reason) in silent.filter(|(_, reason)| matches!(reason, NoInfo::Silent(_))) {
+                let told = reason.problem(url);
+                problems.iter_mut().filter(|problem| **problem == told).for_each(|problem| problem.push_str(&hint));
+            }
         }
         let missing =
             unasked.iter().map(|other| Row { node: Some(other.node), leads: leads(other.node), ..Row::default() });
@@ -357,11 +372,14 @@ impl Report {
         for node in &self.nodes {
             out!("{}", self.line(node));
         }
-        for Change { node, stage } in &self.changes {
+        for Change { node, stage, reason } in &self.changes {
             match stage {
-                NodeStage::Joining => out!(
-                    "\nnode {node} was added, and becomes a member once it has started and has what the others have"
-                ),
+                NodeStage::Joining => {
+                    let reason = reason.as_ref().map(|reason| format!(". At present: {reason}")).unwrap_or_default();
+                    out!(
+                        "\nnode {node} was added, and becomes a member once it has started and has what the others have{reason}"
+                    );
+                }
                 NodeStage::Drained => {
                     out!("\nnode {node} is drained, until {} cluster resume {node}", crate::commands::cli::program());
                 }
@@ -421,6 +439,23 @@ impl Report {
         );
         line
     }
+}
+
+/// Returns what to add about a URL that does not answer, if the URL may be what is wrong: as `best` tells, the members that have not
+/// answered at another one are running, or there are none.
+fn about_url(best: &ClusterInfo, unasked: &[&ClusterNode]) -> Option<String> {
+    let name = best.name.as_ref()?;
+    if unasked.is_empty() {
+        return Some(format!(". All nodes of {name} answer at other URLs: it is the URL of none of them"));
+    }
+    let names: Vec<u16> = unasked.iter().map(|other| other.node).collect();
+    unasked.iter().all(|other| other.connected).then(|| {
+        format!(
+            ". Node {} is connected with node {} all the same: check the URL, and the network from here",
+            list(&names),
+            best.node
+        )
+    })
 }
 
 /// Returns what nodes tell of other members: that one cannot be reached, or has decided otherwise, is known only to others.
@@ -520,7 +555,15 @@ mod tests {
         };
         let lost = Asked { url: "http://gone".into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
         let all = |third: Asked| [answer(1, 7, Some("d")), answer(2, 7, Some("d")), third];
-        assert_eq!(fault(&all(lost)), "equal http://gone does not answer: refused");
+        assert_eq!(
+            fault(&all(lost)),
+            "equal http://gone does not answer: refused. Node 3 is connected with node 2 all the same: check the URL, and the network \
+             from here"
+        );
+        let mistyped = Asked { url: "http://typo".into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
+        let [one, two, three] = all(answer(3, 7, Some("d")));
+        let told = fault(&[one, two, three, mistyped]);
+        assert!(told.ends_with("All nodes of orders answer at other URLs: it is the URL of none of them"), "{told}");
         let denied = Asked { url: "http://three".into(), answer: Err(NoInfo::Refused("no key".into())), digest: None };
         let all_and_denied = all(denied);
         assert_eq!(fault(&all_and_denied), "equal http://three refuses the request: no key");
@@ -541,6 +584,16 @@ mod tests {
         unready.answer = unready.answer.map(|info| ClusterInfo { takes_commits: false, ..info });
         assert!(fault(&all(unready)).contains("node 3 takes no transactions"));
         assert_eq!(fault(&[]), "unknown ");
+        // A node that was added is not missing, but is told of with the reason for which it is no member yet.
+        let mut added = answer(3, 7, Some("d"));
+        added.answer = added.answer.map(|mut info| {
+            let problem = Some("node 4 refuses node 3".into());
+            info.nodes.push(ClusterNode { node: 4, stage: NodeStage::Joining, problem, ..ClusterNode::default() });
+            ClusterInfo { epoch: "8".into(), ..info }
+        });
+        let report = Report::of(&all(added));
+        let told: Vec<_> = report.changes.iter().map(|change| (change.node, change.reason.as_deref())).collect();
+        assert_eq!((report.well, told), (true, vec![(4, Some("node 4 refuses node 3"))]), "{:?}", report.problems);
         // Only others know that a node cannot be reached, and tell it once.
         let unreachable = |node| {
             let mut asked = answer(node, 7, Some("d"));

@@ -104,11 +104,16 @@ fn name_of(op: WriteOp) -> &'static str {
 struct Line<'a> {
     store: &'a str,
     lsn: String,
+    prev_lsn: String,
     epoch: String,
     csn: String,
     version: String,
     txn_id: &'a str,
     writes: Vec<Written<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checksum: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -132,11 +137,15 @@ fn as_json(store: &str, record: &LogRecord) -> String {
     let line = Line {
         store,
         lsn: record.lsn.to_string(),
+        // Positions have no gaps, which the client has checked.
+        prev_lsn: record.lsn.0.saturating_sub(1).to_string(),
         epoch: record.epoch.to_string(),
         csn: record.csn.to_string(),
         version: record.version.to_string(),
         txn_id: &record.txn_id,
         writes: writes.collect(),
+        checksum: record.checksum.as_deref(),
+        traceparent: record.traceparent.as_deref(),
     };
     serde_json::to_string(&line).expect("texts only")
 }

@@ -1,13 +1,21 @@
 //! `tribunal store`: declares and lists stores, reads rows, and controls pushes.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep, timeout_at};
 use tribunal_api::{Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState};
-use tribunal_client::{Error, StoredValue};
+use tribunal_client::{Client, Error, StoredValue};
 use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 
 use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
+
+/// How long a declaration waits for the first answer of the storage.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time between two questions for it.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Runs a request to completion.
 ///
@@ -48,7 +56,37 @@ pub fn declare(flags: &Declare) -> Result<(), String> {
         adaptor_config: config.transpose().map_err(|error| format!("--config is not JSON: {error}"))?,
     };
     let target = &flags.target;
-    show(target, &block_on(async { target.client()?.declare_store(&flags.store, &declaration).await })?)
+    let declared = block_on(async {
+        let client = target.client()?;
+        let declared = client.declare_store(&flags.store, &declaration).await?;
+        Ok(first_answer(&client, declared).await)
+    })?;
+    show(target, &declared)
+}
+
+/// Returns whether a storage has not answered yet, so that nothing is known of its push.
+fn is_starting(store: &StoreInfo) -> bool {
+    let push = &store.push;
+    store.adaptor.is_some() && push.state == StorePushState::Running && push.durability.is_none()
+}
+
+/// Waits for the storage's first answer: whether a declaration works is mostly known within milliseconds.
+async fn first_answer(client: &Client, mut store: StoreInfo) -> StoreInfo {
+    let deadline = Instant::now() + FIRST_ANSWER_TIMEOUT;
+    while is_starting(&store) && Instant::now() < deadline {
+        sleep(POLL).await;
+        match timeout_at(deadline, client.store(&store.store)).await {
+            Ok(Ok(now)) => store = now,
+            // The store is declared, whatever cannot be read of it.
+            _ => break,
+        }
+    }
+    store
+}
+
+/// Returns what a store's push is doing, in a word.
+fn state_name(store: &StoreInfo) -> &'static str {
+    if is_starting(store) { "starting" } else { store.push.state.name() }
 }
 
 /// Refuses to take the adaptor away from a store that has one.
@@ -134,7 +172,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
             store.acked_lsn,
             store.applied,
             store.push.lag_ms,
-            store.push.state.name(),
+            state_name(&store),
             store.push.node.map(|node| format!(" by node {node}")).unwrap_or_default(),
             store.push.last_error.map(|error| format!(": {error}")).unwrap_or_default()
         );
@@ -175,7 +213,7 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
         return Ok(());
     }
     let error = store.push.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
-    out!("{}: {}{error}, acknowledged {} of {}", store.store, store.push.state.name(), store.acked_lsn, store.head_lsn);
+    out!("{}: {}{error}, acknowledged {} of {}", store.store, state_name(store), store.acked_lsn, store.head_lsn);
     Ok(())
 }
 

@@ -128,10 +128,12 @@ impl PluginAdmin {
             return;
         };
         let faulty = faulty.activation.choice.name;
+        let fault = self.parts.loader.board.of(&slot).last_fault().map(|(_, text)| text);
         match self.change(move |parts| parts.roll_back_after_faults(&slot, failed)).await {
             Ok(done) => tracing::error!(
                 slot = name,
                 plugin = faulty,
+                fault,
                 now = done.name,
                 "a slot was rolled back after too many consecutive faults of its plugin"
             ),
@@ -364,13 +366,21 @@ impl Parts {
         }
         let slots = self.slots.read();
         let slots = slots.iter().filter_map(|(slot, state)| {
-            let is_empty = state.active()?.activation.choice.is_none();
+            let active = &state.active()?.activation;
+            let mut health = Health::default();
+            if !active.choice.is_none() {
+                health = self.loader.board.of(slot).read();
+            }
+            if active.by == FilledBy::Faults && health.last_fault.is_none() {
+                let fault = self.loader.board.earlier_fault(slot);
+                health.last_fault = fault.map(|(plugin, text)| format!("{plugin}, which was rolled back: {text}"));
+            }
             Some(Slot {
                 active: shown(state.active()?),
                 since: state.active()?.since,
                 pending: state.waiting().map(shown),
                 history: state.history().map(shown_past).collect(),
-                health: if is_empty { Health::default() } else { self.loader.board.of(slot).read() },
+                health,
             })
         });
         Overview { plugins, slots: slots.collect() }
@@ -513,7 +523,12 @@ impl Parts {
             let (target, returns) =
                 if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
             let target = target.ok_or_else(|| {
-                let detail = format!("slot {slot} has no earlier activation; `deactivate` removes what is there");
+                let way_out = if self.is_built_in(slot, state) {
+                    "what is active is built in: activate another plugin in place of it"
+                } else {
+                    "`deactivate` removes what is there"
+                };
+                let detail = format!("slot {slot} has no earlier activation; {way_out}");
                 mistake("nothing_before", "/slot", detail)
             })?;
             if returns {
@@ -580,10 +595,12 @@ impl Parts {
             let Some((slot, found)) = users.first() else { continue };
             let short = &hex(digest)[..12];
             let detail = match found {
-                SlotUse::Active => format!("plugin version {short} is active in slot {slot}; roll the slot back first"),
-                SlotUse::Pending => {
-                    format!("plugin version {short} is scheduled for slot {slot}; roll that back first")
-                }
+                SlotUse::Active => format!(
+                    "plugin version {short} is active in slot {slot}: deactivate it first (`tribunal plugin deactivate {name} --slot {slot}`)"
+                ),
+                SlotUse::Pending => format!(
+                    "plugin version {short} is scheduled for slot {slot}: cancel that first (`tribunal plugin rollback {name} --slot {slot}`)"
+                ),
             };
             return Err(mistake("plugin_in_use", "{name}", detail));
         }

@@ -15,6 +15,8 @@ use tribunal_wasm::{Fault, FaultKind, WasmRule, WasmValidator};
 /// Counters of one plugin in one slot.
 #[derive(Debug, Default)]
 pub struct SlotHealth {
+    /// Name of the plugin.
+    plugin: String,
     calls: AtomicU64,
     items: AtomicU64,
     fuel: AtomicU64,
@@ -40,6 +42,23 @@ struct Faults {
 }
 
 impl SlotHealth {
+    /// Starts the counters of a plugin.
+    #[must_use]
+    pub fn of(plugin: &str) -> SlotHealth {
+        SlotHealth { plugin: plugin.to_owned(), ..SlotHealth::default() }
+    }
+
+    /// Returns the fault of a call with the name of the plugin, for logs.
+    fn named(&self, fault: &Fault) -> PolicyFault {
+        PolicyFault(format!("{}: {}", self.plugin, fault.text))
+    }
+
+    /// Returns the plugin and its last fault, if it had one.
+    #[must_use]
+    pub fn last_fault(&self) -> Option<(String, String)> {
+        self.faults.lock().last.clone().map(|text| (self.plugin.clone(), text))
+    }
+
     /// Runs a call and counts it. The call tells its fuel.
     ///
     /// # Errors
@@ -110,30 +129,42 @@ impl SlotHealth {
 
 /// The counters of what is in force, by slot.
 #[derive(Debug, Default)]
-pub struct HealthBoard(RwLock<BTreeMap<PluginSlot, Arc<SlotHealth>>>);
+pub struct HealthBoard {
+    shown: RwLock<BTreeMap<PluginSlot, Arc<SlotHealth>>>,
+    /// The last plugin of each slot that is no longer in force and had faults, with its last one: why it was rolled back.
+    earlier_faults: RwLock<BTreeMap<PluginSlot, (String, String)>>,
+}
 
 impl HealthBoard {
     /// Shows other counters for a slot from now on.
     pub fn show(&self, slot: PluginSlot, health: Arc<SlotHealth>) {
-        self.0.write().insert(slot, health);
+        let before = self.shown.write().insert(slot.clone(), health);
+        if let Some(fault) = before.and_then(|before| before.last_fault()) {
+            self.earlier_faults.write().insert(slot, fault);
+        }
     }
 
     /// Shows no counters for a slot any more.
     pub fn hide(&self, slot: &PluginSlot) {
-        self.0.write().remove(slot);
+        self.shown.write().remove(slot);
     }
 
     /// Returns a slot's counters; new ones if nothing has been called there.
     pub fn of(&self, slot: &PluginSlot) -> Arc<SlotHealth> {
-        if let Some(health) = self.0.read().get(slot) {
+        if let Some(health) = self.shown.read().get(slot) {
             return Arc::clone(health);
         }
-        Arc::clone(self.0.write().entry(slot.clone()).or_default())
+        Arc::clone(self.shown.write().entry(slot.clone()).or_default())
+    }
+
+    /// Returns the plugin that a slot had before and its last fault, as far as this process has seen one.
+    pub fn earlier_fault(&self, slot: &PluginSlot) -> Option<(String, String)> {
+        self.earlier_faults.read().get(slot).cloned()
     }
 
     /// Returns all counters.
     pub fn all(&self) -> Vec<(PluginSlot, Health)> {
-        self.0.read().iter().map(|(slot, health)| (slot.clone(), health.read())).collect()
+        self.shown.read().iter().map(|(slot, health)| (slot.clone(), health.read())).collect()
     }
 }
 
@@ -156,7 +187,7 @@ impl ConflictRule for CountedRule {
                 self.health.fell_back();
                 native.rank(columns)
             }
-            (ranks, _) => ranks.map_err(PolicyFault::from),
+            (ranks, _) => ranks.map_err(|fault| self.health.named(&fault)),
         }
     }
 }
@@ -182,7 +213,7 @@ impl Validator for CountedValidator {
             self.health.fell_back();
             return NativeValidator.validate(level, columns);
         }
-        validation.map_err(PolicyFault::from)
+        validation.map_err(|fault| self.health.named(&fault))
     }
 }
 

@@ -149,7 +149,7 @@ impl PluginLoader {
     /// # Errors
     /// If it was made for another engine, is not here, or refuses its configuration.
     pub fn load(&self, choice: &PluginChoice) -> Result<Ready, String> {
-        let health = Arc::new(SlotHealth::default());
+        let health = Arc::new(SlotHealth::of(&choice.name));
         let loaded = match &choice.slot {
             PluginSlot::Adaptor(_) if choice.is_none() => Loaded::Nothing,
             PluginSlot::Adaptor(_) => Loaded::Adaptor(self.module(World::LogAdaptor, choice)?),

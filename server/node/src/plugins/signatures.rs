@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tribunal_types::limits::NAME_BYTES_MAX;
 
 use crate::auth::public_key::{Algorithm, public_key};
+use crate::named_file::read_named;
 use crate::plugins::plugin_store::{ArtefactDigest, hex};
 
 /// Signers that a configuration may name.
@@ -78,7 +79,7 @@ impl Signers {
             if !fits || !names.insert(name) {
                 return Err(failed(format!("names must have 1 to {NAME_BYTES_MAX} bytes, and be different")));
             }
-            let pem = std::fs::read(key_file).map_err(|error| failed(format!("{}: {error}", key_file.display())))?;
+            let pem = read_named("key_file", key_file).map_err(failed)?;
             let key = public_key(&pem, Algorithm::Ed25519)
                 .map_err(|why| failed(format!("{}: {why}; `tribunal plugin keygen` makes one", key_file.display())))?;
             signers.push((name.clone(), key));

@@ -439,6 +439,8 @@ pub struct Acks {
     pub forks: Forks,
     /// The store's name in spans and log lines.
     pub name: String,
+    /// That of its adaptor.
+    pub adaptor: String,
     /// What makes spans, if traces are on.
     pub tracing: Option<Arc<Tracing>>,
     /// The newest record that the storage is known to have acknowledged.
@@ -486,7 +488,7 @@ impl AckSink for Acks {
     }
 
     fn failed(&self, store: StoreId, text: &str) {
-        tracing::error!(store = self.name, store_id = store.0, text, "pushing stopped");
+        tracing::error!(store = self.name, store_id = store.0, adaptor = self.adaptor, text, "pushing stopped");
         self.report(store, |newest| newest.stopped = true);
     }
 
@@ -499,7 +501,14 @@ impl AckSink for Acks {
     }
 
     fn interrupted(&self, store: StoreId, text: &str) {
-        tracing::warn!(store = self.name, store_id = store.0, text, "the storage cannot be pushed to; trying again");
+        let adaptor = &self.adaptor;
+        tracing::warn!(
+            store = self.name,
+            store_id = store.0,
+            adaptor,
+            text,
+            "the storage cannot be pushed to; trying again"
+        );
     }
 
     fn restored(&self, store: StoreId) {
@@ -520,9 +529,9 @@ mod tests {
         let (messages, queue) = crossbeam_channel::unbounded();
         let dir = tempfile::tempdir().expect("a directory");
         let forks = Forks::Here(ForkFile::new(dir.path(), StoreId(1)), ControlIndex(3));
-        let (name, reports) = ("orders".into(), Arc::default());
+        let (name, adaptor, reports) = ("orders".into(), "redis".into(), Arc::default());
         let known = AtomicU64::new(0);
-        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, tracing: None, known };
+        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, adaptor, tracing: None, known };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

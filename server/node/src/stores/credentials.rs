@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize, Serializer};
 use tribunal_push::SqlEndpoint;
 
+use crate::named_file::read_named;
+
 /// A text that is not shown.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -106,9 +108,11 @@ impl Credentials {
                 faults.push(format!("{of}: `password` and `password_file` exclude each other"));
                 continue;
             }
-            match std::fs::read_to_string(file) {
+            let not_text = |_| format!("`password_file`: {} is not text in UTF-8", file.display());
+            let read = read_named("password_file", file).and_then(|bytes| String::from_utf8(bytes).map_err(not_text));
+            match read {
                 Ok(text) => credential.password = Some(Secret(text.trim_end_matches(['\r', '\n']).to_owned())),
-                Err(error) => faults.push(format!("{of}: {}: {error}", file.display())),
+                Err(fault) => faults.push(format!("{of}: {fault}")),
             }
         }
         if faults.is_empty() { Ok(Credentials(read)) } else { Err(faults) }

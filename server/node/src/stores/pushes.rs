@@ -357,6 +357,7 @@ impl Pushes {
             reports: Arc::default(),
             forks,
             name: store.spec.name.clone(),
+            adaptor: store.spec.adaptor.clone().unwrap_or_default(),
             tracing: self.tracing.clone(),
             known: AtomicU64::new(match &outlet {
                 // What it had not flushed is in the log, and not lost.
@@ -458,7 +459,7 @@ impl Pushes {
                     lag_ms: status.lag_ms,
                     last_error: status.last_error.map(|error| self.with_way_out(&entry.store.spec, error)),
                     poison: status.poison,
-                    durability: Some(status.durable),
+                    durability: status.durable,
                 }
             }
         }

@@ -2,7 +2,6 @@
 //! adaptor, whose rows it writes.
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use tribunal_push::{EgressPolicy, RespOptions, SqlEndpoint, SqlOptions};
 use tribunal_types::{LogId, NamespaceId, StoreSpec};
@@ -28,12 +27,8 @@ struct RespEndpoint {
     user: Value,
 }
 
-/// What has no place in the configuration of the built-in adaptor.
-#[derive(Debug, Deserialize)]
-struct Misplaced {
-    #[serde(default)]
-    password: Option<IgnoredAny>,
-}
+/// All that a store with the built-in adaptor of Redis can be configured with: the host reads the first two, the adaptor the last one.
+const REDIS_SETTINGS: [&str; 3] = ["endpoint", "user", "prefix"];
 
 /// See the file's head.
 pub struct Storages {
@@ -88,13 +83,24 @@ impl Storages {
     /// If the declaration lacks the endpoint, or contains a password.
     pub fn check_resp(&self, spec: &StoreSpec) -> Result<(), String> {
         self.resp(spec, EgressPolicy::default())?;
-        let misplaced = serde_json::from_str::<Misplaced>(&spec.adaptor_config);
-        if spec.adaptor.as_deref() == Some("redis") && misplaced.is_ok_and(|misplaced| misplaced.password.is_some()) {
-            return Err("contains `password`, which everyone who may see the store would see: put it in `push.credentials` of the \
-                        nodes' configuration"
-                .into());
+        if spec.adaptor.as_deref() != Some("redis") {
+            return Ok(());
         }
-        Ok(())
+        // Here and not in the adaptor, so that a store that was declared before goes on.
+        let config: Map<String, Value> = serde_json::from_str(&spec.adaptor_config).unwrap_or_default();
+        match config.keys().find(|name| !REDIS_SETTINGS.contains(&name.as_str())) {
+            Some(name) if name == "password" => {
+                Err("contains `password`, which everyone who may see the store would see: put it in \
+                                                     `push.credentials` of the nodes' configuration"
+                    .into())
+            }
+            Some(name) => Err(format!(
+                "contains `{}`, which is no setting of the adaptor `redis`; its settings are `{}`",
+                name.escape_debug(),
+                REDIS_SETTINGS.join("`, `")
+            )),
+            None => Ok(()),
+        }
     }
 
     /// Returns where a store's database is and how to log in there.

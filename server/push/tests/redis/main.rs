@@ -164,7 +164,7 @@ async fn redis_equals_the_log_after_a_kill_and_after_a_restore() {
     let push = Push::start(redis.endpoint());
     push.log.append_many(500);
     push.until_caught_up().await;
-    assert_eq!(push.handle.status().durable, StorageDurability::Always);
+    assert_eq!(push.handle.status().durable, Some(StorageDurability::Always));
     let older = redis.copy_data();
 
     push.log.append_many(5_000);

@@ -8,7 +8,7 @@ use tribunal_core::control::slots::SlotState;
 use tribunal_service::ServiceError;
 use tribunal_service::plugins::{Activation, Deactivate};
 use tribunal_types::{FilledBy, PluginActivation, PluginChoice, PluginSlot};
-use tribunal_wasm::World;
+use tribunal_wasm::{BUILTINS, World};
 
 use super::{Parts, mistake, unavailable, unix_ms};
 use crate::plugins::plugin_loader::builtin_digest;
@@ -59,6 +59,12 @@ impl Parts {
                 Err(mistake("plugin_built_in", "", detail))
             }
             [(slot, state)] => Ok((slot.clone(), state.clone())),
+            [] if BUILTINS.iter().any(|builtin| builtin.name == name) => {
+                let detail = format!(
+                    "\"{name}\" is built in, so it cannot be deactivated; where it is active, activate another plugin"
+                );
+                Err(mistake("plugin_built_in", "", detail))
+            }
             [] => {
                 let detail = format!(
                     "\"{name}\" is not active there, so there is nothing to deactivate; `rollback` cancels an activation \
@@ -73,7 +79,7 @@ impl Parts {
         }
     }
 
-    fn is_built_in(&self, slot: &PluginSlot, state: &SlotState) -> bool {
+    pub(super) fn is_built_in(&self, slot: &PluginSlot, state: &SlotState) -> bool {
         let world = match slot {
             PluginSlot::Rule => World::ConflictRule,
             PluginSlot::Validator(_) => World::IsolationValidator,

@@ -1,0 +1,16 @@
+//! Reads a file that a setting of the configuration names, with errors that contain both.
+
+use std::path::Path;
+
+/// Reads a file that a setting names.
+///
+/// # Errors
+/// The setting and the file, if it cannot be read or is empty: no file that is named here means anything without content.
+pub fn read_named(setting: &str, file: &Path) -> Result<Vec<u8>, String> {
+    let name = file.display();
+    let bytes = std::fs::read(file).map_err(|error| format!("`{setting}`: cannot read {name}: {error}"))?;
+    if bytes.trim_ascii().is_empty() {
+        return Err(format!("`{setting}`: {name} is empty"));
+    }
+    Ok(bytes)
+}
