@@ -49,7 +49,8 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(example = json!([2, 3]))]
     pub nodes: Vec<u16>,
-    /// With `log_truncated`: the state from which a reader can start over.
+    /// With `log_truncated` and `log_replaced`: the state from which a reader can start over. Absent if the log of a store without
+    /// an adaptor is truncated: its rows were only in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "/v1/stores/kv/state")]
     pub state_url: Option<String>,
@@ -57,6 +58,10 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub applied: Option<String>,
+    /// With `row_missing`: session token, with which later reads reflect that snapshot or a later one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "v1-8841")]
+    pub session: Option<String>,
 }
 
 /// One error in a request.

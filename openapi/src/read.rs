@@ -89,6 +89,10 @@ pub struct ReadResponse {
     /// The epoch that the results reflect: they include all of its commits, and none of later epochs.
     #[schema(example = "8841")]
     pub applied: String,
+    /// Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "v1-8841")]
+    pub session: Option<String>,
     /// The rows, in the order of the request; absent if it has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -139,6 +143,7 @@ pub struct ReadRange {
     pub store: String,
     /// The rows, in key order.
     pub rows: Vec<Row>,
-    /// Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit.
+    /// Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit, also
+    /// because of the other ranges of the request; one that has rows has at least one here.
     pub more: bool,
 }

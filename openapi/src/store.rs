@@ -28,7 +28,7 @@ pub struct StoreDeclaration {
     pub existence: Option<StoreExistence>,
     /// The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
     /// validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
-    /// version of each row.
+    /// version of each row. It is not taken away from a store by leaving it out: declare `false`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub multi_version: Option<bool>,
@@ -273,6 +273,11 @@ pub struct Row {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8841")]
     pub applied: Option<String>,
+    /// Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node. Absent
+    /// in lists, which contain it once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "v1-8841")]
+    pub session: Option<String>,
 }
 
 /// Rows in key order.
@@ -281,6 +286,10 @@ pub struct RowPage {
     /// The epoch that the rows reflect: all of its commits, and none of later epochs.
     #[schema(example = "8841")]
     pub applied: String,
+    /// Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "v1-8841")]
+    pub session: Option<String>,
     /// The rows.
     pub rows: Vec<Row>,
     /// Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit.

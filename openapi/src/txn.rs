@@ -524,7 +524,9 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 127)]
     pub plugin_code: Option<u8>,
-    /// Whether the same work may commit on fresh reads, under a new id.
+    /// Whether the same work may commit on fresh reads, under a new id. With `row_exists` and `row_missing`, that requires work
+    /// that reads the row and depends on it: an `insert`, `update`, `delete` or `add` that is only repeated fails again until
+    /// another transaction has deleted or created the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retryable: Option<bool>,

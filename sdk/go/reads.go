@@ -29,6 +29,9 @@ type RowState struct {
 type RowReads struct {
 	// Applied is the epoch that the rows reflect: they include all of its commits, and none of later epochs.
 	Applied Epoch
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
+	// node; empty if the service is too old to return one.
+	Session string
 	// Rows has one result per row, in the order of the request.
 	Rows []RowState
 }
@@ -65,6 +68,9 @@ type RangeRows struct {
 type RangeReads struct {
 	// Applied is the epoch that they reflect: all of it, and nothing of later ones.
 	Applied Epoch
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
+	// node; empty if the service is too old to return one.
+	Session string
 	// Ranges has one element for each range, in the order of the request.
 	Ranges []RangeRows
 }
@@ -180,7 +186,9 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 		return nil, misbehaved("%d rows returned where %d were requested", len(found), len(rows))
 	}
 	fields := reader{}
-	reads := &RowReads{Applied: Epoch(fields.number(&answer.Applied)), Rows: make([]RowState, len(rows))}
+	reads := &RowReads{
+		Applied: Epoch(fields.number(&answer.Applied)), Session: given(answer.Session), Rows: make([]RowState, len(rows)),
+	}
 	for at := range found {
 		version := Version(fields.number(found[at].Version))
 		switch {
@@ -212,7 +220,7 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 		each, err := joined.apart(given(found.Rows))
 		responses := make([]wire.ReadResponse, len(each))
 		for at := range each {
-			responses[at] = wire.ReadResponse{Applied: found.Applied, Rows: &each[at]}
+			responses[at] = wire.ReadResponse{Applied: found.Applied, Session: found.Session, Rows: &each[at]}
 		}
 		return responses, err
 	})
@@ -263,7 +271,9 @@ func (c *Client) rangesFrom(
 		return nil, misbehaved("%d ranges returned where %d were requested", len(found), len(ranges))
 	}
 	fields := reader{}
-	reads := &RangeReads{Applied: Epoch(fields.number(&answer.Applied)), Ranges: make([]RangeRows, len(ranges))}
+	reads := &RangeReads{
+		Applied: Epoch(fields.number(&answer.Applied)), Session: given(answer.Session), Ranges: make([]RangeRows, len(ranges)),
+	}
 	for at := range found {
 		if reads.Ranges[at], err = rowsOf(found[at].Rows, found[at].More); err != nil {
 			return nil, err

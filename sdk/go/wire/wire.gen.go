@@ -826,7 +826,13 @@ type Problem struct {
 	// Retryable Whether the same request may succeed later.
 	Retryable bool `json:"retryable"`
 
-	// StateURL With `log_truncated`: the state from which a reader can start over.
+	// Session With `row_missing`: session token, with which later reads reflect that snapshot or a later one.
+	//
+	// Example: v1-8841
+	Session *string `json:"session,omitempty"`
+
+	// StateURL With `log_truncated` and `log_replaced`: the state from which a reader can start over. Absent if the log of a store without
+	// an adaptor is truncated: its rows were only in the log.
 	//
 	// Example: /v1/stores/kv/state
 	StateURL *string `json:"state_url,omitempty"`
@@ -1043,7 +1049,8 @@ type Read struct {
 
 // ReadRange The result of reading a range.
 type ReadRange struct {
-	// More Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit.
+	// More Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit, also
+	// because of the other ranges of the request; one that has rows has at least one here.
 	More bool `json:"more"`
 
 	// Rows The rows, in key order.
@@ -1087,6 +1094,11 @@ type ReadResponse struct {
 
 	// Rows The rows, in the order of the request; absent if it has no rows.
 	Rows *[]ReadRow `json:"rows,omitempty"`
+
+	// Session Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+	//
+	// Example: v1-8841
+	Session *string `json:"session,omitempty"`
 }
 
 // ReadRow The result of reading a row. Without `version`, the row does not exist.
@@ -1136,6 +1148,12 @@ type Row struct {
 	// KeyB64 The row's key in base64, if it is not UTF-8.
 	KeyB64 *string `json:"key_b64,omitempty"`
 
+	// Session Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node. Absent
+	// in lists, which contain it once.
+	//
+	// Example: v1-8841
+	Session *string `json:"session,omitempty"`
+
 	// Value The value.
 	Value json.RawMessage `json:"value,omitempty"`
 
@@ -1160,6 +1178,11 @@ type RowPage struct {
 
 	// Rows The rows.
 	Rows []Row `json:"rows"`
+
+	// Session Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+	//
+	// Example: v1-8841
+	Session *string `json:"session,omitempty"`
 }
 
 // RowRead A row to read.
@@ -1266,7 +1289,7 @@ type StoreDeclaration struct {
 
 	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
 	// validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
-	// version of each row.
+	// version of each row. It is not taken away from a store by leaving it out: declare `false`.
 	MultiVersion *bool `json:"multi_version,omitempty"`
 
 	// Transactional The storage's watermark moves in the same transaction as the rows. Required by `add`.
@@ -1415,7 +1438,9 @@ type TxnOutcome struct {
 	// RetryAfterMs When to retry, milliseconds from now.
 	RetryAfterMs *int32 `json:"retry_after_ms,omitempty"`
 
-	// Retryable Whether the same work may commit on fresh reads, under a new id.
+	// Retryable Whether the same work may commit on fresh reads, under a new id. With `row_exists` and `row_missing`, that requires work
+	// that reads the row and depends on it: an `insert`, `update`, `delete` or `add` that is only repeated fails again until
+	// another transaction has deleted or created the row.
 	Retryable *bool `json:"retryable,omitempty"`
 
 	// Session Session token: pass it to a Begin that must see this commit.
@@ -1526,6 +1551,27 @@ type ListRowsParams struct {
 
 	// Limit Maximum number of rows; 100 if absent
 	Limit *int32 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Session Session token of an earlier response: wait until the store has applied what it covers
+	Session *string `form:"session,omitempty" json:"session,omitempty"`
+
+	// Consistency What the rows must include: `session` if absent
+	Consistency *Consistency `form:"consistency,omitempty" json:"consistency,omitempty"`
+
+	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent
+	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
+}
+
+// GetRowParams defines parameters for GetRow.
+type GetRowParams struct {
+	// Session Session token of an earlier response: wait until the store has applied what it covers
+	Session *string `form:"session,omitempty" json:"session,omitempty"`
+
+	// Consistency What the row must include: `session` if absent
+	Consistency *Consistency `form:"consistency,omitempty" json:"consistency,omitempty"`
+
+	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent
+	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 }
 
 // CommitStreamParams defines parameters for CommitStream.
@@ -1725,6 +1771,10 @@ type ClientInterface interface {
 
 	// PutStoreWithBody Declares a store, or changes one of the same name.
 	//
+	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+	// `true` or `false`.
+	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
 	// ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
@@ -1735,6 +1785,10 @@ type ClientInterface interface {
 	PutStoreWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PutStore Declares a store, or changes one of the same name.
+	//
+	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+	// `true` or `false`.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -1855,7 +1909,7 @@ type ClientInterface interface {
 	// same key.
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
-	GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetRow(ctx context.Context, store string, key string, params *GetRowParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetState The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
@@ -2169,6 +2223,10 @@ func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...Reque
 
 // PutStoreWithBody Declares a store, or changes one of the same name.
 //
+// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+// `true` or `false`.
+//
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
 // ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
@@ -2189,6 +2247,10 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 }
 
 // PutStore Declares a store, or changes one of the same name.
+//
+// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+// `true` or `false`.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -2449,8 +2511,8 @@ func (c *Client) ReadRows(ctx context.Context, store string, body ReadRowsJSONRe
 // same key.
 //
 // Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
-func (c *Client) GetRow(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetRowRequest(c.Server, store, key)
+func (c *Client) GetRow(ctx context.Context, store string, key string, params *GetRowParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRowRequest(c.Server, store, key, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3546,6 +3608,42 @@ func NewListRowsRequest(server string, store string, params *ListRowsParams) (*h
 
 		}
 
+		if params.Session != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "session", *params.Session, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Consistency != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "consistency", *params.Consistency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.WaitMs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait_ms", *params.WaitMs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -3608,7 +3706,7 @@ func NewReadRowsRequestWithBody(server string, store string, contentType string,
 }
 
 // NewGetRowRequest constructs an http.Request for the GetRow method
-func NewGetRowRequest(server string, store string, key string) (*http.Request, error) {
+func NewGetRowRequest(server string, store string, key string, params *GetRowParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -3638,6 +3736,57 @@ func NewGetRowRequest(server string, store string, key string) (*http.Request, e
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Session != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "session", *params.Session, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Consistency != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "consistency", *params.Consistency, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.WaitMs != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "wait_ms", *params.WaitMs, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int32"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -4204,6 +4353,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 	//
+	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+	// `true` or `false`.
+	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
 	// ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
@@ -4214,6 +4367,10 @@ type ClientWithResponsesInterface interface {
 	PutStoreWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutStoreAnswer, error)
 
 	// PutStoreWithResponse Declares a store, or changes one of the same name.
+	//
+	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+	// `true` or `false`.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -4346,7 +4503,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
-	GetRowWithResponse(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*GetRowAnswer, error)
+	GetRowWithResponse(ctx context.Context, store string, key string, params *GetRowParams, reqEditors ...RequestEditorFn) (*GetRowAnswer, error)
 
 	// GetStateWithResponse The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 	//
@@ -6785,6 +6942,10 @@ func (c *ClientWithResponses) GetStoreWithResponse(ctx context.Context, store st
 
 // PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 //
+// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+// `true` or `false`.
+//
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
 // ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
@@ -6801,6 +6962,10 @@ func (c *ClientWithResponses) PutStoreWithBodyWithResponse(ctx context.Context, 
 }
 
 // PutStoreWithResponse Declares a store, or changes one of the same name.
+//
+// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+// `true` or `false`.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -7017,8 +7182,8 @@ func (c *ClientWithResponses) ReadRowsWithResponse(ctx context.Context, store st
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /v1/stores/{store}/rows/{key} (the `GetRow` operationId).
-func (c *ClientWithResponses) GetRowWithResponse(ctx context.Context, store string, key string, reqEditors ...RequestEditorFn) (*GetRowAnswer, error) {
-	rsp, err := c.GetRow(ctx, store, key, reqEditors...)
+func (c *ClientWithResponses) GetRowWithResponse(ctx context.Context, store string, key string, params *GetRowParams, reqEditors ...RequestEditorFn) (*GetRowAnswer, error) {
+	rsp, err := c.GetRow(ctx, store, key, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}

@@ -46,6 +46,9 @@ pub enum RowState {
 pub struct RowReads {
     /// The epoch that the rows reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
+    /// `None` if the service is too old to return one.
+    pub session: Option<String>,
     /// One result per row, in the order of the request.
     pub rows: Vec<RowState>,
 }
@@ -82,6 +85,9 @@ pub struct RangeRows {
 pub struct RangeReads {
     /// The epoch that they reflect: all of it, and nothing of later ones.
     pub applied: Epoch,
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
+    /// `None` if the service is too old to return one.
+    pub session: Option<String>,
     /// One for each range, in the order of the request.
     pub ranges: Vec<RangeRows>,
 }
@@ -89,7 +95,7 @@ pub struct RangeReads {
 /// Options of a read outside of transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Token of a commit that the rows must include.
+    /// Token of a commit, or of an earlier read, that the rows must include.
     pub session: Option<String>,
     /// What the rows include. By default every commit that the node has acknowledged; with [`Consistency::Fresh`]
     /// everything that any node of the cluster acknowledged to any client before the call.
@@ -198,7 +204,8 @@ impl Client {
         let answer = self.rows_answer(store, rows, options).await?;
         let found = answer.rows.unwrap_or_default();
         let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));
-        Ok(RowReads { applied: wire::epoch(&answer.applied)?, rows: states.collect::<Result<_, _>>()? })
+        let rows = states.collect::<Result<_, _>>()?;
+        Ok(RowReads { applied: wire::epoch(&answer.applied)?, session: answer.session, rows })
     }
 
     /// Asks for rows, in a batch with others if there is one.
@@ -269,7 +276,7 @@ impl Client {
             )));
         }
         let ranges = found.into_iter().map(rows_of).collect::<Result<_, _>>()?;
-        Ok(RangeReads { applied: wire::epoch(&answer.applied)?, ranges })
+        Ok(RangeReads { applied: wire::epoch(&answer.applied)?, session: answer.session, ranges })
     }
 
     /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
@@ -301,7 +308,7 @@ impl Client {
             return Err(Error::misuse(format!("the limit of a range must be from 1 to {ROWS_MAX}, not {limit}")));
         }
         let options = ReadOptions { session, ..ReadOptions::default() };
-        let RangeReads { applied, ranges } = self.ranges_from(store, &[range], options, snapshot).await?;
+        let RangeReads { applied, ranges, .. } = self.ranges_from(store, &[range], options, snapshot).await?;
         let RangeRows { rows, more } = ranges.into_iter().next().unwrap_or_default();
         Ok(RowPage { applied, rows, more })
     }
@@ -382,7 +389,12 @@ impl Client {
         let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
         apart(reply, items.len(), |answer: ReadResponse| {
             let each = union.apart(answer.rows.unwrap_or_default())?;
-            let part = |rows| ReadResponse { applied: answer.applied.clone(), rows: Some(rows), ranges: None };
+            let part = |rows| ReadResponse {
+                applied: answer.applied.clone(),
+                session: answer.session.clone(),
+                rows: Some(rows),
+                ranges: None,
+            };
             Ok(each.into_iter().map(part).collect())
         })
     }

@@ -549,14 +549,14 @@ export class Client {
       return this.#shared(this.#reads, bytes > 0 && bytes <= bytesAlone, { group, bytes }, { ...own, terms }, (items) => this.#sendReads(items));
     });
     const keys = rows.map(({ key }) => normal(key));
-    return { applied: answer.applied, rows: states<T>(answer.rows ?? [], keys) };
+    return { applied: answer.applied, session: answer.session, rows: states<T>(answer.rows ?? [], keys) };
   }
 
   /** Sends reads of one store, on the same terms, as one request. */
   async #sendReads(items: readonly ReadItem[]): Promise<Shared<ReadResponse>[]> {
     const union = new Union(items.map(({ rows }) => rows));
     const reply = await this.#read(items[0]?.store ?? "", { read: union.rows, ...items[0]?.terms });
-    return parts(reply, items.length, ({ applied, rows }) => union.apart(rows ?? []).map((own) => ({ applied, rows: own })));
+    return parts(reply, items.length, ({ rows, ...rest }) => union.apart(rows ?? []).map((own) => ({ ...rest, rows: own })));
   }
 
   async #read(store: string, body: components["schemas"]["ReadRequest"]): Promise<Reply<ReadResponse>> {
@@ -576,7 +576,7 @@ export class Client {
     const own = list(ranges, "a list of ranges").map(rangeAsked);
     const name = segment(store);
     const answer = await this.#current(store, readTerms(options), least, async (terms) => settled(await this.#read(name, { ranges: own, ...terms })));
-    return { applied: answer.applied, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
+    return { applied: answer.applied, session: answer.session, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
   /** Returns a reader of a store's log. */

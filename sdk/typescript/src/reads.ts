@@ -72,6 +72,11 @@ export type RowState<T = JsonValue> =
 export interface RowReads<T = JsonValue> {
   /** The epoch that the rows reflect: they include all of its commits, and none of later epochs. */
   readonly applied: string;
+  /**
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
+   * old to return one.
+   */
+  readonly session: string | undefined;
   /** One result per row, in the order of the request. */
   readonly rows: readonly RowState<T>[];
 }
@@ -98,6 +103,11 @@ export interface RangeRows {
 export interface RangeReads {
   /** The epoch that they reflect: all of it, and nothing of later ones. */
   readonly applied: string;
+  /**
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
+   * old to return one.
+   */
+  readonly session: string | undefined;
   /** One for each range, in the order of the request. */
   readonly ranges: readonly RangeRows[];
 }

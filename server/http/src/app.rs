@@ -16,7 +16,7 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 
 use crate::authz::still_admitted;
 use crate::quota::{Permit, TenantQuota, Tenants};
-use crate::request::body::{MediaType, collect_within, media_type};
+use crate::request::body::{MediaType, announced, collect_within, media_type};
 use crate::request::caller::tenant;
 use crate::request::query::path_store;
 use crate::response::problem::ProblemResponse;
@@ -112,6 +112,9 @@ impl App {
     {
         let kind = media_type(&parts.headers, accepted)?;
         let bytes = self.whole(parts, body, BODY_BYTES_MAX).await?;
+        if kind == MediaType::Json && bytes.is_empty() {
+            announced(parts)?;
+        }
         Ok((kind, bytes))
     }
 

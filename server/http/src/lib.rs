@@ -7,6 +7,7 @@ pub mod app;
 pub mod authz;
 pub mod binary;
 pub mod counters;
+mod limits_table;
 pub mod listener;
 mod near_routes;
 mod openapi_security;

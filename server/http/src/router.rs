@@ -12,6 +12,7 @@ use utoipa_axum::routes;
 
 use crate::app::{App, RouterOptions, Streamed};
 use crate::authz;
+use crate::limits_table;
 use crate::near_routes::RoutePatterns;
 use crate::openapi_security;
 use crate::problem_codes;
@@ -36,7 +37,7 @@ use tribunal_service::Service;
                        query parameters. Responses outside 2xx are problem details. They mean that no decision was made, \
                        except 504 `outcome_unknown`: the transaction may have been accepted; get its status by its \
                        id.\n\nConnections are HTTP/1.1 or HTTP/2: over TLS by ALPN, in cleartext by prior knowledge only \
-                       (no `Upgrade`). An HTTP/2 connection has at most 256 concurrent requests.",
+                       (no `Upgrade`).\n\nLimits, beyond which a request is refused:\n\n",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "http://127.0.0.1:7420", description = "A node for development")),
@@ -128,7 +129,9 @@ fn routes() -> OpenApiRouter<App> {
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
     openapi_security::describe(&mut document);
-    document.info.description.get_or_insert_default().push_str(&problem_codes::markdown());
+    let about = document.info.description.get_or_insert_default();
+    about.push_str(&limits_table::markdown());
+    about.push_str(&problem_codes::markdown());
     // The router's way to say that a key may contain slashes is not OpenAPI's.
     if let Some(row) = document.paths.paths.remove(ROW_ROUTE) {
         document.paths.paths.insert(ROW_ROUTE.replace('*', ""), row);

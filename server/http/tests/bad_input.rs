@@ -5,6 +5,7 @@ mod fake_node;
 use fake_node::client::{Client, Reply, post};
 use fake_node::start;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tribunal_types::limits::*;
 use tribunal_types::{Epoch, Version};
 
@@ -92,7 +93,26 @@ async fn each_error_has_its_code_and_pointer() {
             json!({"reads": [{"store": "kv", "key": "a"}, {"store": "kv", "key_b64": "YQ=="}]}),
             422,
             "duplicate_row",
+            "/reads/1/key_b64",
+        ),
+        one(
+            json!({"reads": [{"store": "kv", "key_b64": "YQ=="}, {"store": "kv", "key": "a"}]}),
+            422,
+            "duplicate_row",
             "/reads/1/key",
+        ),
+        one(json!({"reads": [{"store": "kv", "key_b64": ""}]}), 422, "empty_key", "/reads/0/key_b64"),
+        one(
+            json!({"writes": [put("a"), {"op": "delete", "store": "kv", "key_b64": "YQ"}]}),
+            422,
+            "duplicate_row",
+            "/writes/1/key_b64",
+        ),
+        one(
+            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end_b64": "YQ=="}]}),
+            422,
+            "empty_range",
+            "/ranges/0/end_b64",
         ),
         one(json!({"writes": [put("a"), put("b"), put("a")]}), 422, "duplicate_row", "/writes/2/key"),
         one(
@@ -544,6 +564,26 @@ fn id(n: usize) -> String {
     format!("0193a5b0-7a3e-7c11-8a52-3f0e1d2c4c{n:02x}")
 }
 
+/// Otherwise the client looks for its body, and the mistake is in its head.
+#[tokio::test]
+async fn a_request_that_announces_no_body_is_told_so() {
+    let server = start().await;
+    for path in [COMMIT, "/v1/txns", "/v1/stores/kv/rows/read"] {
+        for (announced, expected) in
+            [("", "neither `content-length` nor"), ("content-length: 0\r\n", "the body is empty")]
+        {
+            let mut client = Client::connect(server.address).await;
+            let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{announced}\r\n");
+            client.socket.write_all(head.as_bytes()).await.expect("the head is sent");
+            let reply = client.reply().await.expect("an answer");
+            let problem = reply.json();
+            assert_eq!((reply.status, &problem["code"]), (400, &json!("malformed_json")), "{path}: {problem}");
+            assert!(problem["detail"].as_str().unwrap().contains(expected), "{path}: {problem}");
+        }
+    }
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn errors_say_what_to_do() {
     let server = start().await;
@@ -553,6 +593,8 @@ async fn errors_say_what_to_do() {
         (COMMIT, r#"{"reads":[{"store":"kv","key":"\ud800x"}]}"#, "`key_b64`"),
         (COMMIT, "\u{feff}{}", "begins with a byte order mark"),
         (COMMIT, r#"{"reads":[{"store":"kv","key_b64":"_-8="}]}"#, "RFC 4648, section 4"),
+        (COMMIT, r#"{"reads":[{"store":"kv","key_b64":"YR=="}]}"#, "RFC 4648, section 3.5"),
+        (COMMIT, r#"{"reads":[{"store":"kv","key_b64":"YQAAA"}]}"#, "group of four characters is incomplete"),
         (COMMIT, r#"{"epoch":"007"}"#, "without sign or leading zeros"),
         (COMMIT, r#"{"reads":[{"store":"kv","key":"a","version":"+7"}]}"#, "without sign or leading zeros"),
         (COMMIT, r#"{"writes":[{"store":"kv","key":"a","value":1}]}"#, "/writes/0/op: is required: insert"),

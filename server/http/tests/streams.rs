@@ -201,6 +201,11 @@ async fn a_truncated_log_names_where_to_start_over() {
         let found = lines(&read(&mut socket, |_| false).await);
         assert_eq!((&found[0]["kind"], &found[0]["lsn"]), (&json!("storage"), &json!("0")));
         assert_eq!(found[1], json!({"event": "end", "rows": "0"}));
+        // A store without an adaptor has no state once its log is truncated.
+        let (_, _, reply) = refused(&server, "/v1/log?store=declared&after=666", &[("accept", accept)]).await;
+        let problem = reply.json();
+        assert!(problem.get("state_url").is_none() && reply.header("link").is_none(), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().ends_with("has no other state"), "{problem}");
     }
     server.stop().await.unwrap();
 }

@@ -165,7 +165,8 @@ async fn keys_and_values_of_every_kind_survive() {
     let plain = client.get("/v1/stores/kv/rows/a/b%20c%25%3F%23").await;
     let row = client.get("/v1/stores/kv/rows/a%2Fb%20c%25%3F%23").await;
     assert_eq!(plain.json(), row.json(), "a slash in a key may be written as it is");
-    let expected = json!({"key": "a/b c%?#", "value": "slash", "version": version, "applied": "11"});
+    let expected =
+        json!({"key": "a/b c%?#", "value": "slash", "version": version, "applied": "11", "session": "v1-11"});
     assert_eq!(row.json(), expected);
     let row = client.get("/v1/stores/kv/rows/q%22uo%5Cte%00%0A").await;
     let text = String::from_utf8(row.body.clone()).unwrap();
@@ -174,12 +175,13 @@ async fn keys_and_values_of_every_kind_survive() {
     let row = client.get("/v1/stores/kv/rows/%D0%BA%D0%BB%D1%8E%D1%87%F0%9F%94%91").await;
     assert_eq!((row.json()["key"].as_str(), row.json()["value"].is_null()), (Some("ключ🔑"), true));
     let row = client.get("/v1/stores/kv/rows/%FF%00%FE").await;
-    let expected = json!({"key_b64": "/wD+", "value_b64": "AAH/", "version": version, "applied": "11"});
+    let expected =
+        json!({"key_b64": "/wD+", "value_b64": "AAH/", "version": version, "applied": "11", "session": "v1-11"});
     assert_eq!(row.json(), expected);
 
     let none = client.get("/v1/stores/kv/rows/none").await;
     assert_eq!((none.status, none.json()["code"].as_str()), (404, Some("row_missing")));
-    assert_eq!(none.json()["applied"], "11");
+    assert_eq!((&none.json()["applied"], &none.json()["session"]), (&json!("11"), &json!("v1-11")));
     let long = client.get(&format!("/v1/stores/kv/rows/{}", "k".repeat(10_241))).await;
     assert_eq!((long.status, long.json()["code"].as_str()), (414, Some("key_too_long")));
     let other = client.get("/v1/stores/orders%2F%C3%BC/rows/a").await;
@@ -189,6 +191,24 @@ async fn keys_and_values_of_every_kind_survive() {
     assert_eq!((page["rows"][0]["key"].as_str(), page["more"].as_bool()), (Some("a/b c%?#"), Some(true)));
     let page = client.get("/v1/stores/kv/rows?start=%FF").await.json();
     assert_eq!((page["rows"][0]["key_b64"].as_str(), page["more"].as_bool()), (Some("/wD+"), Some(false)));
+    assert_eq!((&page["applied"], &page["session"]), (&json!("11"), &json!("v1-11")));
+    // What one read reflects, the next one does, too.
+    for path in ["/v1/stores/kv/rows/a%2Fb%20c%25%3F%23", "/v1/stores/kv/rows"] {
+        for (query, status) in [
+            ("?session=v1-11", 200),
+            ("?session=v1-11&wait_ms=0&consistency=fresh", 200),
+            ("?consistency=session", 200),
+            ("?session=v1-12&wait_ms=0", 503),
+            ("?session=11", 400),
+            ("?wait_ms=60001", 400),
+            ("?consistency=newest", 400),
+        ] {
+            let reply = client.get(&format!("{path}{query}")).await;
+            assert_eq!(reply.status, status, "{path}{query}: {}", reply.json());
+        }
+    }
+    let read = client.post("/v1/stores/kv/rows/read", r#"{"read":[{"key":"none"}],"session":"v1-11"}"#).await.json();
+    assert_eq!((&read["applied"], &read["session"]), (&json!("11"), &json!("v1-11")));
     let empty = client.get("/v1/stores/kv/rows?start=b&end=a").await;
     assert_eq!((empty.status, empty.json()["code"].as_str()), (422, Some("empty_range")));
     server.stop().await.unwrap();
@@ -228,6 +248,9 @@ async fn stores_are_declared_shown_and_listed() {
         ("/v1/stores/a", r#"{"log_only":"yes"}"#, 400, "wrong_type"),
         ("/v1/stores/cache-1", "{}", 422, "adaptor_omitted"),
         ("/v1/stores/cache-1", r#"{"existence":"declared","log_only":false}"#, 422, "adaptor_omitted"),
+        ("/v1/stores/cache-1", r#"{"multi_version":true}"#, 422, "adaptor_omitted"),
+        ("/v1/stores/cache-1", r#"{"adaptor":"redis"}"#, 422, "multi_version_omitted"),
+        ("/v1/stores/cache-1", r#"{"log_only":true}"#, 422, "multi_version_omitted"),
     ] {
         let reply = client.call("PUT", path, &json_type, body.as_bytes()).await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path} {body}");
@@ -236,8 +259,19 @@ async fn stores_are_declared_shown_and_listed() {
     let omitted = client.call("PUT", "/v1/stores/cache-1", &json_type, b"{}").await.json();
     let detail = omitted["detail"].as_str().unwrap();
     assert!(detail.contains(r#"`"adaptor": "redis"`"#) && detail.contains(r#"`"log_only": true`"#), "{omitted}");
-    for (store, body, status) in [("cache-1", r#"{"log_only":true}"#, 200), ("cache-1", "{}", 200), ("new", "{}", 201)]
-    {
+    let omitted = client.call("PUT", "/v1/stores/cache-1", &json_type, br#"{"log_only":true}"#).await.json();
+    let detail = omitted["detail"].as_str().unwrap();
+    assert!(
+        detail.contains(r#"`"multi_version": true`"#) && detail.contains(r#"`"multi_version": false`"#),
+        "{omitted}"
+    );
+    for (store, body, status) in [
+        ("cache-1", r#"{"log_only":true,"multi_version":true}"#, 200),
+        ("cache-1", r#"{"multi_version":true}"#, 200),
+        ("cache-1", r#"{"multi_version":false}"#, 200),
+        ("cache-1", "{}", 200),
+        ("new", "{}", 201),
+    ] {
         let reply = client.call("PUT", &format!("/v1/stores/{store}"), &json_type, body.as_bytes()).await;
         assert_eq!((reply.status, reply.json().get("adaptor")), (status, None), "{store} {body}");
     }

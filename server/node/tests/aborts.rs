@@ -49,6 +49,10 @@ fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
     assert!(metrics.contains(&format!("{given_up} 1\n")), "{metrics}");
     let stood = line("fenced", "identity", "", "");
     assert!(metrics.contains(&format!("{stood} 1\n")), "{metrics}");
+    for (reason, count) in [("read_conflict", 3), ("client_abort", 1), ("fenced", 1), ("row_exists", 0)] {
+        let by_reason = format!("tribunal_txns_aborted_by_reason_total{{reason=\"{reason}\"}} {count}\n");
+        assert!(metrics.contains(&by_reason), "{by_reason}: {metrics}");
+    }
     node.signal("TERM");
     let (status, log) = node.ended();
     assert!(status.success());

@@ -463,6 +463,15 @@ fn stores_are_declared_and_shown() {
     for line in ["adaptor          -", "existence        declared", "multi-version    true", "transactional    true"] {
         assert!(printed.contains(line), "{line}: {printed}");
     }
+    // A store keeps this until it is taken away.
+    let declare = |flags: &[&str]| store(&[&["declare", "orders", "--declared-existence"], flags].concat());
+    let error = text(&declare(&["--transactional"]).stderr);
+    assert!(error.contains("--multi-version to keep") && error.contains("--multi-version=false"), "{error}");
+    assert!(shown("orders").contains("multi-version    true"));
+    assert!(declare(&["--multi-version"]).status.success());
+    assert!(shown("orders").contains("multi-version    true"));
+    assert!(declare(&["--multi-version=false"]).status.success());
+    assert!(shown("orders").contains("multi-version    false"));
     // What is left out has its default.
     assert!(store(&["declare", "carts", "--adaptor", "kv"]).status.success());
     let printed = shown("carts");

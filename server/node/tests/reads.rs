@@ -144,10 +144,12 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({}), 400, "missing_field", "/read");
     refused(path, &json!({"read": [{}]}), 400, "missing_field", "/read/0/key");
     refused(path, &json!({"read": [{"key": ""}]}), 422, "empty_key", "/read/0/key");
+    refused(path, &json!({"read": [{"key_b64": ""}]}), 422, "empty_key", "/read/0/key_b64");
     refused(path, &json!({"read": [{"key": "a", "store": "log"}]}), 404, "unknown_store", "omit it");
     refused(path, &json!({"read": [{"key": "a", "version": "x"}]}), 400, "bad_number", "/read/0/version");
     refused(path, &json!({"ranges": [{"limit": 0}]}), 400, "bad_number", "/ranges/0/limit");
     refused(path, &json!({"ranges": [{"start": "b", "end": "a"}]}), 422, "empty_range", "/ranges/0/end");
+    refused(path, &json!({"ranges": [{"start": "b", "end_b64": "YQ"}]}), 422, "empty_range", "/ranges/0/end_b64");
     let with = |field: &str, value: Value| json!({"read": [{"key": "a"}], field: value});
     refused(path, &with("consistency", json!("newest")), 400, "unknown_value", "/consistency");
     refused(path, &with("session", json!("mine")), 400, "bad_session", "/session");
@@ -185,6 +187,38 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({"read": rows}), 422, "read_too_large", "read fewer");
     let some = node.post(path, &json!({"read": rows[..8]}));
     assert_eq!(some.status, 200, "{}", some.body);
+    let one_each: Vec<Value> =
+        (0..9).map(|n| json!({"start": format!("large/{n}"), "end": format!("large/{n}~")})).collect();
+    refused(path, &json!({"ranges": one_each}), 422, "read_too_large", "/ranges/8");
+}
+
+/// Otherwise a range that can be read alone could not be read beside another one.
+#[test]
+fn ranges_of_one_request_are_cut_where_they_do_not_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let large = "x".repeat(1_000_000);
+    for n in 0..9 {
+        let write = json!({"writes": [{"op": "put", "store": "kv", "key": format!("large/{n}"), "value": large}]});
+        assert_eq!(node.commit(&write).body["status"], "committed");
+    }
+    node.put_row("small", 1);
+    // The rows and `more` of each range.
+    let check = |body: Value, expected: Value| {
+        let answer = node.post("/v1/stores/kv/rows/read", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body["detail"]);
+        let ranges = answer.body["ranges"].as_array().expect("ranges");
+        let found = ranges.iter().map(|range| json!([range["rows"].as_array().unwrap().len(), range["more"]]));
+        assert_eq!(json!(found.collect::<Vec<_>>()), expected);
+    };
+    let [all, none, small] =
+        [json!({"start": "large/", "end": "large0"}), json!({"start": "z"}), json!({"start": "s"})];
+    check(json!({"ranges": [all]}), json!([[8, true]]));
+    check(json!({"ranges": [all, none]}), json!([[8, true], [0, false]]));
+    check(json!({"ranges": [small, all]}), json!([[1, false], [8, true]]));
+    check(json!({"ranges": [all, all]}), json!([[4, true], [4, true]]));
+    check(json!({"read": [{"key": "large/0"}], "ranges": [all, small]}), json!([[7, true], [1, false]]));
+    check(json!({"ranges": [{"start": "large/8", "end": "large0"}, all]}), json!([[1, false], [7, true]]));
 }
 
 /// For example after a backup was restored: nobody will ever decide the epoch that the token names.
@@ -200,6 +234,20 @@ fn a_session_that_is_ahead_of_the_only_node_is_refused_at_once() {
     assert_eq!(known.status, 201, "{}", known.body);
     let ahead = begin(epoch + 1);
     assert_eq!((ahead.status, &ahead.body["code"]), (422, &json!("session_unknown")), "{}", ahead.body);
+    let ahead = node.get(&format!("/v1/stores/kv/rows/a?session=v1-{}", epoch + 1_000_000));
+    assert_eq!((ahead.status, &ahead.body["code"]), (422, &json!("session_unknown")), "{}", ahead.body);
+    assert_eq!(ahead.body["errors"][0]["pointer"], "?session", "{}", ahead.body);
+    // What a read has seen is a session as well.
+    for _ in 0..20 {
+        let read = node.post("/v1/stores/kv/rows/read", &json!({"read": [{"key": "a"}]})).body;
+        let session = read["session"].as_str().expect("a token");
+        let next = node.get(&format!("/v1/stores/kv/rows/a?session={session}"));
+        assert_eq!(next.status, 200, "{}", next.body);
+        assert!(number(&next.body["applied"]) >= number(&read["applied"]), "{read} {}", next.body);
+        let begun = node.post("/v1/txns", &json!({"stores": ["kv"], "session": next.body["session"]}));
+        assert_eq!(begun.status, 201, "{}", begun.body);
+        node.put_row("b", 1);
+    }
 }
 
 /// At the level `snapshot`, what is read in a store that keeps versions counts as read at the snapshot.

@@ -122,6 +122,10 @@ fn figures_name_the_build_and_refusals_and_start_at_zero() {
     {
         assert_eq!(of(reason, "", ""), Some(0.0), "{reason}");
     }
+    for reason in ["read_conflict", "row_exists", "client_abort", "fenced", "plugin"] {
+        let by_reason = figure(&format!("tribunal_txns_aborted_by_reason_total{{reason=\"{reason}\"}}"));
+        assert_eq!(by_reason, Some(0.0), "{reason}");
+    }
     let build = format!("tribunal_build_info{{version=\"{}\",commit=\"", env!("CARGO_PKG_VERSION"));
     let text = metrics();
     assert!(text.lines().any(|line| line.starts_with(&build) && line.ends_with("\"} 1")), "{text}");

@@ -321,4 +321,8 @@ fn a_reader_past_retention_restarts_from_state() {
     assert_eq!(next.status, 200, "{}", next.body);
     let state = node.get("/v1/stores/journal/state");
     assert_eq!((state.status, &state.body["code"]), (410, &json!("state_gone")), "{}", state.body);
+    let journal = node.get("/v1/log?store=journal&after=0&limit=1");
+    assert_eq!((journal.status, &journal.body["code"]), (410, &json!("log_truncated")), "{}", journal.body);
+    assert!(journal.body.get("state_url").is_none(), "there is no state to restart from: {}", journal.body);
+    assert!(journal.body["detail"].as_str().unwrap().contains("only its log"), "{}", journal.body);
 }

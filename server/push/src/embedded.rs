@@ -45,7 +45,7 @@ use scan::Merged;
 
 use crate::{EpochSource, SourceError};
 
-/// Size of keys and values after which a scan stops early.
+/// Size of keys and values that a scan does not exceed, unless its first row does.
 pub const SCAN_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Minimum size of the rows in memory that triggers a flush, bytes.
 const RECENT_BYTES_MIN: usize = 8 * 1024 * 1024;
@@ -120,6 +120,15 @@ pub struct ScanPage {
     pub next: Option<Vec<u8>>,
     /// Position that the rows reflect.
     pub at: ReadAt,
+}
+
+/// How much one scan returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanLimits {
+    /// Number of rows.
+    pub rows: usize,
+    /// Bytes of their keys and values.
+    pub bytes: usize,
 }
 
 /// Errors of the embedded store.
@@ -402,6 +411,16 @@ impl View<'_> {
     /// # Errors
     /// See [`EmbeddedError`].
     pub fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Result<ScanPage, EmbeddedError> {
+        self.scan_within(start, end, ScanLimits { rows: limit, bytes: SCAN_BYTES_MAX })
+    }
+
+    /// Returns rows of `start..end` in key order; an empty `end` means no end. Stops before the row that would exceed the
+    /// limit of bytes, but never before the first one, so that a reader who continues makes progress. The view must be a
+    /// sorted one.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn scan_within(&self, start: &[u8], end: &[u8], max: ScanLimits) -> Result<ScanPage, EmbeddedError> {
         let mut page = ScanPage { rows: Vec::new(), next: None, at: self.at() };
         if !end.is_empty() && start >= end {
             return Ok(page);
@@ -410,11 +429,11 @@ impl View<'_> {
         let damage = |error| self.shared.note_damage(error);
         for pair in Merged::new(&self.recent, &self.shared.runs, start, end).map_err(damage)? {
             let (key, stored) = pair.map_err(damage)?;
-            if page.rows.len() >= limit || bytes > SCAN_BYTES_MAX {
+            bytes += key.len() + stored.value.len();
+            if page.rows.len() >= max.rows || !page.rows.is_empty() && bytes > max.bytes {
                 page.next = Some(key);
                 break;
             }
-            bytes += key.len() + stored.value.len();
             page.rows.push(Row { key, value: stored.value.into_vec(), version: stored.version });
         }
         Ok(page)

@@ -32,7 +32,8 @@ pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachPlace, AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{
-    ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanPage, StoreFile, View,
+    ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanLimits, ScanPage, StoreFile,
+    View,
 };
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};

@@ -45,6 +45,9 @@ class RowReads:
     """The epoch that the rows reflect: they include all of its commits, and none of later epochs."""
     rows: list[Row | Unchanged | None]
     """One result per key, in the order of the request; `None` if the row does not exist."""
+    session: str | None = None
+    """Token for a later read that must reflect this epoch or a later one, also on another node; `None` if the service is
+    too old to return one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,9 @@ class RangeReads:
     """The epoch that they reflect: all of it, and nothing of later ones."""
     ranges: list[RangeRows]
     """One for each range, in the order of the request."""
+    session: str | None = None
+    """Token for a later read that must reflect this epoch or a later one, also on another node; `None` if the service is
+    too old to return one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ from .retry import RetryPolicy
 from .session import Session
 from .stores import parse_store, parse_stores
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
-from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, number, verdict_of
+from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, given, number, verdict_of
 from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
@@ -453,7 +453,7 @@ class Service:
         def read(options: ReadOptions) -> Flow[RowReads]:
             item = ReadItem(path, rows, bytes_of(rows), options)
             found = settled((yield from self._shared("reads", item, self.send_reads)))
-            return RowReads(number(found.applied), states(found.rows or [], names))
+            return RowReads(number(found.applied), states(found.rows or [], names), given(found.session))
 
         return (yield from self._current(store, options, None, read))
 
@@ -479,7 +479,7 @@ class Service:
         def read(options: ReadOptions) -> Flow[RangeReads]:
             request = read_rows._get_kwargs(path, body=attrs.evolve(options.request(), ranges=wanted))
             found = settled((yield from self._ask(request, read_rows._parse_response, options.own_wait_s)))
-            return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)))
+            return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)), given(found.session))
 
         return (yield from self._current(store, options, least, read))
 

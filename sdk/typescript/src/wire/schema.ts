@@ -114,7 +114,11 @@ export interface paths {
         get: operations["getStore"];
         /**
          * Declares a store, or changes one of the same name.
-         * @description A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
+         * @description A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+         *     by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+         *     `true` or `false`.
+         *
+         *     A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
          *     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
          *     ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
          */
@@ -979,7 +983,13 @@ export interface components {
             /** @description Whether the same request may succeed later. */
             retryable: boolean;
             /**
-             * @description With `log_truncated`: the state from which a reader can start over.
+             * @description With `row_missing`: session token, with which later reads reflect that snapshot or a later one.
+             * @example v1-8841
+             */
+            session?: string;
+            /**
+             * @description With `log_truncated` and `log_replaced`: the state from which a reader can start over. Absent if the log of a store without
+             *     an adaptor is truncated: its rows were only in the log.
              * @example /v1/stores/kv/state
              */
             state_url?: string;
@@ -1201,7 +1211,10 @@ export interface components {
         };
         /** @description The result of reading a range. */
         ReadRange: {
-            /** @description Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit. */
+            /**
+             * @description Whether the range has more rows: continue after the last key. A range of large rows may be cut before its limit, also
+             *     because of the other ranges of the request; one that has rows has at least one here.
+             */
             more: boolean;
             /** @description The rows, in key order. */
             rows: components["schemas"]["Row"][];
@@ -1239,6 +1252,11 @@ export interface components {
             ranges?: components["schemas"]["ReadRange"][];
             /** @description The rows, in the order of the request; absent if it has no rows. */
             rows?: components["schemas"]["ReadRow"][];
+            /**
+             * @description Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+             * @example v1-8841
+             */
+            session?: string;
         };
         /** @description The result of reading a row. Without `version`, the row does not exist. */
         ReadRow: {
@@ -1283,6 +1301,12 @@ export interface components {
             key?: string;
             /** @description The row's key in base64, if it is not UTF-8. */
             key_b64?: string;
+            /**
+             * @description Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node. Absent
+             *     in lists, which contain it once.
+             * @example v1-8841
+             */
+            session?: string;
             /** @description The value. */
             value?: unknown;
             /** @description The value in base64, if it was posted as `value_b64`. */
@@ -1304,6 +1328,11 @@ export interface components {
             more: boolean;
             /** @description The rows. */
             rows: components["schemas"]["Row"][];
+            /**
+             * @description Session token: pass it to a later read or Begin that must reflect this epoch or a later one, also on another node.
+             * @example v1-8841
+             */
+            session?: string;
         };
         /** @description A row to read. */
         RowRead: {
@@ -1409,7 +1438,7 @@ export interface components {
             /**
              * @description The engine itself reads this store at the snapshot of Begin (multi-version storage). At level `snapshot`, its reads are not
              *     validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has only the newest
-             *     version of each row.
+             *     version of each row. It is not taken away from a store by leaving it out: declare `false`.
              */
             multi_version?: boolean;
             /** @description The storage's watermark moves in the same transaction as the rows. Required by `add`. */
@@ -1557,7 +1586,11 @@ export interface components {
              * @description When to retry, milliseconds from now.
              */
             retry_after_ms?: number;
-            /** @description Whether the same work may commit on fresh reads, under a new id. */
+            /**
+             * @description Whether the same work may commit on fresh reads, under a new id. With `row_exists` and `row_missing`, that requires work
+             *     that reads the row and depends on it: an `insert`, `update`, `delete` or `add` that is only repeated fails again until
+             *     another transaction has deleted or created the row.
+             */
             retryable?: boolean;
             /**
              * @description Session token: pass it to a Begin that must see this commit.
@@ -2125,7 +2158,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url` */
+            /** @description The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url`, which a truncated store without an adaptor does not have */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -2518,7 +2551,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only` */
+            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2733,7 +2766,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The log after this position has been truncated, or the position is of another log; restart from the state at `state_url` */
+            /** @description The log after this position has been truncated, or the position is of another log; restart from the state at `state_url`, which a truncated store without an adaptor does not have */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -3339,6 +3372,12 @@ export interface operations {
                 end?: string;
                 /** @description Maximum number of rows; 100 if absent */
                 limit?: number;
+                /** @description Session token of an earlier response: wait until the store has applied what it covers */
+                session?: string;
+                /** @description What the rows must include: `session` if absent */
+                consistency?: components["schemas"]["Consistency"];
+                /** @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent */
+                wait_ms?: number;
             };
             header?: never;
             path: {
@@ -3363,9 +3402,11 @@ export interface operations {
                      *         {
                      *           "applied": "8841",
                      *           "key": "acct/1",
+                     *           "session": "v1-8841",
                      *           "version": "17"
                      *         }
-                     *       ]
+                     *       ],
+                     *       "session": "v1-8841"
                      *     }
                      */
                     "application/json": components["schemas"]["RowPage"];
@@ -3469,7 +3510,8 @@ export interface operations {
                 content: {
                     /**
                      * @example {
-                     *       "applied": "8841"
+                     *       "applied": "8841",
+                     *       "session": "v1-8841"
                      *     }
                      */
                     "application/json": components["schemas"]["ReadResponse"];
@@ -3520,7 +3562,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is not embedded, or the rows exceed 8 MiB */
+            /** @description The store is not embedded, or the rows and the first row of each range exceed 8 MiB */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -3585,7 +3627,14 @@ export interface operations {
     };
     getRow: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Session token of an earlier response: wait until the store has applied what it covers */
+                session?: string;
+                /** @description What the row must include: `session` if absent */
+                consistency?: components["schemas"]["Consistency"];
+                /** @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent */
+                wait_ms?: number;
+            };
             header?: never;
             path: {
                 /** @description Name of the store */
@@ -3607,6 +3656,7 @@ export interface operations {
                      * @example {
                      *       "applied": "8841",
                      *       "key": "acct/1",
+                     *       "session": "v1-8841",
                      *       "version": "17"
                      *     }
                      */
@@ -4415,7 +4465,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The outcome; `unknown` if the transaction has not arrived */
+            /** @description The outcome. `unknown`: the transaction has not arrived. `unknown_expired`: it is so old that its verdict is no longer stored; it can no longer commit, so a fence has nothing to do */
             200: {
                 headers: {
                     /** @description Same as `status` */
@@ -4465,7 +4515,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description With `fence`: the id has expired, or the log with its verdict has been truncated; see `code` */
+            /** @description `txn_id_expired`, with `fence`: the time in the id is so far ahead of the service's that a fence would not last. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated */
             422: {
                 headers: {
                     [name: string]: unknown;

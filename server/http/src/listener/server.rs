@@ -34,7 +34,7 @@ use crate::response::kept_body::keeping;
 use crate::response::pieces::{in_pieces, is_as_good_as_sent};
 
 /// Concurrent streams of one HTTP/2 connection.
-const STREAMS_MAX: u32 = 256;
+pub(crate) const STREAMS_MAX: u32 = 256;
 /// Bytes that a client may send of one body, and of all bodies of a connection, before they are read.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;

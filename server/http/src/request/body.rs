@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use axum::BoxError;
 use axum::body::{Bytes, HttpBody};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tribunal_types::limits::BODY_BYTES_MAX;
 
-use crate::response::field_error::Code;
+use crate::response::field_error::{Code, SyntaxError};
 use crate::response::problem::ProblemResponse;
 
 /// What a body is.
@@ -113,6 +114,21 @@ where
             Err(ProblemResponse::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).retryable(None))
         }
     }
+}
+
+/// Checks that a request whose body is empty says so. In HTTP/1.1, what follows a head that does not announce a body is read as the
+/// next request, so to the client it looks as if the service had lost the body.
+///
+/// # Errors
+/// 400 if it has neither of the two fields that announce a body.
+pub fn announced(parts: &Parts) -> Result<(), ProblemResponse> {
+    let is_framed = parts.version >= Version::HTTP_2;
+    if is_framed || parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING) {
+        return Ok(());
+    }
+    let detail = "the request has no body, because it has neither `content-length` nor `transfer-encoding: chunked`; send one of them \
+                  with a JSON document, at least `{}`";
+    Err(ProblemResponse::of_syntax(&SyntaxError { detail: detail.to_owned(), line: 1, column: 1 }))
 }
 
 fn too_large(bytes_max: usize) -> ProblemResponse {

@@ -4,7 +4,7 @@ use tribunal_service::Freshness;
 use tribunal_types::limits::WAIT_MS_MAX;
 
 use crate::request::json::Scalar;
-use crate::request::query::session;
+use crate::request::query::{Query, session};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 
@@ -28,6 +28,31 @@ pub fn default_freshness() -> Freshness {
     Freshness { wait_ms: WAIT_MS_DEFAULT, ..Freshness::default() }
 }
 
+/// What is wrong with text that is no session token.
+const NO_SESSION: &str = "must be a session token exactly as a response returned it";
+
+/// Reads the same from parameters of a query, which has the same names.
+#[must_use]
+pub fn freshness_of_query(query: &mut Query<'_>) -> Freshness {
+    let mut freshness = default_freshness();
+    if let Some(token) = query.text("session") {
+        freshness.session = session(&token);
+        if freshness.session.is_none() {
+            query.error(Code::BadSession, "session", NO_SESSION);
+        }
+    }
+    freshness.wait_ms = query.number("wait_ms", WAIT_MS_DEFAULT, WAIT_MS_MAX);
+    match query.text("consistency").as_deref() {
+        None | Some("session") => {}
+        Some("fresh") => freshness.fresh = true,
+        Some(other) => {
+            let detail = format!("\"{}\" is not `session` or `fresh`", shown(other));
+            query.error(Code::UnknownValue, "consistency", detail);
+        }
+    }
+    freshness
+}
+
 /// Parses the value of a field.
 pub fn freshness_field(
     field: FreshnessField,
@@ -41,7 +66,7 @@ pub fn freshness_field(
             if let Some(token) = found.text(at, errors) {
                 freshness.session = session(&token);
                 if freshness.session.is_none() {
-                    errors.add(Code::BadSession, at, "must be a session token exactly as a response returned it");
+                    errors.add(Code::BadSession, at, NO_SESSION);
                 }
             }
         }

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tribunal_types::Span;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
-use crate::binary::{BASE64, NOT_BASE64};
+use crate::binary::{BASE64, not_base64};
 use crate::request::json::{Fields, ObjectSeed, scalar};
 use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
@@ -71,6 +71,12 @@ impl<'de> OpFields<'de> {
             errors.add(Code::BadNumber, at, format!("must be an integer between 1 and {max}"));
         }
         count
+    }
+
+    /// Returns whether a text field is there.
+    #[must_use]
+    pub fn has(&self, index: usize) -> bool {
+        !matches!(self.texts[index], Text::Absent)
     }
 
     /// Takes a field.
@@ -145,9 +151,9 @@ pub fn put_key(
         }
         (Text::Absent, Text::Given(coded)) => {
             let start = into.len();
-            if BASE64.decode_vec(coded.as_bytes(), into).is_err() {
+            if let Err(error) = BASE64.decode_vec(coded.as_bytes(), into) {
                 into.truncate(start);
-                errors.add(Code::BadBase64, at.field(names.1), NOT_BASE64);
+                errors.add(Code::BadBase64, at.field(names.1), not_base64(error));
                 return None;
             }
             let length = into.len() - start;

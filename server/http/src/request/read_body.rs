@@ -133,9 +133,10 @@ impl ReadItems<'_, '_> {
 
     fn add_row(&mut self, mut fields: OpFields<'_>, at: Path<'_>) {
         let store = self.store(fields.take(0), at);
+        let name = if fields.has(3) { "key_b64" } else { "key" };
         let key = self.key((fields.take(1), fields.take(3)), ("key", "key_b64"), at);
         if key.as_ref().is_some_and(Vec::is_empty) {
-            self.errors.add(Code::EmptyKey, at.field("key"), "a key must have at least one byte");
+            self.errors.add(Code::EmptyKey, at.field(name), "a key must have at least one byte");
         }
         let known = match fields.take(2) {
             Text::Given(text) => {
@@ -156,6 +157,7 @@ impl ReadItems<'_, '_> {
 
     fn add_range(&mut self, mut fields: OpFields<'_>, at: Path<'_>) {
         let store = self.store(fields.take(0), at);
+        let end_name = if fields.has(4) { "end_b64" } else { "end" };
         let mut bound = |items: &mut Self, plain: usize, b64: usize, names| {
             let texts = (fields.take(plain), fields.take(b64));
             if matches!(texts, (Text::Absent, Text::Absent)) {
@@ -169,7 +171,7 @@ impl ReadItems<'_, '_> {
         let limit = limit.map_or(LIMIT_DEFAULT, |limit| limit as usize);
         let (Some(store), Some(start), Some(end)) = (store, start, end) else { return };
         if !end.is_empty() && start >= end {
-            self.errors.add(Code::EmptyRange, at.field("end"), "must be after start");
+            self.errors.add(Code::EmptyRange, at.field(end_name), "must be after start");
         }
         self.draft.query.ranges.push(RowsQuery { store, start, end, limit });
     }

@@ -18,7 +18,14 @@ fn has_parameters(method: &Method, pattern: &str) -> bool {
     match *method {
         Method::GET | Method::HEAD => matches!(
             pattern,
-            "/v1/txns/{txn_id}" | "/v1/log" | "/v1/snapshot" | "/v1/stats" | "/v1/cluster" | "/v1/stores/{store}/rows"
+            "/v1/txns/{txn_id}"
+                | "/v1/log"
+                | "/v1/snapshot"
+                | "/v1/stats"
+                | "/v1/cluster"
+                | "/v1/stores/{store}/rows"
+                | "/v1/stores/{store}/rows/{*key}"
+                | "/v1/stores/{store}/rows/read"
         ),
         Method::PUT => pattern == "/v1/admin/plugins/{name}",
         Method::DELETE => matches!(pattern, "/v1/consumers/{name}" | "/v1/admin/keys/{id}"),

@@ -15,7 +15,7 @@ use tribunal_types::{
     TxnRequest, Version, Write, WriteKind,
 };
 
-use crate::binary::{BASE64, NOT_BASE64};
+use crate::binary::{BASE64, not_base64};
 use crate::request::body_hash::body_hash;
 use crate::request::caller::CallerContext;
 use crate::request::json::{
@@ -118,6 +118,8 @@ pub(super) struct Draft<'c> {
     id_in_body: bool,
     declared_store: bool,
     ops: usize,
+    /// Which reads and which writes have their key in base64.
+    coded_keys: [Vec<usize>; 2],
     errors: FieldErrors,
 }
 
@@ -143,6 +145,7 @@ impl<'c> Draft<'c> {
             id_in_body: seed.id.is_none(),
             declared_store: false,
             ops: 0,
+            coded_keys: Default::default(),
             errors: FieldErrors::default(),
         }
     }
@@ -185,9 +188,10 @@ impl<'c> Draft<'c> {
     }
 
     fn row_key(&mut self, op: &mut OpFields<'_>, b64: usize, at: Path<'_>) -> Option<Span> {
+        let name = if op.has(b64) { "key_b64" } else { "key" };
         let span = self.key(op.take(1), op.take(b64), ("key", "key_b64"), at)?;
         if span.len == 0 {
-            self.errors.add(Code::EmptyKey, at.field("key"), "a key must have at least one byte");
+            self.errors.add(Code::EmptyKey, at.field(name), "a key must have at least one byte");
             return None;
         }
         Some(span)
@@ -255,6 +259,9 @@ impl<'c> Draft<'c> {
 
     fn add_read(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
+        if op.has(3) {
+            self.coded_keys[0].push(self.txn.reads.len());
+        }
         let key = self.row_key(&mut op, 3, at);
         let seen = match op.take(2) {
             Text::Given(text) => {
@@ -286,6 +293,7 @@ impl<'c> Draft<'c> {
 
     fn add_range(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let store = self.store_of(&mut op, at).map_or(NO_STORE, |spec| spec.id);
+        let end_name = if op.has(4) { "end_b64" } else { "end" };
         let mut bound = |draft: &mut Self, plain: usize, b64: usize, names| {
             let (plain, b64) = (op.take(plain), op.take(b64));
             if matches!((&plain, &b64), (Text::Absent, Text::Absent)) {
@@ -300,7 +308,7 @@ impl<'c> Draft<'c> {
             return;
         };
         if end.len > 0 && start.of(&self.txn.keys) >= end.of(&self.txn.keys) {
-            self.errors.add(Code::EmptyRange, at.field("end"), "must be after start");
+            self.errors.add(Code::EmptyRange, at.field(end_name), "must be after start");
         }
         self.txn.ranges.push(Range { store, start, end });
     }
@@ -308,6 +316,9 @@ impl<'c> Draft<'c> {
     fn add_write(&mut self, mut op: OpFields<'_>, at: Path<'_>) {
         let spec = self.store_of(&mut op, at);
         let store = spec.map_or(NO_STORE, |spec| spec.id);
+        if op.has(3) {
+            self.coded_keys[1].push(self.txn.writes.len());
+        }
         let key = self.row_key(&mut op, 3, at);
         let kind = match op.take(2) {
             Text::Given(name) => {
@@ -446,9 +457,12 @@ impl<'c> Draft<'c> {
 
     /// Keeps binary as the JSON object `{"$b64":"..."}`, so that every value in the log is JSON.
     fn binary_value(&mut self, coded: &str, at: Path<'_>) -> Span {
-        let Ok(bytes) = BASE64.decode(coded) else {
-            self.errors.add(Code::BadBase64, at.field("value_b64"), NOT_BASE64);
-            return Span::default();
+        let bytes = match BASE64.decode(coded) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.errors.add(Code::BadBase64, at.field("value_b64"), not_base64(error));
+                return Span::default();
+            }
         };
         let json = format!("{{\"$b64\":\"{}\"}}", BASE64.encode(bytes));
         if json.len() > VALUE_BYTES_MAX {
@@ -486,8 +500,9 @@ impl<'c> Draft<'c> {
 
     fn check_duplicates(&mut self, at: Path<'_>) {
         let errors = &mut self.errors;
-        note_duplicates(self.txn.reads.iter().map(|read| read.row), at.field("reads"), errors);
-        note_duplicates(self.txn.writes.iter().map(|write| write.row), at.field("writes"), errors);
+        let [reads, writes] = &self.coded_keys;
+        note_duplicates(self.txn.reads.iter().map(|read| read.row), reads, at.field("reads"), errors);
+        note_duplicates(self.txn.writes.iter().map(|write| write.row), writes, at.field("writes"), errors);
     }
 
     fn check_snapshots(&mut self, at: Path<'_>) {
@@ -627,13 +642,20 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-fn note_duplicates(rows: impl ExactSizeIterator<Item = RowKey> + Clone, list: Path<'_>, errors: &mut FieldErrors) {
+/// Notes rows that a list names twice. `coded` are the places of those whose key is in base64.
+fn note_duplicates(
+    rows: impl ExactSizeIterator<Item = RowKey> + Clone,
+    coded: &[usize],
+    list: Path<'_>,
+    errors: &mut FieldErrors,
+) {
     thread_local! {
         static SEEN: RefCell<HashSet<RowKey>> = RefCell::default();
     }
     let mut note = |index: usize| {
         let op = list.item(index);
-        errors.add(Code::DuplicateRow, op.field("key"), "this row is already in the list; name each row once");
+        let name = if coded.binary_search(&index).is_ok() { "key_b64" } else { "key" };
+        errors.add(Code::DuplicateRow, op.field(name), "this row is already in the list; name each row once");
     };
     if rows.len() <= PAIRWISE_ROWS_MAX {
         for (index, row) in rows.clone().enumerate() {

@@ -19,7 +19,7 @@ use crate::request::txn_body::{no_such_store, shown};
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::store_name;
-use crate::routes::log_pull::start_over_at;
+use crate::routes::log_pull::refused;
 use tribunal_service::Catalog;
 use tribunal_service::ConsumerStatus;
 
@@ -55,8 +55,7 @@ pub async fn put_consumer(State(app): State<App>, request: Request) -> Result<Re
     };
     let ((store, lsn, log), catalog) = app.known(read).await?;
     let set = app.service.log.set_offset(tenant(&parts), name, store, lsn, log).await;
-    let status =
-        set.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), store_name(&catalog, store)))?;
+    let status = set.map_err(|error| refused(error, &catalog, store))?;
     Ok(wire_response(StatusCode::OK, &wire(status, &catalog)))
 }
 

@@ -9,8 +9,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tribunal_api::{LogPage, Problem};
-use tribunal_types::Lsn;
 use tribunal_types::limits::LOG_PAGE_RECORDS_MAX;
+use tribunal_types::{Lsn, StoreId};
 
 use crate::app::{App, json_response};
 use crate::listener::connection::LongPoll;
@@ -61,7 +61,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
         (status = 406, description = "None of the forms is accepted", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The position has been truncated, or `log` is not the log of this node; restart from the state at `state_url`, which a truncated store without an adaptor does not have", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The position is past the end of the log", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
@@ -86,19 +86,18 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
         query.finish().map(|()| (asked, limit, idle, heartbeat, last_event))
     };
     let ((asked, limit, idle, heartbeat, last_event), catalog) = app.known(read).await?;
-    let name = store_name(&catalog, asked.store).to_owned();
+    let (store, name) = (asked.store, store_name(&catalog, asked.store).to_owned());
     if form != Form::Json {
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
         let records_max = limit.map(|limit| limit as u64);
         let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
-        let told = stream.name.clone();
-        return open(Arc::clone(&app.service), stream).await.map_err(|error| refused(error, &catalog, &told));
+        return open(Arc::clone(&app.service), stream).await.map_err(|error| refused(error, &catalog, store));
     }
     let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
         Some(page) => page,
         None => app.service.log.log_page(LogQuery { wait_ms: 0, ..asked }).await,
     };
-    let page = page.map_err(|error| refused(error, &catalog, &name))?;
+    let page = page.map_err(|error| refused(error, &catalog, store))?;
     let mut json = JsonWriter::with_capacity(256 + 200 * page.records.records.len() + 2 * page.records.bytes.len());
     log_page(&mut json, &page, &name);
     Ok(json_response(StatusCode::OK, json.finish()))
@@ -129,17 +128,26 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
     lsn
 }
 
-fn refused(error: ServiceError, catalog: &Catalog, store: &str) -> ProblemResponse {
-    start_over_at(ProblemResponse::of_service(error, catalog), store)
-}
-
-/// Adds to the problem of a truncated or replaced log where a reader can start over.
+/// Builds the problem of a request that reads a log. If the log is truncated or replaced, it says where a reader can start over.
 #[must_use]
-pub fn start_over_at(mut problem: ProblemResponse, store: &str) -> ProblemResponse {
-    if matches!(&*problem.body.code, "log_truncated" | "log_replaced") {
-        let url = format!("/v1/stores/{}/state", utf8_percent_encode(store, NON_ALPHANUMERIC));
-        problem.body.detail.push_str("; restart from the state at `state_url`");
-        problem.body.state_url = Some(url);
+pub fn refused(error: ServiceError, catalog: &Catalog, store: StoreId) -> ProblemResponse {
+    let mut problem = ProblemResponse::of_service(error, catalog);
+    let is_truncated = problem.body.code == "log_truncated";
+    if !is_truncated && problem.body.code != "log_replaced" {
+        return problem;
     }
+    // The service has no other state of such a store.
+    if is_truncated && catalog.by_id(store).is_some_and(|spec| spec.adaptor.is_none()) {
+        problem.body.detail.push_str(if problem.body.nodes.is_empty() {
+            "; this store is only its log, so the service no longer has what they contain: restart from the rows of another reader, at \
+             the LSN that they reflect"
+        } else {
+            "; this store is only its log, so it has no other state"
+        });
+        return problem;
+    }
+    let url = format!("/v1/stores/{}/state", utf8_percent_encode(store_name(catalog, store), NON_ALPHANUMERIC));
+    problem.body.detail.push_str("; restart from the state at `state_url`");
+    problem.body.state_url = Some(url);
     problem
 }

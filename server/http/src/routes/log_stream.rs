@@ -20,7 +20,7 @@ use crate::app::Streamed;
 use crate::request::content_negotiation::Form;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, record};
-use crate::routes::log_pull::start_over_at;
+use crate::routes::log_pull::refused;
 use tribunal_service::{LogPage, LogQuery, Service, ServiceError};
 
 /// Bytes of keys and values that are read at once.
@@ -167,7 +167,7 @@ impl LogStream {
     fn fail(&mut self, out: &mut Out, error: ServiceError) {
         self.ended = true;
         let catalog = self.service.stores.catalog();
-        let problem = start_over_at(ProblemResponse::of_service(error, &catalog), &self.query.name);
+        let problem = refused(error, &catalog, self.query.from.store);
         out.failure(self.after, &problem);
     }
 }

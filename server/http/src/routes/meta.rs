@@ -15,6 +15,7 @@ use tribunal_api::{Health, Readiness, VersionInfo};
 use crate::app::{App, Streamed, typed_response, wire_response};
 use crate::authz::caller_of_open_route;
 use crate::counters;
+use crate::limits_table;
 use crate::response::filled_body::filled;
 use crate::response::kept_body::keeping;
 
@@ -28,6 +29,7 @@ const OPENMETRICS_END: &str = "# EOF\n";
 /// elsewhere.
 static DOCS: LazyLock<String> = LazyLock::new(|| {
     include_str!("docs/index.html")
+        .replace("<!--LIMITS-->", &limits_table::html())
         .replace("/*STYLE*/", include_str!("docs/style.css"))
         .replace("/*SCRIPT*/", include_str!("docs/script.js"))
 });

@@ -3,19 +3,25 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use tribunal_api::{Problem, ReadRequest, ReadResponse, Row, RowPage};
+use tribunal_api::{Consistency, Problem, ReadRequest, ReadResponse, Row, RowPage};
 use tribunal_types::Epoch;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
 use crate::app::{App, json_response, refuse};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
+use crate::request::freshness::freshness_of_query;
 use crate::request::query::{Query, path_store, segments_from};
 use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX, ReadDraft, read_query};
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
-use crate::response::response_json::{JsonWriter, store_name};
-use tribunal_service::{Catalog, Freshness, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, StoredRow};
+use crate::response::response_json::{JsonWriter, session_token, store_name};
+use tribunal_service::{
+    Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, ServiceError, Session, StoredRow,
+};
+
+/// Parameters of a query that say what the rows must include.
+const FRESHNESS: [&str; 3] = ["session", "consistency", "wait_ms"];
 
 /// Reads one row of an embedded store.
 ///
@@ -26,6 +32,9 @@ use tribunal_service::{Catalog, Freshness, ReadAnswer, ReadQuery, RowQuery, RowS
     params(
         ("store" = String, Path, description = "Name of the store"),
         ("key" = String, Path, description = "Key of the row, percent-encoded"),
+        ("session" = Option<String>, Query, nullable = false, description = "Session token of an earlier response: wait until the store has applied what it covers"),
+        ("consistency" = Option<Consistency>, Query, nullable = false, description = "What the row must include: `session` if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent"),
     ),
     responses(
         (status = 200, description = "The row", body = Row),
@@ -43,12 +52,16 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
         let detail = format!("the key has {} bytes, {KEY_BYTES_MAX} is the limit", key.len());
         return Err(ProblemResponse::new(StatusCode::URI_TOO_LONG, Code::KeyTooLong.parts().0, detail));
     }
+    let mut query = Query::new(parts.uri.query(), &FRESHNESS);
+    let freshness = freshness_of_query(&mut query);
+    query.finish()?;
     let row = RowQuery { store: spec.id, key: key.clone(), known: None };
     let query = ReadQuery { rows: vec![row], ranges: Vec::new() };
-    let answer = app.service.stores.read(query, Freshness::default()).await.map_err(refuse(&catalog))?;
+    let answer = app.service.stores.read(query, freshness).await.map_err(refuse_query(&catalog))?;
     let Some(RowState::Found { value, version }) = answer.rows.into_iter().next() else {
         let mut problem = ProblemResponse::new(StatusCode::NOT_FOUND, "row_missing", "there is no such row");
         problem.body.applied = Some(answer.applied.to_string());
+        problem.body.session = Some(session_token(Session(answer.applied)));
         return Err(problem);
     };
     let mut json = JsonWriter::with_capacity(128 + key.len() + value.len());
@@ -64,6 +77,9 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
         ("start" = Option<String>, Query, nullable = false, description = "First key, percent-encoded; the beginning of the store if absent"),
         ("end" = Option<String>, Query, nullable = false, description = "End of the range, exclusive; the end of the store if absent"),
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Maximum number of rows; 100 if absent"),
+        ("session" = Option<String>, Query, nullable = false, description = "Session token of an earlier response: wait until the store has applied what it covers"),
+        ("consistency" = Option<Consistency>, Query, nullable = false, description = "What the rows must include: `session` if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent"),
     ),
     responses(
         (status = 200, description = "The rows", body = RowPage),
@@ -75,7 +91,8 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
 pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, _) = request.into_parts();
     let asked = |catalog: &Catalog| {
-        let mut query = Query::new(parts.uri.query(), &["start", "end", "limit"]);
+        let mut query =
+            Query::new(parts.uri.query(), &["start", "end", "limit", FRESHNESS[0], FRESHNESS[1], FRESHNESS[2]]);
         let spec = query.noted(path_store(parts.uri.path(), catalog, tenant(&parts)));
         let asked = RowsQuery {
             store: spec.id,
@@ -86,16 +103,17 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         if !asked.end.is_empty() && asked.start >= asked.end {
             query.error(Code::EmptyRange, "end", "must be after start");
         }
-        query.finish().map(|()| asked)
+        let freshness = freshness_of_query(&mut query);
+        query.finish().map(|()| (asked, freshness))
     };
-    let (asked, catalog) = app.known(asked).await?;
+    let ((asked, freshness), catalog) = app.known(asked).await?;
     let query = ReadQuery { rows: Vec::new(), ranges: vec![asked] };
-    let answer = app.service.stores.read(query, Freshness::default()).await.map_err(refuse(&catalog))?;
+    let answer = app.service.stores.read(query, freshness).await.map_err(refuse_query(&catalog))?;
     let range = answer.ranges.into_iter().next().unwrap_or_default();
     let bytes: usize = range.rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum();
     let mut json = JsonWriter::with_capacity(64 + bytes);
     json.open(b'{');
-    json.decimal_field("applied", answer.applied.0);
+    reflected(&mut json, answer.applied);
     json.name("rows");
     json.open(b'[');
     for row in &range.rows {
@@ -120,7 +138,7 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         (status = 200, description = "The rows", body = ReadResponse),
         (status = 400, description = "The request cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The store is not embedded, or the rows exceed 8 MiB", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is not embedded, or the rows and the first row of each range exceed 8 MiB", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The store lags", body = Problem, content_type = "application/problem+json", headers(
             ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
         )),
@@ -140,7 +158,7 @@ pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Respo
     let answer = app.service.stores.read(query.clone(), freshness).await.map_err(refuse(&catalog))?;
     let mut json = JsonWriter::with_capacity(64 + 64 * query.rows.len());
     json.open(b'{');
-    json.decimal_field("applied", answer.applied.0);
+    reflected(&mut json, answer.applied);
     write_read(&mut json, &query, &answer, &catalog);
     json.close(b'}');
     Ok(json_response(StatusCode::OK, json.finish()))
@@ -187,13 +205,32 @@ pub fn write_read(json: &mut JsonWriter, query: &ReadQuery, answer: &ReadAnswer,
     }
 }
 
+/// Writes which epoch a response reflects, and the token with which later ones reflect it, too.
+fn reflected(json: &mut JsonWriter, applied: Epoch) {
+    json.decimal_field("applied", applied.0);
+    json.text_field("session", &session_token(Session(applied)));
+}
+
+/// Builds the problem of a read whose requirements are parameters of the query.
+fn refuse_query(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse {
+    let refuse = refuse(catalog);
+    move |mut error| {
+        if let ServiceError::ClientMistake { pointer, .. } = &mut error
+            && pointer == "/session"
+        {
+            *pointer = "?session".to_owned();
+        }
+        refuse(error)
+    }
+}
+
 fn write_row(json: &mut JsonWriter, row: &StoredRow, applied: Option<Epoch>) {
     json.open(b'{');
     json.key_field("key", "key_b64", &row.key);
     json.value_field(&row.value);
     json.decimal_field("version", row.version.bits());
     if let Some(applied) = applied {
-        json.decimal_field("applied", applied.0);
+        reflected(json, applied);
     }
     json.close(b'}');
 }

@@ -32,6 +32,10 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
 
 /// Declares a store, or changes one of the same name.
 ///
+/// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
+/// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
+/// `true` or `false`.
+///
 /// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 /// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
 /// ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
@@ -43,7 +47,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
         (status = 200, description = "The store, changed", body = StoreInfo),
         (status = 201, description = "The store, created", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -51,9 +55,9 @@ pub async fn put_store(State(app): State<App>, request: Request) -> Result<Respo
     let (parts, body) = request.into_parts();
     let name = new_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
-    let (mut spec, log_only) = declaration(utf8(&bytes)?)?;
-    if spec.adaptor.is_none() && !log_only {
-        keeps_no_adaptor(&app, &parts).await?;
+    let (mut spec, explicit) = declaration(utf8(&bytes)?)?;
+    if !(explicit.adaptor && explicit.multi_version) {
+        loses_nothing(&app, &parts, explicit).await?;
     }
     spec.name = name;
     spec.namespace = tenant(&parts);
@@ -179,26 +183,48 @@ fn new_name(parts: &Parts) -> Result<String, FieldError> {
     Err(FieldError::in_path(Code::BadName, "store", detail))
 }
 
-/// Refuses to take the adaptor away from a store by leaving it out of a declaration.
-async fn keeps_no_adaptor(app: &App, parts: &Parts) -> Result<(), ProblemResponse> {
+/// Which settings a declaration does not leave out, of those that a store keeps until they are taken away explicitly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Explicit {
+    /// `adaptor`, or `log_only`.
+    adaptor: bool,
+    multi_version: bool,
+}
+
+/// Refuses to take the adaptor or `multi_version` away from a store by leaving it out of a declaration.
+async fn loses_nothing(app: &App, parts: &Parts, explicit: Explicit) -> Result<(), ProblemResponse> {
     let (known, catalog) = match app.known_store(parts).await {
         Ok(known) => known,
         Err(problem) if problem.names_unknown_store() => return Ok(()),
         Err(problem) => return Err(problem),
     };
-    let Some(adaptor) = &known.adaptor else { return Ok(()) };
-    let detail = format!(
-        "store '{}' has the adaptor `{adaptor}`: declare it with `\"adaptor\": \"{adaptor}\"` and its adaptor_config to keep it, \
-         or with `\"log_only\": true` to take it away",
-        known.name
-    );
-    let omitted = ServiceError::ClientMistake { code: "adaptor_omitted", pointer: "/adaptor".into(), detail };
-    Err(ProblemResponse::of_service(omitted, &catalog))
+    let refuse = |code: &'static str, pointer: &str, detail: String| {
+        let omitted = ServiceError::ClientMistake { code, pointer: pointer.into(), detail };
+        Err(ProblemResponse::of_service(omitted, &catalog))
+    };
+    if let Some(adaptor) = known.adaptor.as_ref().filter(|_| !explicit.adaptor) {
+        let detail = format!(
+            "store '{}' has the adaptor `{adaptor}`: declare it with `\"adaptor\": \"{adaptor}\"` and its adaptor_config to keep it, \
+             or with `\"log_only\": true` to take it away",
+            known.name
+        );
+        return refuse("adaptor_omitted", "/adaptor", detail);
+    }
+    if known.multi_version && !explicit.multi_version {
+        let detail = format!(
+            "store '{}' has multi_version: declare it with `\"multi_version\": true` to keep that, or with `\"multi_version\": false` \
+             to take it away",
+            known.name
+        );
+        return refuse("multi_version_omitted", "/multi_version", detail);
+    }
+    Ok(())
 }
 
-/// Reads a declaration, and whether the store is to have no adaptor.
-fn declaration(text: &str) -> Result<(StoreSpec, bool), ProblemResponse> {
-    let mut body = Body { spec: StoreSpec::default(), log_only: false, errors: FieldErrors::default() };
+/// Reads a declaration, and what it does not leave out.
+fn declaration(text: &str) -> Result<(StoreSpec, Explicit), ProblemResponse> {
+    let mut body =
+        Body { spec: StoreSpec::default(), log_only: false, has_multi_version: false, errors: FieldErrors::default() };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if body.spec.adaptor.is_none() && !body.spec.adaptor_config.is_empty() && body.errors.is_empty() {
@@ -211,12 +237,17 @@ fn declaration(text: &str) -> Result<(StoreSpec, bool), ProblemResponse> {
             "a log-only store has no adaptor: leave out one of the two",
         );
     }
-    if body.errors.is_empty() { Ok((body.spec, body.log_only)) } else { Err(ProblemResponse::of_errors(&body.errors)) }
+    if !body.errors.is_empty() {
+        return Err(ProblemResponse::of_errors(&body.errors));
+    }
+    let adaptor = body.spec.adaptor.is_some() || body.log_only;
+    Ok((body.spec, Explicit { adaptor, multi_version: body.has_multi_version }))
 }
 
 struct Body {
     spec: StoreSpec,
     log_only: bool,
+    has_multi_version: bool,
     errors: FieldErrors,
 }
 
@@ -250,7 +281,10 @@ impl<'de> Fields<'de> for Body {
                 }
                 None => {}
             },
-            1 => self.spec.multi_version = found.boolean(at, errors).unwrap_or(false),
+            1 => {
+                let given = found.boolean(at, errors);
+                (self.spec.multi_version, self.has_multi_version) = (given.unwrap_or(false), given.is_some());
+            }
             2 => self.spec.transactional = found.boolean(at, errors).unwrap_or(false),
             5 => self.log_only = found.boolean(at, errors).unwrap_or(false),
             _ => {

@@ -26,11 +26,11 @@ use tribunal_service::StatusQuery;
         ("fence" = Option<bool>, Query, nullable = false, description = "`true`: make sure that an id that has not arrived can never commit a write; it is aborted with reason `fenced`, permanently"),
     ),
     responses(
-        (status = 200, description = "The outcome; `unknown` if the transaction has not arrived", body = TxnOutcome, headers(
+        (status = 200, description = "The outcome. `unknown`: the transaction has not arrived. `unknown_expired`: it is so old that its verdict is no longer stored; it can no longer commit, so a fence has nothing to do", body = TxnOutcome, headers(
             ("txn-status" = String, description = "Same as `status`"),
         )),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "With `fence`: the id has expired, or the log with its verdict has been truncated; see `code`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "`txn_id_expired`, with `fence`: the time in the id is so far ahead of the service's that a fence would not last. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The node is stopping, or is a member of a cluster and cannot tell whether another node has decided the transaction: not `unknown`; ask again, or ask another node", body = Problem, content_type = "application/problem+json", headers(
             ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
         )),

@@ -10,7 +10,7 @@ use tribunal_types::limits::KEY_BYTES_MAX;
 use tribunal_types::{ImportedVersion, StoreSpec, Version};
 
 use crate::app::{App, refuse, wire_response};
-use crate::binary::{BASE64, NOT_BASE64};
+use crate::binary::{BASE64, not_base64};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
@@ -114,7 +114,7 @@ impl<'de> Fields<'de> for Line<'_> {
             0 => self.keep(text.into_owned().into_bytes(), at),
             1 => match BASE64.decode(text.as_bytes()) {
                 Ok(key) => self.keep(key, at),
-                Err(_) => self.errors.add(Code::BadBase64, at, NOT_BASE64),
+                Err(error) => self.errors.add(Code::BadBase64, at, not_base64(error)),
             },
             _ => {
                 self.version = decimal(&text).and_then(Version::from_bits);

@@ -15,7 +15,7 @@ use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
 use crate::response::response_json::{JsonWriter, record};
-use crate::routes::log_pull::start_over_at;
+use crate::routes::log_pull::refused;
 use tribunal_service::{Registration, WebhookStatus};
 
 /// Bytes of a URL.
@@ -42,7 +42,7 @@ const TIMEOUT_MS: (std::ops::RangeInclusive<u32>, u32) = (100..=60_000, 10_000);
         (status = 200, description = "The receiver, registered", body = PushInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "The log after this position has been truncated, or the position is of another log; restart from the state at `state_url`", body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "The log after this position has been truncated, or the position is of another log; restart from the state at `state_url`, which a truncated store without an adaptor does not have", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The URL is not allowed, or the position is past the end of the log", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
@@ -53,7 +53,7 @@ pub async fn put_push(State(app): State<App>, request: Request) -> Result<Respon
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let registration = registration(utf8(&bytes)?)?;
     let answer = app.service.log.register_webhook(spec.id, registration).await;
-    let status = answer.map_err(|error| start_over_at(ProblemResponse::of_service(error, &catalog), &spec.name))?;
+    let status = answer.map_err(|error| refused(error, &catalog, spec.id))?;
     Ok(wire_response(StatusCode::OK, &wire(&spec, status)))
 }
 

@@ -83,8 +83,8 @@ impl FakeNode {
     pub fn new() -> Self {
         let specs = vec![
             spec(KV, "kv"),
-            StoreSpec { transactional: false, multi_version: true, adaptor: None, ..spec(ORDERS, "orders/ü") },
-            StoreSpec { existence: Existence::Declared, ..spec(DECLARED, "declared") },
+            StoreSpec { transactional: false, multi_version: true, ..spec(ORDERS, "orders/ü") },
+            StoreSpec { existence: Existence::Declared, adaptor: None, ..spec(DECLARED, "declared") },
         ];
         let state = State { epoch: 10, specs, ..State::default() };
         FakeNode { state: Mutex::new(state), ..FakeNode::default() }

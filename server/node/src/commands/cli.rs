@@ -554,9 +554,10 @@ pub struct Declare {
     /// The engine reports in its read sets which rows exist; Tribunal does not track them.
     #[arg(long)]
     pub declared_existence: bool,
-    /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores.
-    #[arg(long)]
-    pub multi_version: bool,
+    /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores. A store that
+    /// has this keeps it until it is declared with `--multi-version=false`.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub multi_version: Option<bool>,
     /// Has no effect: every adaptor moves its watermark in the same transaction as the rows.
     #[arg(long, hide = true)]
     pub transactional: bool,
@@ -571,7 +572,8 @@ pub enum StoreCommand {
         #[command(flatten)]
         target: Target,
     },
-    /// Declare or change a store: options that are left out take their defaults. A store cannot be deleted.
+    /// Declare or change a store: options that are left out take their defaults, except that a store keeps its adaptor and
+    /// `--multi-version` until they are taken away. A store cannot be deleted.
     Declare(Declare),
     /// Print the declaration and the state of one store.
     Show {

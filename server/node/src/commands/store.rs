@@ -38,18 +38,19 @@ pub fn refusal(problem: &Problem) -> String {
     text
 }
 
-/// Declares a store, or changes one: what the flags leave out has its default. An adaptor is not taken away by leaving it out.
+/// Declares a store, or changes one: what the flags leave out has its default. The adaptor and `--multi-version` are not taken
+/// away by leaving them out.
 ///
 /// # Errors
 /// If `--config` is not JSON, or the service refuses it.
 pub fn declare(flags: &Declare) -> Result<(), String> {
-    if flags.adaptor.is_none() && !flags.log_only {
-        keep_adaptor(flags)?;
+    if flags.adaptor.is_none() && !flags.log_only || flags.multi_version.is_none() {
+        check_omissions(flags)?;
     }
     let config = flags.config.as_ref().map(|text| RawValue::from_string(text.clone()));
     let declaration = StoreDeclaration {
         existence: flags.declared_existence.then_some(StoreExistence::Declared),
-        multi_version: flags.multi_version.then_some(true),
+        multi_version: flags.multi_version,
         transactional: flags.transactional.then_some(true),
         adaptor: flags.adaptor.clone(),
         log_only: flags.log_only.then_some(true),
@@ -89,22 +90,28 @@ fn state_name(store: &StoreInfo) -> &'static str {
     if is_starting(store) { "starting" } else { store.push.state.name() }
 }
 
-/// Refuses to take the adaptor away from a store that has one.
-fn keep_adaptor(flags: &Declare) -> Result<(), String> {
+/// Refuses to take the adaptor or `multi_version` away from a store that has it by leaving out its flag.
+fn check_omissions(flags: &Declare) -> Result<(), String> {
     let found = block_on(async {
         match flags.target.client()?.store(&flags.store).await {
             Err(Error::ClientMistake(problem)) if problem.status == 404 => Ok(None),
             found => found.map(Some),
         }
     })?;
-    match found.and_then(|store| store.adaptor) {
-        Some(adaptor) => Err(format!(
-            "store `{}` has the adaptor `{adaptor}`: pass `--adaptor {adaptor}` (with its --config) to keep it, or --log-only to take \
-             it away",
-            flags.store
-        )),
-        None => Ok(()),
+    let Some(store) = found else { return Ok(()) };
+    let name = &flags.store;
+    if let Some(adaptor) = store.adaptor.filter(|_| flags.adaptor.is_none() && !flags.log_only) {
+        return Err(format!(
+            "store `{name}` has the adaptor `{adaptor}`: pass `--adaptor {adaptor}` (with its --config) to keep it, or --log-only to take \
+             it away"
+        ));
     }
+    if store.multi_version && flags.multi_version.is_none() {
+        return Err(format!(
+            "store `{name}` has multi_version: pass --multi-version to keep that, or --multi-version=false to take it away"
+        ));
+    }
+    Ok(())
 }
 
 /// Prints the declaration and the state of one store.

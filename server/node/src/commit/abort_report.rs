@@ -57,7 +57,7 @@ impl NodeService {
             namespace: self.tenant_name(txn.namespace),
             store: store.map_or(String::new(), |spec| spec.name.clone()),
         };
-        self.shared.metrics.count_abort(txn.namespace, &label);
+        self.shared.metrics.count_abort(txn.namespace, *reason, &label);
         if tracing::enabled!(tracing::Level::DEBUG) {
             let AbortLabel { reason, stage, level, namespace, store } = &label;
             let row = conflict.map(|conflict| conflict.row.as_ref().unwrap_or(&conflict.key));

@@ -11,6 +11,7 @@ pub mod push_control;
 pub mod push_effects;
 pub mod push_states;
 pub mod pushes;
+mod range_reads;
 pub mod reads;
 pub mod row_quota;
 pub mod storages;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
-use tribunal_push::{EmbeddedError, EmbeddedStore, View};
-use tribunal_service::{RangeRows, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, ServiceError, StoredRow};
+use tribunal_push::{EmbeddedError, EmbeddedStore, ReadAt, ScanPage, View};
+use tribunal_service::{ReadAnswer, ReadQuery, RowQuery, RowState, ServiceError};
 use tribunal_types::limits::READ_BYTES_MAX;
-use tribunal_types::{Epoch, StoreId};
+use tribunal_types::{Epoch, Lsn, StoreId};
 
 use crate::stores::catalog::Records;
 use crate::stores::pushes::Pushes;
+use crate::stores::range_reads::read_ranges;
 
 /// Maximum number of rows that are looked up on the caller's thread, which may be one that drives connections.
 const ROWS_IN_PLACE_MAX: usize = 64;
@@ -87,18 +88,16 @@ impl RowReader {
             if let RowState::Found { value, .. } = &state {
                 bytes += value.len();
             }
-            within(bytes, || format!("/read/{}", answer.rows.len()))?;
+            if bytes > READ_BYTES_MAX {
+                return Err(too_large(format!("/read/{}", answer.rows.len())));
+            }
             answer.rows.push(state);
         }
-        for range in &query.ranges {
-            let rows = view(range.store).map_or(Ok(RangeRows::default()), |view| read_range(view, range))?;
-            // A single range may be cut short, since `more` says so. Several ranges, or ranges together with rows, may not.
-            if query.ranges.len() > 1 || !query.rows.is_empty() {
-                bytes += rows.rows.iter().map(|row| row.key.len() + row.value.len()).sum::<usize>();
-                within(bytes, || format!("/ranges/{}", answer.ranges.len()))?;
-            }
-            answer.ranges.push(rows);
-        }
+        answer.ranges =
+            read_ranges(&query.ranges, READ_BYTES_MAX - bytes, |range, start, max| match view(range.store) {
+                Some(view) => view.scan_within(start, &range.end, max).map_err(unreadable),
+                None => Ok(ScanPage { rows: Vec::new(), next: None, at: ReadAt { lsn: Lsn(0), epoch: applied } }),
+            })?;
         Ok(Some(answer))
     }
 
@@ -167,25 +166,16 @@ fn read_row(view: &View<'_>, asked: &RowQuery, depth: Depth) -> Result<Option<Ro
     }))
 }
 
-fn read_range(view: &View<'_>, asked: &RowsQuery) -> Result<RangeRows, ServiceError> {
-    let page = view.scan(&asked.start, &asked.end, asked.limit).map_err(unreadable)?;
-    let rows = page.rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version });
-    Ok(RangeRows { more: page.next.is_some(), rows: rows.collect() })
-}
-
-/// Checks the size of an answer, of which what `pointer` names is the last part so far.
-fn within(bytes: usize, pointer: impl FnOnce() -> String) -> Result<(), ServiceError> {
-    if bytes <= READ_BYTES_MAX {
-        return Ok(());
-    }
-    Err(ServiceError::ClientMistake {
+/// Returns the error of a request whose rows do not fit one response up to what `pointer` names.
+pub(super) fn too_large(pointer: String) -> ServiceError {
+    ServiceError::ClientMistake {
         code: "read_too_large",
-        pointer: pointer(),
+        pointer,
         detail: format!(
-            "up to here, these rows exceed {READ_BYTES_MAX} bytes: set a lower `limit` for the ranges, or read fewer rows at once. A \
-             range that is read alone is cut where it must be, with `more`"
+            "up to here, these rows exceed {READ_BYTES_MAX} bytes: read fewer rows or ranges at once. Ranges are cut where they must \
+             be, with `more`, but each that has rows gets at least one"
         ),
-    })
+    }
 }
 
 /// Converts an error of an embedded store, without revealing paths.

@@ -39,6 +39,13 @@ pub struct AbortLabel {
     pub store: String,
 }
 
+/// Label of aborts that only has the reason.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    /// The reason's name in the API; `plugin` for all codes of plugins.
+    pub reason: &'static str,
+}
+
 /// Label of per-store figures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StoreLabel {
@@ -183,6 +190,9 @@ pub struct Metrics {
     pub committed: Counter,
     /// Aborts that clients got, those at admission included.
     pub aborted: Family<AbortLabel, Counter>,
+    /// The same by reason only. All reasons are there from the start: a rate misses the increase with which a series appears, and
+    /// the series of [`Metrics::aborted`] cannot be known before their first abort.
+    aborted_by_reason: Family<ReasonLabel, Counter>,
     /// Answers from the id table.
     pub replayed: Counter,
     /// The system clock minus the node's time, milliseconds.
@@ -288,6 +298,7 @@ impl Metrics {
         let metrics = Metrics {
             committed: Counter::default(),
             aborted: Family::default(),
+            aborted_by_reason: Family::default(),
             replayed: Counter::default(),
             clock_offset_seconds: Gauge::default(),
             clock_jumps: Counter::default(),
@@ -348,8 +359,11 @@ impl Metrics {
             build,
         );
         // So that a query for a reason finds a series before its first abort.
-        for reason in (0..=u8::MAX).filter_map(Reason::from_code).filter(|reason| !matches!(reason, Reason::Plugin(_)))
-        {
+        for reason in (0..=u8::MAX).filter_map(Reason::from_code) {
+            drop(metrics.aborted_by_reason.get_or_create(&ReasonLabel { reason: reason.name() }));
+            if matches!(reason, Reason::Plugin(_)) {
+                continue;
+            }
             let namespace = DEFAULT_NAMESPACE.to_owned();
             let label = AbortLabel { reason: reason.to_string(), namespace, ..AbortLabel::default() };
             drop(metrics.aborted.get_or_create(&label));
@@ -361,6 +375,8 @@ impl Metrics {
         );
         let aborted = metrics.aborted.clone();
         registry.register("txns_aborted", "Aborts of this node's clients, those at admission included", aborted);
+        let help = "The same aborts by reason only; each reason is there from the start, so a rate misses none";
+        registry.register("txns_aborted_by_reason", help, metrics.aborted_by_reason.clone());
         let committed = metrics.tenant_committed.clone();
         registry.register("tenant_txns_committed", "Commits of this node's clients, by namespace", committed);
         let offset = metrics.clock_offset_seconds.clone();
@@ -467,8 +483,9 @@ impl Metrics {
     }
 
     /// Counts an abort that a client got.
-    pub fn count_abort(&self, namespace: NamespaceId, abort: &AbortLabel) {
+    pub fn count_abort(&self, namespace: NamespaceId, reason: Reason, abort: &AbortLabel) {
         self.aborted.get_or_create(abort).inc();
+        self.aborted_by_reason.get_or_create(&ReasonLabel { reason: reason.name() }).inc();
         self.tenants.count_abort(namespace, &abort.reason);
         let mut by_reason = self.aborts.lock();
         match by_reason.get_mut(&abort.reason) {

@@ -37,8 +37,11 @@ class Problem:
             `GET /v1/cluster` of a node returns its number. Example: [2, 3].
         oldest (str | Unset): With `log_truncated`: the oldest position that is retained.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
-        state_url (str | Unset): With `log_truncated`: the state from which a reader can start over. Example:
-            /v1/stores/kv/state.
+        session (str | Unset): With `row_missing`: session token, with which later reads reflect that snapshot or a
+            later one. Example: v1-8841.
+        state_url (str | Unset): With `log_truncated` and `log_replaced`: the state from which a reader can start over.
+            Absent if the log of a store without
+            an adaptor is truncated: its rows were only in the log. Example: /v1/stores/kv/state.
     """
 
     code: str
@@ -54,6 +57,7 @@ class Problem:
     nodes: list[int] | Unset = UNSET
     oldest: str | Unset = UNSET
     retry_after_ms: int | Unset = UNSET
+    session: str | Unset = UNSET
     state_url: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
@@ -91,6 +95,8 @@ class Problem:
 
         retry_after_ms = self.retry_after_ms
 
+        session = self.session
+
         state_url = self.state_url
 
         field_dict: dict[str, Any] = {}
@@ -119,6 +125,8 @@ class Problem:
             field_dict["oldest"] = oldest
         if retry_after_ms is not UNSET:
             field_dict["retry_after_ms"] = retry_after_ms
+        if session is not UNSET:
+            field_dict["session"] = session
         if state_url is not UNSET:
             field_dict["state_url"] = state_url
 
@@ -162,6 +170,8 @@ class Problem:
 
         retry_after_ms = d.pop("retry_after_ms", UNSET)
 
+        session = d.pop("session", UNSET)
+
         state_url = d.pop("state_url", UNSET)
 
         problem = cls(
@@ -178,6 +188,7 @@ class Problem:
             nodes=nodes,
             oldest=oldest,
             retry_after_ms=retry_after_ms,
+            session=session,
             state_url=state_url,
         )
 

@@ -19,7 +19,8 @@ class ReadRange:
 
     Attributes:
         more (bool): Whether the range has more rows: continue after the last key. A range of large rows may be cut
-            before its limit.
+            before its limit, also
+            because of the other ranges of the request; one that has rows has at least one here.
         rows (list[Row]): The rows, in key order.
         store (str): Store of the range. Example: kv.
     """

@@ -25,11 +25,14 @@ class ReadResponse:
             Example: 8841.
         ranges (list[ReadRange] | Unset): The ranges, in the order of the request; absent if it has no ranges.
         rows (list[ReadRow] | Unset): The rows, in the order of the request; absent if it has no rows.
+        session (str | Unset): Session token: pass it to a later read or Begin that must reflect this epoch or a later
+            one, also on another node. Example: v1-8841.
     """
 
     applied: str
     ranges: list[ReadRange] | Unset = UNSET
     rows: list[ReadRow] | Unset = UNSET
+    session: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +52,8 @@ class ReadResponse:
                 rows_item = rows_item_data.to_dict()
                 rows.append(rows_item)
 
+        session = self.session
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -60,6 +65,8 @@ class ReadResponse:
             field_dict["ranges"] = ranges
         if rows is not UNSET:
             field_dict["rows"] = rows
+        if session is not UNSET:
+            field_dict["session"] = session
 
         return field_dict
 
@@ -89,10 +96,13 @@ class ReadResponse:
 
                 rows.append(rows_item)
 
+        session = d.pop("session", UNSET)
+
         read_response = cls(
             applied=applied,
             ranges=ranges,
             rows=rows,
+            session=session,
         )
 
         read_response.additional_properties = d

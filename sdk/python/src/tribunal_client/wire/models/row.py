@@ -20,6 +20,9 @@ class Row:
             lists, which contain it once. Example: 8841.
         key (str | Unset): The row's key, if it is UTF-8. Example: acct/1.
         key_b64 (str | Unset): The row's key in base64, if it is not UTF-8.
+        session (str | Unset): Session token: pass it to a later read or Begin that must reflect this epoch or a later
+            one, also on another node. Absent
+            in lists, which contain it once. Example: v1-8841.
         value (Any | Unset): The value.
         value_b64 (str | Unset): The value in base64, if it was posted as `value_b64`.
         version (str | Unset): The row's version, for the read set. Example: 17.
@@ -28,6 +31,7 @@ class Row:
     applied: str | Unset = UNSET
     key: str | Unset = UNSET
     key_b64: str | Unset = UNSET
+    session: str | Unset = UNSET
     value: Any | Unset = UNSET
     value_b64: str | Unset = UNSET
     version: str | Unset = UNSET
@@ -39,6 +43,8 @@ class Row:
         key = self.key
 
         key_b64 = self.key_b64
+
+        session = self.session
 
         value = self.value
 
@@ -55,6 +61,8 @@ class Row:
             field_dict["key"] = key
         if key_b64 is not UNSET:
             field_dict["key_b64"] = key_b64
+        if session is not UNSET:
+            field_dict["session"] = session
         if value is not UNSET:
             field_dict["value"] = value
         if value_b64 is not UNSET:
@@ -73,6 +81,8 @@ class Row:
 
         key_b64 = d.pop("key_b64", UNSET)
 
+        session = d.pop("session", UNSET)
+
         value = d.pop("value", UNSET)
 
         value_b64 = d.pop("value_b64", UNSET)
@@ -83,6 +93,7 @@ class Row:
             applied=applied,
             key=key,
             key_b64=key_b64,
+            session=session,
             value=value,
             value_b64=value_b64,
             version=version,

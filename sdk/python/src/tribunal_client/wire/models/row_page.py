@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..types import UNSET, Unset
+
 if TYPE_CHECKING:
     from ..models.row import Row
 
@@ -22,11 +24,14 @@ class RowPage:
         more (bool): Whether the range has more rows: continue after the last key. A range of large rows may be cut
             before its limit.
         rows (list[Row]): The rows.
+        session (str | Unset): Session token: pass it to a later read or Begin that must reflect this epoch or a later
+            one, also on another node. Example: v1-8841.
     """
 
     applied: str
     more: bool
     rows: list[Row]
+    session: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -39,6 +44,8 @@ class RowPage:
             rows_item = rows_item_data.to_dict()
             rows.append(rows_item)
 
+        session = self.session
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -48,6 +55,8 @@ class RowPage:
                 "rows": rows,
             }
         )
+        if session is not UNSET:
+            field_dict["session"] = session
 
         return field_dict
 
@@ -67,10 +76,13 @@ class RowPage:
 
             rows.append(rows_item)
 
+        session = d.pop("session", UNSET)
+
         row_page = cls(
             applied=applied,
             more=more,
             rows=rows,
+            session=session,
         )
 
         row_page.additional_properties = d

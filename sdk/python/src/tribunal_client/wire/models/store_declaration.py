@@ -39,7 +39,7 @@ class StoreDeclaration:
             storage). At level `snapshot`, its reads are not
             validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has
             only the newest
-            version of each row.
+            version of each row. It is not taken away from a store by leaving it out: declare `false`.
         transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
             `add`.
     """

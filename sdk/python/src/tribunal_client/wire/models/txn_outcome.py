@@ -42,7 +42,11 @@ class TxnOutcome:
             response to a single commit has the
             header `idempotency-replayed` instead.
         retry_after_ms (int | Unset): When to retry, milliseconds from now.
-        retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id.
+        retryable (bool | Unset): Whether the same work may commit on fresh reads, under a new id. With `row_exists` and
+            `row_missing`, that requires work
+            that reads the row and depends on it: an `insert`, `update`, `delete` or `add` that is only repeated fails again
+            until
+            another transaction has deleted or created the row.
         session (str | Unset): Session token: pass it to a Begin that must see this commit. Example: v1-8842.
         txn_id (str | Unset): The transaction; absent only for a batch item without a readable id. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.

@@ -5,15 +5,34 @@ from urllib.parse import quote
 import httpx
 
 from ...client import AuthenticatedClient, Client
+from ...models.consistency import Consistency
 from ...models.problem import Problem
 from ...models.row import Row
-from ...types import Response
+from ...types import UNSET, Response, Unset
 
 
 def _get_kwargs(
     store: str,
     key: str,
+    *,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> dict[str, Any]:
+
+    params: dict[str, Any] = {}
+
+    params["session"] = session
+
+    json_consistency: str | Unset = UNSET
+    if not isinstance(consistency, Unset):
+        json_consistency = consistency
+
+    params["consistency"] = json_consistency
+
+    params["wait_ms"] = wait_ms
+
+    params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
 
     _kwargs: dict[str, Any] = {
         "method": "get",
@@ -21,6 +40,7 @@ def _get_kwargs(
             store=quote(str(store), safe=""),
             key=quote(str(key), safe=""),
         ),
+        "params": params,
     }
 
     return _kwargs
@@ -66,6 +86,9 @@ def sync_detailed(
     key: str,
     *,
     client: AuthenticatedClient,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store.
 
@@ -76,6 +99,10 @@ def sync_detailed(
     Args:
         store (str):
         key (str):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -88,6 +115,9 @@ def sync_detailed(
     kwargs = _get_kwargs(
         store=store,
         key=key,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     )
 
     response = client.get_httpx_client().request(
@@ -102,6 +132,9 @@ def sync(
     key: str,
     *,
     client: AuthenticatedClient,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Problem | Row | None:
     """Reads one row of an embedded store.
 
@@ -112,6 +145,10 @@ def sync(
     Args:
         store (str):
         key (str):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -125,6 +162,9 @@ def sync(
         store=store,
         key=key,
         client=client,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     ).parsed
 
 
@@ -133,6 +173,9 @@ async def asyncio_detailed(
     key: str,
     *,
     client: AuthenticatedClient,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Response[Problem | Row]:
     """Reads one row of an embedded store.
 
@@ -143,6 +186,10 @@ async def asyncio_detailed(
     Args:
         store (str):
         key (str):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -155,6 +202,9 @@ async def asyncio_detailed(
     kwargs = _get_kwargs(
         store=store,
         key=key,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     )
 
     response = await client.get_async_httpx_client().request(**kwargs)
@@ -167,6 +217,9 @@ async def asyncio(
     key: str,
     *,
     client: AuthenticatedClient,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Problem | Row | None:
     """Reads one row of an embedded store.
 
@@ -177,6 +230,10 @@ async def asyncio(
     Args:
         store (str):
         key (str):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -191,5 +248,8 @@ async def asyncio(
             store=store,
             key=key,
             client=client,
+            session=session,
+            consistency=consistency,
+            wait_ms=wait_ms,
         )
     ).parsed

@@ -5,6 +5,7 @@ from urllib.parse import quote
 import httpx
 
 from ...client import AuthenticatedClient, Client
+from ...models.consistency import Consistency
 from ...models.problem import Problem
 from ...models.row_page import RowPage
 from ...types import UNSET, Response, Unset
@@ -16,6 +17,9 @@ def _get_kwargs(
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> dict[str, Any]:
 
     params: dict[str, Any] = {}
@@ -25,6 +29,16 @@ def _get_kwargs(
     params["end"] = end
 
     params["limit"] = limit
+
+    params["session"] = session
+
+    json_consistency: str | Unset = UNSET
+    if not isinstance(consistency, Unset):
+        json_consistency = consistency
+
+    params["consistency"] = json_consistency
+
+    params["wait_ms"] = wait_ms
 
     params = {k: v for k, v in params.items() if v is not UNSET and v is not None}
 
@@ -76,6 +90,9 @@ def sync_detailed(
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Response[Problem | RowPage]:
     """Reads rows of an embedded store in key order (bytewise).
 
@@ -84,6 +101,10 @@ def sync_detailed(
         start (str | Unset):
         end (str | Unset):
         limit (int | Unset):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -98,6 +119,9 @@ def sync_detailed(
         start=start,
         end=end,
         limit=limit,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     )
 
     response = client.get_httpx_client().request(
@@ -114,6 +138,9 @@ def sync(
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Problem | RowPage | None:
     """Reads rows of an embedded store in key order (bytewise).
 
@@ -122,6 +149,10 @@ def sync(
         start (str | Unset):
         end (str | Unset):
         limit (int | Unset):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -137,6 +168,9 @@ def sync(
         start=start,
         end=end,
         limit=limit,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     ).parsed
 
 
@@ -147,6 +181,9 @@ async def asyncio_detailed(
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Response[Problem | RowPage]:
     """Reads rows of an embedded store in key order (bytewise).
 
@@ -155,6 +192,10 @@ async def asyncio_detailed(
         start (str | Unset):
         end (str | Unset):
         limit (int | Unset):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -169,6 +210,9 @@ async def asyncio_detailed(
         start=start,
         end=end,
         limit=limit,
+        session=session,
+        consistency=consistency,
+        wait_ms=wait_ms,
     )
 
     response = await client.get_async_httpx_client().request(**kwargs)
@@ -183,6 +227,9 @@ async def asyncio(
     start: str | Unset = UNSET,
     end: str | Unset = UNSET,
     limit: int | Unset = UNSET,
+    session: str | Unset = UNSET,
+    consistency: Consistency | Unset = UNSET,
+    wait_ms: int | Unset = UNSET,
 ) -> Problem | RowPage | None:
     """Reads rows of an embedded store in key order (bytewise).
 
@@ -191,6 +238,10 @@ async def asyncio(
         start (str | Unset):
         end (str | Unset):
         limit (int | Unset):
+        session (str | Unset):
+        consistency (Consistency | Unset): What the snapshots of a Begin, or the rows of a read,
+            must include.
+        wait_ms (int | Unset):
 
     Raises:
         errors.UnexpectedStatus: If the server returns an undocumented status code and Client.raise_on_unexpected_status is True.
@@ -207,5 +258,8 @@ async def asyncio(
             start=start,
             end=end,
             limit=limit,
+            session=session,
+            consistency=consistency,
+            wait_ms=wait_ms,
         )
     ).parsed

@@ -76,7 +76,13 @@ def sync_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
 
-     A store cannot be deleted: its name, its log positions and its row versions are part of the
+     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
+    that way is not taken away
+    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
+    `multi_version` needs that field,
+    `true` or `false`.
+
+    A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
     a store that has one: it
@@ -115,7 +121,13 @@ def sync(
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
 
-     A store cannot be deleted: its name, its log positions and its row versions are part of the
+     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
+    that way is not taken away
+    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
+    `multi_version` needs that field,
+    `true` or `false`.
+
+    A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
     a store that has one: it
@@ -149,7 +161,13 @@ async def asyncio_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
 
-     A store cannot be deleted: its name, its log positions and its row versions are part of the
+     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
+    that way is not taken away
+    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
+    `multi_version` needs that field,
+    `true` or `false`.
+
+    A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
     a store that has one: it
@@ -186,7 +204,13 @@ async def asyncio(
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
 
-     A store cannot be deleted: its name, its log positions and its row versions are part of the
+     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
+    that way is not taken away
+    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
+    `multi_version` needs that field,
+    `true` or `false`.
+
+    A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from
     a store that has one: it
