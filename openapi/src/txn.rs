@@ -57,7 +57,7 @@ pub enum WriteOp {
 /// A request to begin a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BeginRequest {
-    /// Stores that the transaction will use; all stores of the namespace if absent or empty.
+    /// Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 64, example = json!(["kv"]))]
     pub stores: Option<Vec<String>>,

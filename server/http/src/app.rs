@@ -53,6 +53,10 @@ impl Default for RouterOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed;
 
+/// Marks an answer that is written as it comes, and checks by itself whether its reader is still admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChecksCaller;
+
 /// How large an answer was before it was compressed: it is compressed as it is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WholeBytes(pub u64);

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use tribunal_types::limits::STREAM_BYTES_MAX;
 use tribunal_types::{NamespaceId, Role, Roles};
 
-use crate::app::{App, Duplex, WholeBytes};
+use crate::app::{App, ChecksCaller, Duplex, WholeBytes};
 use crate::listener::fast_path::STREAM;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
@@ -82,7 +82,7 @@ pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
 pub(crate) struct Stranger(pub Arc<AtomicBool>);
 
 /// How often the credential of a caller who waits is checked again.
-const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tells whether a request decides a transaction. Once its body is whole, its answer is the caller's, whatever happens to
 /// the credential.
@@ -165,7 +165,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         duplex.keep(permit);
         return response;
     }
-    if decides {
+    if decides || response.extensions().get::<ChecksCaller>().is_some() {
         return until_taken(response, permit);
     }
     if is_as_good_as_sent(response.body()) {

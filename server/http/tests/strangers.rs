@@ -70,6 +70,23 @@ async fn a_long_poll_ends_when_its_key_is_revoked() {
 }
 
 #[tokio::test]
+async fn a_stream_of_a_log_ends_with_the_reason_when_its_key_is_revoked() {
+    for (accept, end) in [("application/x-ndjson", "{\"event\":\"end\""), ("text/event-stream", "event: end")] {
+        let server = guarded(100).await;
+        let mut client = Client::connect(server.address).await;
+        client.send("GET", "/v1/log?store=kv&after=0", &[KEY, ("accept", accept)], b"").await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.node.principals.lock().unwrap().clear();
+        let reply = tokio::time::timeout(TIMEOUT, client.reply()).await.expect("long before the next heartbeat");
+        let reply = reply.expect("a whole response");
+        let text = String::from_utf8(reply.body).expect("text");
+        let last = text.trim_end().rsplit(end).next().unwrap_or_default();
+        assert!(reply.status == 200 && last.contains("\"reason\":\"unauthenticated\""), "{text}");
+        server.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_commit_whose_body_ends_after_its_key_was_revoked_is_refused() {
     let server = guarded(100).await;
     let body = r#"{"writes":[{"store":"kv","op":"put","key":"a","value":1}]}"#;

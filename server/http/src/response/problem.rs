@@ -14,6 +14,8 @@ use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::limits::ID_WINDOW_MS;
 
+/// When to repeat a transaction that is being decided: it takes a few epochs at most.
+const IN_FLIGHT_RETRY_MS: u64 = 50;
 /// When to come back to a store whose push has stopped: an operator has to look after it first.
 const STOPPED_RETRY_MS: u64 = 1_000;
 
@@ -157,7 +159,7 @@ impl ProblemResponse {
             }
             ServiceError::InFlight => {
                 let detail = "this id is being decided; get its status with `wait_ms`";
-                ProblemResponse::new(StatusCode::CONFLICT, "in_flight", detail).retryable(None)
+                ProblemResponse::new(StatusCode::CONFLICT, "in_flight", detail).retryable(Some(IN_FLIGHT_RETRY_MS))
             }
             ServiceError::BodyMismatch => {
                 let detail = "this id was used with another body: for a retry, get the transaction's status, since it may have \

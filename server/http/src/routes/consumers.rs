@@ -31,7 +31,7 @@ use tribunal_service::ConsumerStatus;
 /// (`log` of the offset differs from `log` of the consumer): start over from the state of the store, and store a new offset.
 #[utoipa::path(
     put, path = "/v1/consumers/{name}", operation_id = "putConsumer", tag = "log",
-    params(("name" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
+    params(("name" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; begins with a letter or digit; at most 64 bytes")),
     request_body(content = OffsetRequest, description = "The new offset"),
     responses(
         (status = 200, description = "The consumer with its new offset", body = ConsumerInfo),

@@ -3,25 +3,26 @@
 //! The stream holds a position, never a queue: it reads the log again when the connection has taken what it wrote
 //! before, so a slow reader costs one page of memory and lags in the log. Heartbeats name the log and its head: one comes
 //! first, then at least one in each interval, between records as well. It ends with an event that names the reason: the
-//! limit is reached, nothing came for as long as was asked, the log was truncated under the reader, or the node stops.
+//! limit is reached, nothing came for as long as was asked, the log was truncated under the reader, the reader's credential is
+//! no longer valid, or the node stops.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::stream::unfold;
 use tokio::time::Instant;
 use tribunal_types::Lsn;
 
-use crate::app::Streamed;
+use crate::app::{App, ChecksCaller, Streamed};
+use crate::authz::{RECHECK_INTERVAL, still_admitted};
 use crate::request::content_negotiation::Form;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, record};
 use crate::routes::log_pull::refused;
-use tribunal_service::{LogPage, LogQuery, Service, ServiceError};
+use tribunal_service::{LogPage, LogQuery, ServiceError};
 
 /// Bytes of keys and values that are read at once.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
@@ -50,7 +51,11 @@ pub struct StreamQuery {
 }
 
 struct LogStream {
-    service: Arc<Service>,
+    app: App,
+    /// Those of the request: they have the credential.
+    headers: HeaderMap,
+    /// When the credential was last found valid.
+    admitted_at: Instant,
     query: StreamQuery,
     after: Lsn,
     left: u64,
@@ -67,18 +72,21 @@ struct LogStream {
 ///
 /// # Errors
 /// Whatever a first look at the log says.
-pub async fn open(service: Arc<Service>, query: StreamQuery) -> Result<Response, ServiceError> {
+pub async fn open(app: App, headers: HeaderMap, query: StreamQuery) -> Result<Response, ServiceError> {
     let left = query.records_max.unwrap_or(u64::MAX);
     let (form, after) = (query.form, query.from.after);
     let now = Instant::now();
+    let (quiet_since, beat_at, admitted_at) = (now, now, now);
     let mut stream =
-        LogStream { service, query, after, left, quiet_since: now, beat_at: now, first: None, ended: false };
+        LogStream { app, headers, admitted_at, query, after, left, quiet_since, beat_at, first: None, ended: false };
     stream.first = Some(stream.read(Duration::ZERO).await?);
     let chunks = unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), stream))
     });
-    Ok(streamed(form, Body::from_stream(chunks)))
+    let mut response = streamed(form, Body::from_stream(chunks));
+    response.extensions_mut().insert(ChecksCaller);
+    Ok(response)
 }
 
 /// Answers with a body that is written as it comes.
@@ -99,10 +107,11 @@ impl LogStream {
             after: self.after,
             limit: records,
             bytes_max: PAGE_BYTES_MAX,
-            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            // A rest of a millisecond is waited for as well, not looped through.
+            wait_ms: u64::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
             ..self.query.from
         };
-        self.service.log.log_page(query).await
+        self.app.service.log.log_page(query).await
     }
 
     /// Returns what to write next; `None` at the end.
@@ -117,20 +126,40 @@ impl LogStream {
             }
             self.beat(&mut out, &page);
             self.write(&mut out, &page);
-        } else {
-            match self.read(self.wait()).await {
+        }
+        while out.json.is_empty() {
+            let page = self.read(self.wait()).await;
+            // After the wait: nobody reads what came once the credential was no longer valid.
+            if let Err(problem) = self.check_caller() {
+                self.fail(&mut out, &problem);
+                break;
+            }
+            match page {
                 Ok(page) => self.write(&mut out, &page),
-                Err(error) => self.fail(&mut out, error),
+                Err(error) => {
+                    let catalog = self.app.service.stores.catalog();
+                    self.fail(&mut out, &refused(error, &catalog, self.query.from.store));
+                }
             }
         }
         Some(Bytes::from(out.json.finish()))
     }
 
-    /// How long to wait for records: until the next heartbeat, or until the stream has been idle for long enough.
+    /// How long to wait for records: until the next heartbeat, until the stream has been idle for long enough, or until the
+    /// credential is to be checked.
     fn wait(&self) -> Duration {
         let now = Instant::now();
-        let beat = (self.beat_at + self.query.heartbeat).duration_since(now);
-        self.query.idle.map_or(beat, |idle| beat.min((self.quiet_since + idle).duration_since(now)))
+        let until = |at: Instant| at.duration_since(now);
+        let beat = until(self.beat_at + self.query.heartbeat).min(until(self.admitted_at + RECHECK_INTERVAL));
+        self.query.idle.map_or(beat, |idle| beat.min(until(self.quiet_since + idle)))
+    }
+
+    fn check_caller(&mut self) -> Result<(), ProblemResponse> {
+        if self.admitted_at.elapsed() >= RECHECK_INTERVAL {
+            still_admitted(&self.app, &self.headers)?;
+            self.admitted_at = Instant::now();
+        }
+        Ok(())
     }
 
     fn is_idle(&self) -> bool {
@@ -164,11 +193,9 @@ impl LogStream {
         out.event("end", self.after, page, Some(reason));
     }
 
-    fn fail(&mut self, out: &mut Out, error: ServiceError) {
+    fn fail(&mut self, out: &mut Out, problem: &ProblemResponse) {
         self.ended = true;
-        let catalog = self.service.stores.catalog();
-        let problem = refused(error, &catalog, self.query.from.store);
-        out.failure(self.after, &problem);
+        out.failure(self.after, problem);
     }
 }
 

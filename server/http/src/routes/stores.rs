@@ -41,7 +41,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
 /// ends the push to its storage and no longer retains the log for it, and the rows of an embedded store can no longer be read.
 #[utoipa::path(
     put, path = "/v1/stores/{store}", operation_id = "putStore", tag = "stores",
-    params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; at most 64 bytes")),
+    params(("store" = String, Path, description = "Name: letters, digits, `.`, `_`, `-`; begins with a letter or digit; at most 64 bytes")),
     request_body(content = StoreDeclaration, description = "The declaration"),
     responses(
         (status = 200, description = "The store, changed", body = StoreInfo),

@@ -331,7 +331,7 @@ pub struct Tpcc {
 const DEFAULT_URL: &str = "http://127.0.0.1:7420";
 
 /// The service to call.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Target {
     /// Address of the service; for several nodes, separated by commas.
     #[arg(long, env = "TRIBUNAL_URL", default_value = DEFAULT_URL)]
@@ -370,6 +370,12 @@ impl Target {
         let options = ClientOptions { api_key, ca_file, timeout, ..ClientOptions::default() };
         let urls = self.url.split(',').map(str::trim).filter(|url| !url.is_empty());
         urls.map(|url| Ok((url.to_owned(), Client::with_options(url, options.clone())?))).collect()
+    }
+
+    /// Returns the same service, reached at one more address.
+    #[must_use]
+    pub fn with_url(&self, url: &str) -> Target {
+        Target { url: format!("{},{url}", self.url), ..self.clone() }
     }
 
     /// Returns the flags that select the same service and key in another command, each with a space before it.

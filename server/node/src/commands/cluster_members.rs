@@ -11,7 +11,7 @@ use tribunal_client::Client;
 
 use crate::cluster::authority::fingerprints;
 use crate::commands::cli::{ClusterAdd, ClusterChange, program};
-use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE};
+use crate::commands::cluster_files::{self, AUTHORITY_FILE, CONFIG_FILE, NodeFiles, SECRET_FILE, address_of};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 use crate::config::{Cluster, ClusterNode, Config, Tls};
@@ -234,7 +234,11 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config:
     if let Some((cluster, tls)) = config.cluster.as_ref().zip(config.tls.as_ref()) {
         out!("{}", about_tls(cluster, tls));
     }
-    out!("State: {} cluster status{}", program(), flags.target.as_flags());
+    let listen = config.listen;
+    let host = if listen.ip().is_unspecified() { node.host.clone() } else { listen.ip().to_string() };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let target = flags.target.with_url(&format!("{scheme}://{}", address_of(&host, listen.port())));
+    out!("State: {} cluster status{}", program(), target.as_flags());
     Ok(())
 }
 

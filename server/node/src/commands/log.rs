@@ -1,14 +1,16 @@
 //! `tribunal log tail` and `tribunal log salvage`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use tokio::sync::watch;
 use tribunal_api::WriteOp;
-use tribunal_client::{Error, LogRecord, StoredValue};
+use tribunal_client::{Client, Error, LogRecord, StoredValue};
 use tribunal_log::{LogError, SalvageReport};
-use tribunal_types::Lsn;
+use tribunal_types::{LogId, Lsn};
 
 use crate::cluster::first_start;
 use crate::commands::cli::Target;
@@ -18,6 +20,11 @@ use crate::commit::recovery::log_dir;
 
 /// Records shown if no start is named.
 const NEWEST: u64 = 10;
+
+/// How often storing an offset is tried again while the service is unavailable.
+const NOTE_RETRIES_MAX: u32 = 30;
+/// When it is tried again, if the service does not say.
+const NOTE_RETRY: Duration = Duration::from_secs(1);
 
 /// What to print.
 pub struct Tail {
@@ -57,23 +64,54 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     if let Some(offset) = offset {
         reader = reader.of_log(offset.log);
     }
-    let (mut printed, mut noted) = (after, after);
-    loop {
-        // Once a page: what was printed of it is noted before the next one is requested.
-        if let Some(name) = tail.consumer.as_ref().filter(|_| printed > noted && reader.is_page_over()) {
-            client.set_offset(name, store, printed, reader.log_id()).await?;
-            noted = printed;
-        }
-        match reader.next().await? {
-            Some(record) => {
-                let line = if target.json { as_json(store, &record) } else { as_text(&record) };
-                out!("{line}");
-                printed = record.lsn;
+    let (printed, to_note) = watch::channel((after, reader.log_id()));
+    let print = async move {
+        let mut at = after;
+        loop {
+            // Once a page.
+            if at > printed.borrow().0 && reader.is_page_over() {
+                printed.send_replace((at, reader.log_id()));
             }
-            None if tail.follow => {}
-            None => return Ok(()),
+            match reader.next().await? {
+                Some(record) => {
+                    let line = if target.json { as_json(store, &record) } else { as_text(&record) };
+                    out!("{line}");
+                    at = record.lsn;
+                }
+                None if tail.follow => {}
+                None => return Ok(()),
+            }
+        }
+    };
+    match &tail.consumer {
+        Some(name) => tokio::try_join!(print, note(&client, name, store, to_note)).map(drop),
+        None => print.await,
+    }
+}
+
+/// Stores the offset of what was printed, until nothing more is. One request at a time, for whatever was printed meanwhile:
+/// storing each record's offset takes longer than printing it.
+async fn note(
+    client: &Client,
+    consumer: &str,
+    store: &str,
+    mut printed: watch::Receiver<(Lsn, Option<LogId>)>,
+) -> Result<(), Error> {
+    while printed.changed().await.is_ok() {
+        let mut failed = 0;
+        loop {
+            let (at, log) = *printed.borrow_and_update();
+            match client.set_offset(consumer, store, at, log).await {
+                Ok(_) => break,
+                Err(Error::Unavailable { retry_after, .. }) if failed < NOTE_RETRIES_MAX => {
+                    failed += 1;
+                    tokio::time::sleep(retry_after.unwrap_or(NOTE_RETRY)).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
+    Ok(())
 }
 
 fn as_text(record: &LogRecord) -> String {
