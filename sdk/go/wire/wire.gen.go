@@ -358,7 +358,23 @@ func (e WriteOp) Valid() bool {
 	}
 }
 
-// AbortReason Why a transaction aborted.
+// AbortReason Why a transaction aborted:
+//
+// * `read_conflict`: a row that it read has changed, appeared or disappeared.
+// * `write_conflict`: another transaction wrote the row first.
+// * `range_conflict`: a range that it scanned has changed.
+// * `row_exists`: it inserts a row that exists.
+// * `row_missing`: it updates, deletes or adds to a row that does not exist.
+// * `not_a_number`: it adds to a value that is not an integer.
+// * `add_overflow`: the sum of an add does not fit into 64 bits.
+// * `snapshot_too_old`: the history that its snapshot needs is no longer retained.
+// * `snapshot_from_the_future`: its snapshot is newer than every complete epoch.
+// * `snapshots_differ`: its snapshots of multi-version stores are not one state of the database.
+// * `order_conflict`: it fits no position in the serial order of its epoch.
+// * `client_abort`: the client aborted it.
+// * `fenced`: a fence closed its id before it was decided.
+// * `plugin`: an isolation validator rejected it for a reason of its own; see `plugin_code`.
+// * `lock_lost`, `deadlock`: reserved for locks; this release never returns them.
 type AbortReason string
 
 // Ack When a commit is acknowledged.
@@ -443,7 +459,7 @@ type BeginRequest struct {
 	// Session Session token of an earlier response: wait until what it covers is visible.
 	Session *string `json:"session,omitempty"`
 
-	// Stores Stores that the transaction will use; all stores of the namespace if absent or empty.
+	// Stores Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
 	//
 	// Example: ["kv"]
 	Stores *[]string `json:"stores,omitempty"`
@@ -1292,7 +1308,7 @@ type StoreDeclaration struct {
 	// version of each row. It is not taken away from a store by leaving it out: declare `false`.
 	MultiVersion *bool `json:"multi_version,omitempty"`
 
-	// Transactional The storage's watermark moves in the same transaction as the rows. Required by `add`.
+	// Transactional Has no effect: every adaptor moves its watermark in the same transaction as the rows. Earlier releases required it for `add`.
 	Transactional *bool `json:"transactional,omitempty"`
 }
 
@@ -1355,7 +1371,7 @@ type StoreInfo struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Transactional The storage's watermark moves in the same transaction as the rows.
+	// Transactional Always `true`: the adaptor moves its watermark in the same transaction as the rows.
 	Transactional bool `json:"transactional"`
 }
 

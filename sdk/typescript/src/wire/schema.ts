@@ -514,7 +514,23 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
-         * @description Why a transaction aborted.
+         * @description Why a transaction aborted:
+         *
+         *     * `read_conflict`: a row that it read has changed, appeared or disappeared.
+         *     * `write_conflict`: another transaction wrote the row first.
+         *     * `range_conflict`: a range that it scanned has changed.
+         *     * `row_exists`: it inserts a row that exists.
+         *     * `row_missing`: it updates, deletes or adds to a row that does not exist.
+         *     * `not_a_number`: it adds to a value that is not an integer.
+         *     * `add_overflow`: the sum of an add does not fit into 64 bits.
+         *     * `snapshot_too_old`: the history that its snapshot needs is no longer retained.
+         *     * `snapshot_from_the_future`: its snapshot is newer than every complete epoch.
+         *     * `snapshots_differ`: its snapshots of multi-version stores are not one state of the database.
+         *     * `order_conflict`: it fits no position in the serial order of its epoch.
+         *     * `client_abort`: the client aborted it.
+         *     * `fenced`: a fence closed its id before it was decided.
+         *     * `plugin`: an isolation validator rejected it for a reason of its own; see `plugin_code`.
+         *     * `lock_lost`, `deadlock`: reserved for locks; this release never returns them.
          * @enum {string}
          */
         AbortReason: "read_conflict" | "write_conflict" | "range_conflict" | "row_exists" | "row_missing" | "not_a_number" | "add_overflow" | "snapshot_too_old" | "snapshot_from_the_future" | "snapshots_differ" | "order_conflict" | "lock_lost" | "deadlock" | "client_abort" | "fenced" | "plugin";
@@ -597,7 +613,7 @@ export interface components {
             /** @description Session token of an earlier response: wait until what it covers is visible. */
             session?: string;
             /**
-             * @description Stores that the transaction will use; all stores of the namespace if absent or empty.
+             * @description Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
              * @example [
              *       "kv"
              *     ]
@@ -1441,7 +1457,7 @@ export interface components {
              *     version of each row. It is not taken away from a store by leaving it out: declare `false`.
              */
             multi_version?: boolean;
-            /** @description The storage's watermark moves in the same transaction as the rows. Required by `add`. */
+            /** @description Has no effect: every adaptor moves its watermark in the same transaction as the rows. Earlier releases required it for `add`. */
             transactional?: boolean;
         };
         /**
@@ -1501,7 +1517,7 @@ export interface components {
              * @example kv
              */
             store: string;
-            /** @description The storage's watermark moves in the same transaction as the rows. */
+            /** @description Always `true`: the adaptor moves its watermark in the same transaction as the rows. */
             transactional: boolean;
         };
         /** @description All stores of the namespace. */
@@ -1812,7 +1828,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Name: letters, digits, `.`, `_`, `-`; at most 64 bytes */
+                /** @description Name: letters, digits, `.`, `_`, `-`; begins with a letter or digit; at most 64 bytes */
                 name: string;
             };
             cookie?: never;
@@ -2445,7 +2461,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Name: letters, digits, `.`, `_`, `-`; at most 64 bytes */
+                /** @description Name: letters, digits, `.`, `_`, `-`; begins with a letter or digit; at most 64 bytes */
                 store: string;
             };
             cookie?: never;

@@ -40,8 +40,8 @@ class StoreDeclaration:
             validated, and one with a later `version` than the snapshot is refused. Not for an embedded store, which has
             only the newest
             version of each row. It is not taken away from a store by leaving it out: declare `false`.
-        transactional (bool | Unset): The storage's watermark moves in the same transaction as the rows. Required by
-            `add`.
+        transactional (bool | Unset): Has no effect: every adaptor moves its watermark in the same transaction as the
+            rows. Earlier releases required it for `add`.
     """
 
     adaptor: str | Unset = UNSET

@@ -35,7 +35,7 @@ class StoreInfo:
         multi_version (bool): The engine itself reads this store at the snapshot of Begin (multi-version storage).
         push (StorePush): The push to a store's storage.
         store (str): Its name. Example: kv.
-        transactional (bool): The storage's watermark moves in the same transaction as the rows.
+        transactional (bool): Always `true`: the adaptor moves its watermark in the same transaction as the rows.
         adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
         rows (str | Unset): Number of rows; absent if the store is `declared`, because only its engine knows. Example:

@@ -37,7 +37,23 @@ class TxnOutcome:
         problem (Problem | Unset): Why there is no decision (RFC 9457, `application/problem+json`).
         read_only (bool | Unset): Whether it was read-only. Its verdict is not stored, so its status by id is `unknown`
             afterwards.
-        reason (AbortReason | Unset): Why a transaction aborted.
+        reason (AbortReason | Unset): Why a transaction aborted:
+
+            * `read_conflict`: a row that it read has changed, appeared or disappeared.
+            * `write_conflict`: another transaction wrote the row first.
+            * `range_conflict`: a range that it scanned has changed.
+            * `row_exists`: it inserts a row that exists.
+            * `row_missing`: it updates, deletes or adds to a row that does not exist.
+            * `not_a_number`: it adds to a value that is not an integer.
+            * `add_overflow`: the sum of an add does not fit into 64 bits.
+            * `snapshot_too_old`: the history that its snapshot needs is no longer retained.
+            * `snapshot_from_the_future`: its snapshot is newer than every complete epoch.
+            * `snapshots_differ`: its snapshots of multi-version stores are not one state of the database.
+            * `order_conflict`: it fits no position in the serial order of its epoch.
+            * `client_abort`: the client aborted it.
+            * `fenced`: a fence closed its id before it was decided.
+            * `plugin`: an isolation validator rejected it for a reason of its own; see `plugin_code`.
+            * `lock_lost`, `deadlock`: reserved for locks; this release never returns them.
         replayed (bool | Unset): Batches only: whether the request was a retry, and this is the stored outcome. A
             response to a single commit has the
             header `idempotency-replayed` instead.
