@@ -12,8 +12,9 @@ use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
 
-/// How long a declaration waits for the first answer of the storage.
-const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a declaration waits for the first answer of the storage: less than the timeout of a connection, so that one that hangs is
+/// always shown as starting.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time between two questions for it.
 const POLL: Duration = Duration::from_millis(50);
 
