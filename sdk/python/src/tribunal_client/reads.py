@@ -46,8 +46,7 @@ class RowReads:
     rows: list[Row | Unchanged | None]
     """One result per key, in the order of the request; `None` if the row does not exist."""
     session: str | None = None
-    """Token for a later read that must reflect this epoch or a later one, also on another node; `None` if the service is
-    too old to return one."""
+    """Token for a later read that must reflect at least this epoch, on any node; `None` from an older service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +86,7 @@ class RangeReads:
     ranges: list[RangeRows]
     """One for each range, in the order of the request."""
     session: str | None = None
-    """Token for a later read that must reflect this epoch or a later one, also on another node; `None` if the service is
-    too old to return one."""
+    """Token for a later read that must reflect at least this epoch, on any node; `None` from an older service."""
 
 
 @dataclass(frozen=True, slots=True)
