@@ -217,7 +217,7 @@ fn a_copy_is_told_to_others_only_while_it_is_whole() {
     assert_eq!(played.tells(), Some(Lsn(20)));
     played.reports(PushReport { damaged: true, ..PushReport::default() });
     played.reports(PushReport { acked: Some(Lsn(50)), ..PushReport::default() });
-    assert_eq!(played.tells(), None, "it goes on, without some of its rows");
+    assert_eq!(played.tells(), None, "it continues, and some of its rows are gone");
     played.reports(PushReport { opened: true, ..PushReport::default() });
     assert_eq!(played.tells(), None, "it is filled again, and what it had on its disk before is gone");
     played.reports(PushReport { rewound: Some(Lsn(0)), ..PushReport::default() });

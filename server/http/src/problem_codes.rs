@@ -66,6 +66,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("last_majority", 422, "removing the node would leave no majority"),
     ("last_serving", 422, "draining the node would leave none that takes commits"),
     ("loaded_lsn_impossible", 422, "the log does not have the position that `loaded_lsn` names"),
+    ("multi_version_omitted", 422, "the declaration would end the store's `multi_version` without saying so"),
     ("node_address_taken", 422, "another node has this address"),
     ("node_name_length", 422, "the name or address of a node is empty or too long"),
     ("node_name_taken", 422, "another node has this name"),

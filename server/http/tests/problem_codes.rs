@@ -32,8 +32,9 @@ fn server() -> String {
 fn introduces_code(before: &str) -> bool {
     let before = before.trim_end();
     let call = before.rsplit_once('(').filter(|(_, rest)| rest.is_empty());
-    let by_name =
-        ["mistake", "refused_url"].iter().any(|name| call.is_some_and(|(name_of, _)| name_of.ends_with(name)));
+    let by_name = ["mistake", "refuse", "refused_url"]
+        .iter()
+        .any(|name| call.is_some_and(|(name_of, _)| name_of.ends_with(name)));
     let arm = before.strip_suffix("=> (").or_else(|| before.strip_suffix("=> return (")).unwrap_or_default();
     let last = arm.rsplit(['{', '}', ',', '(']).find(|part| !part.trim().is_empty()).unwrap_or_default();
     let by_arm = last.contains("Code::") || last.contains("Refusal::");
