@@ -124,8 +124,8 @@ static bool text_of(const log_adaptor_string_t *json, const char *name, const ch
   return true;
 }
 
-/* Gets the configuration, JSON text, of which the host reads `endpoint`. Return false to reject it, with the reason in
- * `err`. */
+/* Gets the configuration, JSON text, of which the host reads `endpoint` and `user`; other settings are ignored. Return
+ * false to reject it, with the reason in `err`. */
 bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_adaptor_string_t *err) {
   const char *text;
   if (!text_of(config, "prefix", &text, &prefix_len)) {

@@ -48,7 +48,7 @@ fn rows() -> Vec<(&'static str, String)> {
         ("stores", format!("{}; {STORES_PER_TENANT_MAX} of a namespace other than `default`", number(STORES_MAX))),
         (
             "rows of the tracked stores of a namespace",
-            "10,000,000, or what the operator set; no limit in `default`".to_owned(),
+            "10,000,000, or what the operator set; none in `default`, unless the operator set one".to_owned(),
         ),
         ("component of a plugin", format!("{} bytes", number(PLUGIN_BYTES_MAX))),
         (

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use crate::config::{Config, Push};
 
 impl Config {
-    /// Makes the paths of all files but those of `cluster` absolute, for a configuration that another directory may be the working
-    /// directory of.
+    /// Makes the paths of all files but those of `cluster` absolute, so that the configuration means the same whatever the working
+    /// directory is.
     ///
     /// # Errors
-    /// If the working directory is not known.
+    /// If the working directory is not known, or a path is empty.
     pub fn make_files_absolute(&mut self) -> io::Result<()> {
         let Push { credentials, tenants, .. } = &mut self.push;
         let credentials = credentials.iter_mut().chain(tenants.values_mut().flat_map(|tenant| &mut tenant.credentials));

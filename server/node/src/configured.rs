@@ -127,7 +127,10 @@ fn read_cluster(
 /// Returns whether the files of these settings can be read and have content; adds those of which that is not so to the faults. What
 /// reads them next names the file only.
 fn all_readable(files: &[(&str, &PathBuf)], faults: &mut Vec<String>) -> bool {
-    let unreadable: Vec<String> = files.iter().filter_map(|(setting, file)| read_named(setting, file).err()).collect();
+    // A pipe can be read only once.
+    let is_pipe = |file: &Path| file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+    let files = files.iter().filter(|(_, file)| !is_pipe(file));
+    let unreadable: Vec<String> = files.filter_map(|(setting, file)| read_named(setting, file).err()).collect();
     let is_readable = unreadable.is_empty();
     faults.extend(unreadable.into_iter().map(|fault| format!("configuration: {fault}")));
     is_readable

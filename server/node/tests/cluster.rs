@@ -124,6 +124,25 @@ fn what_a_transaction_has_seen_elsewhere_is_decided_before_it_is_judged() {
         let verdict = judged("validate", &update);
         assert_eq!(verdict["status"], "would_commit", "round {round}, what was acknowledged counts: {verdict}");
     }
+    // Half of a transaction is not seen: the row before it here, its range after it there, and judged here, where it may be unknown.
+    for round in 0..50 {
+        let (row, range) = (format!("half/{round}/row"), format!("half/{round}/range/"));
+        put(one, &row, 1);
+        let read = json!({"stores": ["kv"], "consistency": "fresh", "read": [{"store": "kv", "key": row}]});
+        let begun = eventually("a fresh snapshot", || {
+            let begun = other.post("/v1/txns", &read);
+            (begun.status == 201).then_some(begun.body)
+        });
+        let both = json!({"writes": [{"op": "put", "store": "kv", "key": row, "value": 2},
+                                     {"op": "insert", "store": "kv", "key": format!("{range}new"), "value": 2}]});
+        until_decided(&[one], &new_id(), &both);
+        let version = &begun["rows"][0]["version"];
+        let end = format!("{range}~");
+        let body = json!({"snapshots": begun["snapshots"], "reads": [{"store": "kv", "key": row, "version": version}],
+                          "ranges": [{"store": "kv", "start": range, "end": end}]});
+        let verdict = judged("commit", &body);
+        assert_eq!(verdict["status"], "aborted", "round {round}: {begun}, {verdict}");
+    }
     // Nobody has seen the future.
     let read = json!({"snapshots": {"kv": "999999999"}, "reads": [{"store": "kv", "key": "seen/0"}]});
     assert_eq!(judged("commit", &read)["reason"], "snapshot_from_the_future");

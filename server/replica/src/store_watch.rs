@@ -96,7 +96,9 @@ impl StoreWatches {
     pub(crate) fn opened(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = false;
+            watch.stopped = false;
             watch.damaged = false;
+            watch.over_quota = None;
             watch.left_out = None;
         }
     }

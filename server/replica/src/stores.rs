@@ -46,6 +46,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         if opened {
             self.watches.opened(store);
+            // What was reported before may be void: it may have been rebuilt, and perhaps not to its end.
+            self.visibility.rewound(store, Lsn(0));
         }
         if rewound.is_some() || acked.is_some() {
             self.watches.reported(store);

@@ -254,11 +254,11 @@ impl TxnRequest {
     }
 
     /// Returns the latest epoch that the transaction is known to have seen, by its snapshots and the versions that it has read.
-    /// `None` if it may have seen later ones: it names no snapshot, and has scanned a range, found a row absent, or read nothing.
+    /// `None` if it may have seen later ones: it has scanned a range or found a row absent, which may have been at a later epoch than
+    /// its snapshot, or it tells nothing.
     #[must_use]
     pub fn seen(&self) -> Option<Epoch> {
-        let has_versions = || self.reads.iter().all(|read| read.seen.is_some());
-        if self.snapshots.is_empty() && (self.reads.is_empty() || !self.ranges.is_empty() || !has_versions()) {
+        if !self.ranges.is_empty() || self.reads.iter().any(|read| read.seen.is_none()) {
             return None;
         }
         let snapshots = self.snapshots.iter().map(|snapshot| snapshot.at);

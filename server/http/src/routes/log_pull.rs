@@ -90,7 +90,7 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
         let records_max = limit.map(|limit| limit as u64);
         let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
-        return open(app.clone(), parts.headers, stream).await.map_err(|error| refused(error, &catalog, store));
+        return open(app.clone(), &parts.headers, stream).await.map_err(|error| refused(error, &catalog, store));
     }
     let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
         Some(page) => page,

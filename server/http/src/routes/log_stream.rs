@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::stream::unfold;
@@ -52,7 +52,7 @@ pub struct StreamQuery {
 
 struct LogStream {
     app: App,
-    /// Those of the request: they have the credential.
+    /// The credential of the request.
     headers: HeaderMap,
     /// When the credential was last found valid.
     admitted_at: Instant,
@@ -72,11 +72,13 @@ struct LogStream {
 ///
 /// # Errors
 /// Whatever a first look at the log says.
-pub async fn open(app: App, headers: HeaderMap, query: StreamQuery) -> Result<Response, ServiceError> {
+pub async fn open(app: App, headers: &HeaderMap, query: StreamQuery) -> Result<Response, ServiceError> {
     let left = query.records_max.unwrap_or(u64::MAX);
     let (form, after) = (query.form, query.from.after);
     let now = Instant::now();
     let (quiet_since, beat_at, admitted_at) = (now, now, now);
+    let credentials = headers.get_all(AUTHORIZATION).iter();
+    let headers = credentials.map(|credential| (AUTHORIZATION, credential.clone())).collect();
     let mut stream =
         LogStream { app, headers, admitted_at, query, after, left, quiet_since, beat_at, first: None, ended: false };
     stream.first = Some(stream.read(Duration::ZERO).await?);
@@ -150,8 +152,10 @@ impl LogStream {
     fn wait(&self) -> Duration {
         let now = Instant::now();
         let until = |at: Instant| at.duration_since(now);
-        let beat = until(self.beat_at + self.query.heartbeat).min(until(self.admitted_at + RECHECK_INTERVAL));
-        self.query.idle.map_or(beat, |idle| beat.min(until(self.quiet_since + idle)))
+        let beat = until(self.beat_at + self.query.heartbeat);
+        let recheck = self.app.options.access.map(|_| until(self.admitted_at + RECHECK_INTERVAL));
+        let idle = self.query.idle.map(|idle| until(self.quiet_since + idle));
+        recheck.into_iter().chain(idle).fold(beat, Duration::min)
     }
 
     fn check_caller(&mut self) -> Result<(), ProblemResponse> {

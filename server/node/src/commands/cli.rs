@@ -375,6 +375,9 @@ impl Target {
     /// Returns the same service, reached at one more address.
     #[must_use]
     pub fn with_url(&self, url: &str) -> Target {
+        if self.url.split(',').any(|known| known.trim().trim_end_matches('/') == url) {
+            return self.clone();
+        }
         Target { url: format!("{},{url}", self.url), ..self.clone() }
     }
 
@@ -560,8 +563,8 @@ pub struct Declare {
     /// The engine reports in its read sets which rows exist; Tribunal does not track them.
     #[arg(long)]
     pub declared_existence: bool,
-    /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores. A store that
-    /// has this keeps it until it is declared with `--multi-version=false`.
+    /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores. To
+    /// take it away from a store that has it, pass `--multi-version=false`.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
     pub multi_version: Option<bool>,
     /// Has no effect: every adaptor moves its watermark in the same transaction as the rows.
@@ -578,8 +581,8 @@ pub enum StoreCommand {
         #[command(flatten)]
         target: Target,
     },
-    /// Declare or change a store: options that are left out take their defaults, except that a store keeps its adaptor and
-    /// `--multi-version` until they are taken away. A store cannot be deleted.
+    /// Declare or change a store: options that are left out take their defaults. Leaving out the adaptor or `--multi-version` of a
+    /// store that has it is refused. A store cannot be deleted.
     Declare(Declare),
     /// Print the declaration and the state of one store.
     Show {

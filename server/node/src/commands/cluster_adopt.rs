@@ -47,7 +47,9 @@ pub fn run(flags: &ClusterAdopt) -> Result<(), String> {
     }
     cluster_files::check_passwords(&config)?;
     tribunal_log::check_unused(&dir).map_err(|error| format!("{error}. Stop the node first"))?;
-    config.make_files_absolute().map_err(|error| format!("the working directory: {error}"))?;
+    config
+        .make_files_absolute()
+        .map_err(|error| format!("a file of the configuration cannot be made absolute: {error}"))?;
     config.data = fs::canonicalize(&config.data).map_err(|error| format!("{}: {error}", config.data.display()))?;
     let file =
         if first_start::has_note(&config.data) { adopted_before(flags, &config.data)? } else { adopt(flags, &config)? };

@@ -140,8 +140,8 @@ fn text_of(config: &Config) -> Result<String, String> {
     Ok(kept.flat_map(|line| [line, "\n"]).collect())
 }
 
-/// Refuses to write a configuration that contains a password: files of a configuration can be read by everybody, and those who
-/// print one are not shown it.
+/// Refuses to write a configuration that contains a password: everybody may read such a file, and a printed
+/// configuration does not show passwords.
 ///
 /// # Errors
 /// Where the passwords are, and what to do.

@@ -270,7 +270,8 @@ fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
     let Ok(asked) = asked else {
         return Err(format!(
             "no node has answered within {} s, so the removal of node {} has not begun: ask with --url of another node",
-            flags.timeout_s, flags.node
+            limit.as_secs(),
+            flags.node
         ));
     };
     let asked = block_on(async { asked })?;
@@ -393,7 +394,7 @@ impl Awaited {
                 return Ok(Err(Incomplete::NotAccepted));
             };
             begun?;
-            let mut seen = Incomplete::Unknown("no node has answered since".into());
+            let mut seen = Incomplete::Unknown("No node has answered since".into());
             loop {
                 match timeout_at(within(), client.cluster()).await {
                     Ok(Ok(info)) if (self.is_complete)(&info, node) => return Ok(Ok(())),

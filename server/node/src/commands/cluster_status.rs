@@ -290,7 +290,7 @@ impl Report {
                 list(&names)
             ));
         }
-        if let Some(hint) = best.and_then(|best| about_url(best, &unasked)) {
+        if let Some(hint) = best.and_then(|best| about_url(best, &unasked, &answers)) {
             let silent = asked.iter().filter_map(|one| Some((one.url.as_str(), one.answer.as_ref().err()?)));
             for (url, reason) in silent.filter(|(_, reason)| matches!(reason, NoInfo::Silent(_))) {
                 let told = reason.problem(url);
@@ -443,8 +443,13 @@ impl Report {
 
 /// Returns what to add about a URL that does not answer, if the URL may be what is wrong: as `best` tells, the members that have not
 /// answered at another one are running, or there are none.
-fn about_url(best: &ClusterInfo, unasked: &[&ClusterNode]) -> Option<String> {
+fn about_url(best: &ClusterInfo, unasked: &[&ClusterNode], answers: &[&ClusterInfo]) -> Option<String> {
     let name = best.name.as_ref()?;
+    let answers_here = |other: &ClusterNode| answers.iter().any(|info| info.node == other.node);
+    // It may be the URL of a node that is being added or removed, which need not run.
+    if best.nodes.iter().any(|other| !is_member(other) && !answers_here(other)) {
+        return None;
+    }
     if unasked.is_empty() {
         return Some(format!(". All nodes of {name} answer at other URLs: it is the URL of none of them"));
     }

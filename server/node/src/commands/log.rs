@@ -84,7 +84,12 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
         }
     };
     match &tail.consumer {
-        Some(name) => tokio::try_join!(print, note(&client, name, store, to_note)).map(drop),
+        Some(name) => {
+            // What was printed is noted even if the log ends with an error.
+            let print = async { Ok(print.await) };
+            let (printed, ()) = tokio::try_join!(print, note(&client, name, store, to_note))?;
+            printed
+        }
         None => print.await,
     }
 }

@@ -470,9 +470,10 @@ impl AckSink for Acks {
                 "the storage has lost acknowledged records; pushing those after this LSN again"
             );
         }
-        // What was found damaged, still is.
+        // It has been opened all the same, and what was found damaged still is.
         self.report(store, |newest| {
-            *newest = PushReport { rewound: Some(lsn), damaged: newest.damaged, ..PushReport::default() }
+            let PushReport { opened, damaged, .. } = *newest;
+            *newest = PushReport { opened, rewound: Some(lsn), damaged, ..PushReport::default() };
         });
     }
 
@@ -541,6 +542,11 @@ mod tests {
         let report = PushReport { rewound: Some(Lsn(2)), acked: Some(Lsn(9)), ..PushReport::default() };
         assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)));
         assert_eq!(taken(), None, "one message for all of them");
+        acks.opened(StoreId(1));
+        acks.damaged(StoreId(1));
+        acks.rewound(StoreId(1), Lsn(5));
+        let report = PushReport { opened: true, rewound: Some(Lsn(5)), damaged: true, ..PushReport::default() };
+        assert_eq!(taken(), Some((StoreId(1), ControlIndex(3), report)), "what it was opened with is not lost");
         acks.acked(StoreId(1), Lsn(10));
         acks.rewound(StoreId(1), Lsn(4));
         let report = PushReport { rewound: Some(Lsn(4)), ..PushReport::default() };

@@ -130,7 +130,8 @@ impl EmbeddedStores {
         let place = places.of(spec.id, &turn).ok_or_else(forgotten)?;
         match opened {
             Ok((open, rebuilt)) => {
-                place.rebuilt = rebuilt.is_some();
+                // Also if it was rebuilt before and has not been filled since.
+                place.rebuilt |= rebuilt.is_some();
                 Ok(Arc::clone(place.open.insert(Arc::new(open))))
             }
             Err(reason) => {

@@ -3,6 +3,8 @@
 //! Every range that has rows gets at least one, because a reader continues after the last key. What is cut where depends only
 //! on the rows and on the request.
 
+use std::collections::BinaryHeap;
+
 use tribunal_push::{Row, ScanLimits, ScanPage};
 use tribunal_service::{RangeRows, RowsQuery, ServiceError, StoredRow};
 
@@ -59,14 +61,18 @@ pub(super) fn read_ranges(
 /// Shortens the largest pages until all of them have at most `bytes_max` bytes, which their first rows do not exceed. Returns how
 /// many bytes are left. Pages exceed their shares if their first rows do.
 fn fit(pages: &mut [ScanPage], bytes_max: usize) -> usize {
-    let mut sizes: Vec<usize> = pages.iter().map(|page| page.rows.iter().map(bytes_of).sum()).collect();
+    let sizes: Vec<usize> = pages.iter().map(|page| page.rows.iter().map(bytes_of).sum()).collect();
     let mut bytes = sizes.iter().sum::<usize>();
+    let several = (0..pages.len()).filter(|at| pages[*at].rows.len() > 1);
+    let mut largest: BinaryHeap<(usize, usize)> = several.map(|at| (sizes[at], at)).collect();
     while bytes > bytes_max {
-        let several = pages.iter_mut().zip(&mut sizes).filter(|(page, _)| page.rows.len() > 1);
-        let (page, size) = several.max_by_key(|(_, size)| **size).expect("the first rows fit");
+        let (size, at) = largest.pop().expect("the first rows fit");
+        let page = &mut pages[at];
         let row = page.rows.pop().expect("it has several");
         bytes -= bytes_of(&row);
-        *size -= bytes_of(&row);
+        if page.rows.len() > 1 {
+            largest.push((size - bytes_of(&row), at));
+        }
         page.next = Some(row.key);
     }
     bytes_max - bytes

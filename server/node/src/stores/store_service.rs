@@ -31,7 +31,15 @@ impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
         // Compiles the adaptor: before its turn, or one tenant's declarations would hold up everybody's.
         let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
-        spec.takes = checked.map_err(|(pointer, detail)| ServiceError::ClientMistake {
+        // What is declared already remains so, whatever this release would refuse.
+        let catalog = self.stores.catalog();
+        let known = catalog.store(spec.namespace, &spec.name);
+        let as_before = known.filter(|known| {
+            (&known.adaptor, &known.adaptor_config, known.multi_version)
+                == (&spec.adaptor, &spec.adaptor_config, spec.multi_version)
+        });
+        let takes = checked.or_else(|fault| as_before.map(|known| known.takes).ok_or(fault));
+        spec.takes = takes.map_err(|(pointer, detail)| ServiceError::ClientMistake {
             code: "adaptor_invalid",
             pointer,
             detail,

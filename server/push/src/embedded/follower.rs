@@ -78,13 +78,14 @@ impl Follower {
             match self.catch_up().await {
                 Ok(at) => {
                     self.caught_up(at);
+                    // Before its position: others would rely on it.
+                    if self.store.is_damaged() && !std::mem::replace(&mut told_of_damage, true) {
+                        self.sink.damaged(self.id);
+                    }
                     match reported.replace(on_disk) {
                         None => self.sink.rewound(self.id, on_disk),
                         Some(before) if before != on_disk => self.sink.acked(self.id, on_disk),
                         Some(_) => {}
-                    }
-                    if self.store.is_damaged() && !std::mem::replace(&mut told_of_damage, true) {
-                        self.sink.damaged(self.id);
                     }
                     tokio::select! {
                         () = self.store.source.changed(self.id, at) => tokio::time::sleep(PACE).await,

@@ -59,18 +59,20 @@ impl Parts {
                 Err(mistake("plugin_built_in", "", detail))
             }
             [(slot, state)] => Ok((slot.clone(), state.clone())),
-            [] if BUILTINS.iter().any(|builtin| builtin.name == name) => {
-                let detail = format!(
-                    "\"{name}\" is built in, so it cannot be deactivated; where it is active, activate another plugin"
-                );
-                Err(mistake("plugin_built_in", "", detail))
-            }
             [] => {
-                let detail = format!(
-                    "\"{name}\" is not active there, so there is nothing to deactivate; `rollback` cancels an activation \
-                     that is pending"
-                );
-                Err(mistake("not_active", "/slot", detail))
+                let Some(builtin) = BUILTINS.iter().find(|builtin| builtin.name == name) else {
+                    let detail = format!(
+                        "\"{name}\" is not active there, so there is nothing to deactivate; `rollback` cancels an \
+                         activation that is pending"
+                    );
+                    return Err(mistake("not_active", "/slot", detail));
+                };
+                let instead = match builtin.world {
+                    World::LogAdaptor => "to use another plugin, declare the stores with that adaptor",
+                    _ => "where it is active, activate another plugin",
+                };
+                let detail = format!("\"{name}\" is built in, so it cannot be deactivated; {instead}");
+                Err(mistake("plugin_built_in", "", detail))
             }
             _ => {
                 let names = filled.iter().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ");
