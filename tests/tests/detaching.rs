@@ -198,13 +198,13 @@ fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_wh
     played.reports(PushReport { opened: true, ..PushReport::default() });
     assert_eq!(
         played.waits_for(),
-        0,
+        499,
         "it was opened again, perhaps without what it had, and fills itself from the log"
     );
     played.reports(PushReport { stopped: true, ..PushReport::default() });
     assert_eq!(
         played.waits_for(),
-        0,
+        499,
         "it has failed before it reported: the log waits until the quota is passed again"
     );
     played.told(3, 50);

@@ -42,7 +42,7 @@ fn introduces_code(before: &str) -> bool {
         let word = status.rsplit([' ', '(']).next().unwrap_or_default();
         word.starts_with("StatusCode::")
     });
-    before.ends_with("code:") || before.ends_with("else {") || by_name || by_arm || by_status
+    before.ends_with("code:") || by_name || by_arm || by_status
 }
 
 fn returned(server: &str) -> BTreeSet<&str> {
