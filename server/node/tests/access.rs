@@ -248,7 +248,8 @@ fn a_log_is_followed_only_as_long_as_the_key_is_in_force() {
     while let Some(all) = more() {
         last = all;
     }
-    assert!(!last.contains("4711") && !last.contains("\"event\":\"end\""), "{last}");
+    assert!(!last.contains("4711") && last.contains("\"reason\":\"unauthenticated\""), "{last}");
+    assert!(last.ends_with("\r\n0\r\n\r\n"), "it ends as a whole response: {last}");
 }
 
 /// Signs a token with Ed25519.

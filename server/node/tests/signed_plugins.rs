@@ -130,7 +130,7 @@ fn plugins_stored_without_a_signature_are_not_activated() {
     assert!(node.stop().success());
     for (flag, expected) in [
         ("release", "must be NAME=FILE"),
-        ("release=/nowhere.pub", "`uploads.signers`: release: /nowhere.pub"),
+        ("release=/nowhere.pub", "`uploads.signers`: release: `key_file`: cannot read /nowhere.pub"),
         (&*flag.replace(".pub", ""), "there is no `-----BEGIN PUBLIC KEY-----` in it"),
     ] {
         let refusal = Node::try_start(dir.path(), &["--signer", flag]).err().expect("must not start");
