@@ -1,4 +1,4 @@
-//! Panics of the main thread. They end the process at once.
+//! Panics that end the process at once: those of the main thread, and of a thread that cannot even begin.
 //!
 //! Must not unwind: what unwinding drops waits for threads. A runtime that cannot start its second thread, for one, panics, and
 //! then waits forever for its first one, which nobody has told to stop.
@@ -10,23 +10,34 @@ use crate::commands::last_line::write_reason;
 /// The status of a process whose main thread has panicked, as without this module.
 const STATUS: i32 = 101;
 
-/// Has a panic of the calling thread end the process, with the reason as its last line. Other threads panic as before.
+/// Has a panic of the calling thread end the process, with the reason as its last line. Other threads panic as before, unless
+/// they lack the memory to begin.
 pub fn end_the_process() {
     let this = std::thread::current().id();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        if std::thread::current().id() == this {
+        let cannot_begin = cannot_begin(panic);
+        if !cannot_begin {
+            // Its backtrace takes memory.
+            report(panic);
+        }
+        if cannot_begin || std::thread::current().id() == this {
             write_reason(&reason(panic));
             std::process::exit(STATUS);
         }
     }));
 }
 
+/// Returns whether the standard library has no memory for the stack on which a new thread would handle signals. It aborts the
+/// process after this panic.
+fn cannot_begin(panic: &PanicHookInfo<'_>) -> bool {
+    panic.payload_as_str().is_some_and(|message| message.contains("alternative stack"))
+}
+
 fn reason(panic: &PanicHookInfo<'_>) -> String {
     let message = panic.payload_as_str().unwrap_or("it panicked");
     // Tokio's words; it has no error for this.
-    if message.contains("can't spawn") {
+    if message.contains("can't spawn") || cannot_begin(panic) {
         return format!(
             "cannot start threads: {message}. Raise the limits of threads and memory (`ulimit -u`, `ulimit -d`)"
         );
