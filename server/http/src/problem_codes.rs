@@ -130,7 +130,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     (
         "stopping",
         503,
-        "the node stopped before it answered; the request may have taken effect. Repeat it, a transaction with the same id",
+        "the node stopped before it answered: no transaction was decided, another change may have taken effect. Repeat it",
     ),
     ("store_lagging", 503, "the store has not applied what the request must see yet"),
     ("unavailable", 503, "the node cannot serve this now; `detail` says why"),

@@ -72,3 +72,17 @@ fn every_code_that_is_described_is_in_the_server() {
     let unknown: Vec<_> = PROBLEM_CODES.iter().filter(|(code, ..)| !server.contains(&format!("\"{code}\""))).collect();
     assert!(unknown.is_empty(), "described, and never returned: {unknown:?}");
 }
+
+/// Codes of fields have their status beside them in the code.
+#[test]
+fn the_statuses_of_fields_errors_are_those_of_the_server() {
+    let server = server();
+    let mut compared = 0;
+    for (code, described, _) in PROBLEM_CODES {
+        let Some((_, rest)) = server.split_once(&format!("=> (\"{code}\", ")) else { continue };
+        let Ok(status) = rest.split(')').next().unwrap_or_default().parse::<u16>() else { continue };
+        compared += 1;
+        assert_eq!(status, *described, "{code}");
+    }
+    assert!(compared > 25, "they are no longer found: {compared}");
+}

@@ -184,13 +184,18 @@ impl FastPath {
 
     async fn elsewhere(&self, shared: &Handle, request: Request<Upload>) -> Response {
         let (router, runtime) = (self.router.clone(), shared.clone());
+        let decides = is_decided(&request);
         let task = shared.spawn(async move {
             let Ok(response) = router.oneshot(request.map(Body::new)).await;
             response.map(|body| relayed(body, &runtime))
         });
         let _abort = AbortOnDrop(task.abort_handle());
         task.await.unwrap_or_else(|ended| {
-            let problem = if ended.is_cancelled() {
+            let problem = if decides {
+                // It may have been posted. A client that took it for refused could execute it again, under another id.
+                let detail = "the request ended before its verdict was known; get its status by id, or repeat it with the same id";
+                ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
+            } else if ended.is_cancelled() {
                 let detail = "the node stopped meanwhile; check whether the request took effect, and send it again";
                 ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail).retryable(None)
             } else {
@@ -209,6 +214,12 @@ fn is_short(body: &impl HttpBody) -> bool {
 
 fn is_batch<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == BATCH
+}
+
+/// Tells a request that decides transactions, as it must be assumed once it may have been posted.
+fn is_decided<B>(request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    request.method() == Method::POST && path.starts_with("/v1/txns/") && !path.ends_with("/validate")
 }
 
 /// Tells a Begin, or a read of rows by their keys: most are answered from memory, and the node sends the rest elsewhere.

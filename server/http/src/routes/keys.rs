@@ -90,8 +90,8 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     query.finish()?;
     let (id, by) = (segment(parts.uri.path(), 3), principal(&parts).name.clone());
     let catalog = app.service.stores.catalog();
-    // Two at once could each take the key of the other for the one that remains. Other nodes of a cluster are not waited for: the
-    // way back in exists for what they revoke at the same moment.
+    // Two at once could each take the key of the other for the one that remains. What other nodes of a
+    // cluster revoke at the same moment is not seen; the way back after the loss of all operator keys remains.
     let _one_at_a_time = app.revoking.lock().await;
     let Some(found) = visible(&app, &parts).into_iter().find(|status| status.key.id.as_bytes() == &*id) else {
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));

@@ -237,7 +237,13 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config:
     let listen = config.listen;
     let host = if listen.ip().is_unspecified() { node.host.clone() } else { listen.ip().to_string() };
     let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let target = flags.target.with_url(&format!("{scheme}://{}", address_of(&host, listen.port())));
+    let is_local = |host: &str| host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let target = if is_local(&host) && !is_local(&node.host) {
+        // It listens on its own machine only.
+        flags.target.clone()
+    } else {
+        flags.target.with_url(&format!("{scheme}://{}", address_of(&host, listen.port())))
+    };
     out!("State: {} cluster status{}", program(), target.as_flags());
     Ok(())
 }
