@@ -272,3 +272,32 @@ impl TxnRequest {
         self.keys.len() + self.values.len() + operations * size_of::<Write>() + size_of::<TxnRequest>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn what_a_transaction_has_seen_is_known_only_if_every_read_tells_its_version() {
+        let read = |epoch: Option<u64>| Read {
+            row: RowKey::default(),
+            seen: epoch.and_then(|epoch| Version::new(Epoch(epoch), 3)),
+            store: StoreId(1),
+            key: Span::default(),
+        };
+        let of = |at: &[u64], reads: &[Option<u64>], ranges: usize| {
+            let snapshots = at.iter().map(|at| StoreSnapshot { store: StoreId(1), at: Epoch(*at) }).collect();
+            let reads = reads.iter().copied().map(read).collect();
+            let range = Range { store: StoreId(1), start: Span::default(), end: Span::default() };
+            TxnRequest { snapshots, reads, ranges: vec![range; ranges], ..TxnRequest::default() }.seen()
+        };
+        assert_eq!(of(&[90, 80], &[], 0), Some(Epoch(90)));
+        assert_eq!(of(&[90], &[Some(50), Some(98)], 0), Some(Epoch(98)), "a row may be read later than its snapshot");
+        assert_eq!(of(&[], &[Some(50)], 0), Some(Epoch(50)));
+        assert_eq!(of(&[90], &[Some(50), None], 0), None, "it may have been deleted after the snapshot");
+        assert_eq!(of(&[90], &[Some(50)], 1), None, "so may a row of a range");
+        assert_eq!(of(&[], &[], 0), None, "it tells nothing");
+    }
+}

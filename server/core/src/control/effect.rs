@@ -191,7 +191,9 @@ impl fmt::Display for Refusal {
                 "the members run releases with different plugin engines, so they could not decide the same; upgrade all nodes \
                  first, then activate the plugin",
             ),
-            Refusal::PluginInUse => f.write_str("a slot holds this plugin version, or will; deactivate it, or cancel its pending activation by a rollback"),
+            Refusal::PluginInUse => f.write_str(
+                "a slot holds this plugin version, or will; deactivate it, or cancel its pending activation by a rollback",
+            ),
             Refusal::TooManyKeys => {
                 write!(f, "the service has {KEYS_MAX} keys, the maximum, expired ones included; revoke some")
             }
