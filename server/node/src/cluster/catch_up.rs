@@ -71,9 +71,7 @@ impl NodeService {
     /// # Errors
     /// [`ServiceError::Unavailable`] if the other nodes do not tell how far they are.
     pub(crate) async fn until_seen(&self, txns: &[TxnRequest]) -> Result<(), ServiceError> {
-        let last = self.shared.progress.last();
-        // Nobody is ahead of a node that runs alone.
-        if self.joined.is_none() || txns.iter().all(|txn| txn.seen().is_some_and(|seen| seen <= last)) {
+        if !txns.iter().any(|txn| self.may_have_seen_more(txn)) {
             return Ok(());
         }
         // What is later than all that was acknowledged is made up; nobody has to wait for it.
@@ -83,6 +81,12 @@ impl NodeService {
                 "the transaction may have seen commits of other nodes that this node has not decided yet, and it cannot tell: {reason}"
             ),
         })
+    }
+
+    /// Whether the transaction may have seen on another node what this one has not decided yet.
+    pub(crate) fn may_have_seen_more(&self, txn: &TxnRequest) -> bool {
+        // Nobody is ahead of a node that runs alone.
+        self.joined.is_some() && txn.seen().is_none_or(|seen| seen > self.shared.progress.last())
     }
 
     /// Returns the last epoch that includes everything that was acknowledged on any node before now, once this node has

@@ -261,83 +261,101 @@ impl NodeService {
         Ok(decided)
     }
 
+    /// Decides transactions that may have nothing to do with each other: none waits for what another one needs.
     async fn decide_many(
         &self,
         txns: Vec<TxnRequest>,
         ack: AckMode,
     ) -> Result<Vec<Result<Decided, ServiceError>>, ServiceError> {
-        let asked = Instant::now();
-        let mut results: Vec<Option<Result<Decided, ServiceError>>> = txns.iter().map(|_| None).collect();
         let reported: Vec<ReportedTxn> = txns.iter().map(ReportedTxn::of).collect();
-        let (reads, mut writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
-        let mut admitted = Vec::with_capacity(writes.len());
-        // All of one batch are of one tenant.
-        let writes_count = writes.iter().map(|(_, txn)| txn.writes.len()).sum();
-        let fits = writes.first().is_none_or(|(_, txn)| self.has_room(txn.namespace, writes_count));
-        let mut more = 0;
-        for (place, txn) in writes.drain(..) {
-            let checked = if fits { Ok(0) } else { self.check_new_rows(&txn, more).await };
-            match checked {
-                Ok(new) => {
-                    more += new;
-                    admitted.push((place, txn));
-                }
-                Err(error) => results[place] = Some(Err(error)),
-            }
-        }
-        let writes = admitted;
-        self.admit(writes.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
-        let places: Vec<usize> = writes.iter().map(|(place, _)| *place).collect();
-        let places_count = places.len() as u64;
-        if !places.is_empty() {
-            let (reply, answers) = oneshot::channel();
-            let many = Many::new(places.len(), reply);
-            let part = |(slot, (_, txn))| commit(Box::new(began(txn)), ReplyHandle::Part(Arc::clone(&many), slot));
-            self.send(Message::Commit(writes.into_iter().enumerate().map(part).collect()))?;
-            let answers = match tokio::time::timeout(DECISION_TIMEOUT, answers).await {
-                Ok(Ok(AnsweredMany { answers, spent })) => {
-                    drop(spent);
-                    answers
-                }
-                _ => return Err(outcome_unknown()),
-            };
-            // One timeout for all stores together: several dead stores must not add up.
-            let deadline = Instant::now() + APPLY_TIMEOUT;
-            // One question for all that was not taken: each waits for the sequencer.
-            let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
-            let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
-            // If the node is about to stop, it cannot tell of these; the others are decided all the same.
-            let mut known = self.known_all(ids).await.unwrap_or_default().into_iter();
-            for (place, answer) in places.into_iter().zip(answers) {
-                let decided = match answer {
-                    Answer::NotTaken => {
-                        Err(known.next().map_or_else(outcome_unknown, |known| self.not_taken_now(known)))
-                    }
-                    answer => self.words(answer, asked).await,
-                };
-                results[place] = Some(match decided {
-                    Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
-                    Err(error) => Err(error),
-                });
-            }
-            self.answered(ack, asked, places_count);
-        }
-        if !reads.is_empty() {
-            let (places, txns): (Vec<usize>, Vec<TxnRequest>) = reads.into_iter().unzip();
-            match self.decide_reads(txns).await {
-                Ok(verdicts) => {
-                    for (place, verdict) in places.into_iter().zip(verdicts) {
-                        results[place] = Some(Ok(judged(verdict)));
-                    }
-                }
-                Err(error) => places.into_iter().for_each(|place| results[place] = Some(Err(error.clone()))),
-            }
+        let (reads, writes): (Vec<_>, Vec<_>) = txns.into_iter().enumerate().partition(|(_, t)| t.is_read_only());
+        let (ahead, seen): (Vec<_>, Vec<_>) = reads.into_iter().partition(|(_, txn)| self.may_have_seen_more(txn));
+        let (written, seen, ahead) = tokio::join!(
+            self.decide_writes(writes, &reported, ack),
+            self.decide_reads_at(seen),
+            self.decide_reads_at(ahead)
+        );
+        let mut results: Vec<Option<Result<Decided, ServiceError>>> = reported.iter().map(|_| None).collect();
+        for (place, result) in written?.into_iter().chain(seen).chain(ahead) {
+            results[place] = Some(result);
         }
         let results: Vec<_> =
             results.into_iter().map(|result| result.unwrap_or_else(|| Err(outcome_unknown()))).collect();
         for (txn, result) in reported.into_iter().zip(&results) {
             result.iter().for_each(|decided| self.report(txn, decided));
         }
+        Ok(results)
+    }
+
+    /// Decides the transactions of a batch that only read, each with its place in the batch.
+    async fn decide_reads_at(&self, reads: Vec<(usize, TxnRequest)>) -> Vec<(usize, Result<Decided, ServiceError>)> {
+        let (places, txns): (Vec<usize>, Vec<TxnRequest>) = reads.into_iter().unzip();
+        match self.decide_reads(txns).await {
+            Ok(verdicts) => places.into_iter().zip(verdicts.into_iter().map(|verdict| Ok(judged(verdict)))).collect(),
+            Err(error) => places.into_iter().map(|place| (place, Err(error.clone()))).collect(),
+        }
+    }
+
+    /// Decides the transactions of a batch that write, each with its place in the batch, as are all of `reported`.
+    async fn decide_writes(
+        &self,
+        writes: Vec<(usize, TxnRequest)>,
+        reported: &[ReportedTxn],
+        ack: AckMode,
+    ) -> Result<Vec<(usize, Result<Decided, ServiceError>)>, ServiceError> {
+        let asked = Instant::now();
+        let mut results = Vec::with_capacity(writes.len());
+        let mut admitted = Vec::with_capacity(writes.len());
+        // All of one batch are of one tenant.
+        let writes_count = writes.iter().map(|(_, txn)| txn.writes.len()).sum();
+        let fits = writes.first().is_none_or(|(_, txn)| self.has_room(txn.namespace, writes_count));
+        let mut more = 0;
+        for (place, txn) in writes {
+            let checked = if fits { Ok(0) } else { self.check_new_rows(&txn, more).await };
+            match checked {
+                Ok(new) => {
+                    more += new;
+                    admitted.push((place, txn));
+                }
+                Err(error) => results.push((place, Err(error))),
+            }
+        }
+        if admitted.is_empty() {
+            return Ok(results);
+        }
+        self.admit(admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
+        let places: Vec<usize> = admitted.iter().map(|(place, _)| *place).collect();
+        let places_count = places.len() as u64;
+        let (reply, answers) = oneshot::channel();
+        let many = Many::new(places.len(), reply);
+        let part = |(slot, (_, txn))| commit(Box::new(began(txn)), ReplyHandle::Part(Arc::clone(&many), slot));
+        self.send(Message::Commit(admitted.into_iter().enumerate().map(part).collect()))?;
+        let answers = match tokio::time::timeout(DECISION_TIMEOUT, answers).await {
+            Ok(Ok(AnsweredMany { answers, spent })) => {
+                drop(spent);
+                answers
+            }
+            _ => return Err(outcome_unknown()),
+        };
+        // One timeout for all stores together: several dead stores must not add up.
+        let deadline = Instant::now() + APPLY_TIMEOUT;
+        // One question for all that was not taken: each waits for the sequencer.
+        let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
+        let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
+        // If the node is about to stop, it cannot tell of these; the others are decided all the same.
+        let mut known = self.known_all(ids).await.unwrap_or_default().into_iter();
+        for (place, answer) in places.into_iter().zip(answers) {
+            let decided = match answer {
+                Answer::NotTaken => Err(known.next().map_or_else(outcome_unknown, |known| self.not_taken_now(known))),
+                answer => self.words(answer, asked).await,
+            };
+            let result = match decided {
+                Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
+                Err(error) => Err(error),
+            };
+            results.push((place, result));
+        }
+        self.answered(ack, asked, places_count);
         Ok(results)
     }
 
@@ -412,7 +430,7 @@ impl TxnApi for NodeService {
             };
             let mut read = ReadAnswer::default();
             if !begin.read.is_empty() {
-                read = self.rows.read(&begin.read).await?;
+                read = self.rows.read_by(&begin.read, until).await?;
             }
             let catalog = self.stores.catalog();
             let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
