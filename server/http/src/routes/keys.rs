@@ -1,5 +1,7 @@
 //! `/v1/admin/keys`: issue, list and revoke keys. The secret is returned once, by the response that creates the key.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -92,7 +94,7 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     let catalog = app.service.stores.catalog();
     // Two at once could each take the key of the other for the one that remains. What other nodes of a
     // cluster revoke at the same moment is not seen; the way back after the loss of all operator keys remains.
-    let _one_at_a_time = app.revoking.lock().await;
+    let one_at_a_time = Arc::clone(&app.revoking).lock_owned().await;
     let Some(found) = visible(&app, &parts).into_iter().find(|status| status.key.id.as_bytes() == &*id) else {
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
     };
@@ -103,7 +105,17 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
                       operator key first, or repeat this with `?force=true` (`tribunal key revoke --force`)";
         return Err(ProblemResponse::new(StatusCode::CONFLICT, "last_operator_key", detail));
     }
-    app.service.keys.revoke_key(found.key.id, by).await.map_err(refuse(&catalog))?;
+    let keys = Arc::clone(&app.service.keys);
+    // A client that goes away does not end the revocation, so the next one waits for it all the same.
+    let revoking = tokio::spawn(async move {
+        let revoked = keys.revoke_key(found.key.id, by).await;
+        drop(one_at_a_time);
+        revoked
+    });
+    let interrupted = |_| ServiceError::Unavailable {
+        detail: "the revocation was interrupted; list the keys to see whether the key still exists".into(),
+    };
+    revoking.await.map_err(interrupted).and_then(|revoked| revoked).map_err(refuse(&catalog))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)
