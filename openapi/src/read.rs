@@ -27,7 +27,7 @@ pub struct ReadRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub consistency: Option<Consistency>,
-    /// Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+    /// Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,

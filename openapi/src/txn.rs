@@ -73,9 +73,9 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub consistency: Option<Consistency>,
-    /// Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
-    /// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
-    /// `store_lagging` if a store lags.
+    /// Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds. With `read` or `ranges`
+    /// and a store that keeps versions (`multi_version`), also of the wait until every store has applied what was read:
+    /// without it, such a Begin fails with `store_lagging` if a store lags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,

@@ -52,6 +52,23 @@ fn every_read_after_a_commit_sees_it_without_a_session() {
 }
 
 #[test]
+fn a_read_waits_for_a_store_that_is_being_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    for n in 0..30 {
+        let declared = node.put("/v1/stores/again", &json!({"adaptor": "kv"}));
+        assert!(matches!(declared.status, 200 | 201), "{}", declared.body);
+        let (read, expected) = match n % 3 {
+            0 => (node.get("/v1/stores/again/rows/a"), 404),
+            1 => (node.post("/v1/stores/again/rows/read", &json!({"read": [{"key": "a"}]})), 200),
+            _ => (node.post("/v1/txns", &json!({"read": [{"store": "again", "key": "a"}]})), 200),
+        };
+        assert_eq!(read.status, expected, "read {n}: {}", read.body);
+        assert_eq!(node.put("/v1/stores/again", &json!({})).status, 200);
+    }
+}
+
+#[test]
 fn rows_of_one_request_are_of_one_epoch_in_one_store_and_in_several() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -34,7 +34,7 @@ const FRESHNESS: [&str; 3] = ["session", "consistency", "wait_ms"];
         ("key" = String, Path, description = "Key of the row, percent-encoded"),
         ("session" = Option<String>, Query, nullable = false, description = "Session token of an earlier response: wait until the store has applied what it covers"),
         ("consistency" = Option<Consistency>, Query, nullable = false, description = "What the row must include: `session` if absent"),
-        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent"),
     ),
     responses(
         (status = 200, description = "The row", body = Row),
@@ -79,7 +79,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Maximum number of rows; 100 if absent"),
         ("session" = Option<String>, Query, nullable = false, description = "Session token of an earlier response: wait until the store has applied what it covers"),
         ("consistency" = Option<Consistency>, Query, nullable = false, description = "What the rows must include: `session` if absent"),
-        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent"),
+        ("wait_ms" = Option<u32>, Query, nullable = false, minimum = 0, maximum = 60000, description = "Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent"),
     ),
     responses(
         (status = 200, description = "The rows", body = RowPage),

@@ -1,8 +1,10 @@
 //! Reads of embedded stores: rows and ranges of several stores, all at one epoch that includes every acknowledged commit.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::runtime::Handle;
+use tokio::time::timeout_at;
 use tribunal_push::{EmbeddedError, EmbeddedStore, ReadAt, ScanPage, View};
 use tribunal_service::{ReadAnswer, ReadQuery, RowQuery, RowState, ServiceError};
 use tribunal_types::limits::READ_BYTES_MAX;
@@ -60,6 +62,33 @@ impl RowReader {
         read.ok_or_else(|| ServiceError::Unavailable { detail: "the rows were not read".into() })
     }
 
+    /// Reads as [`RowReader::read`] does, and waits until `deadline` for a store that is still being opened.
+    ///
+    /// # Errors
+    /// See [`tribunal_service::StoreApi::read`].
+    pub async fn read_by(&self, query: &ReadQuery, deadline: Instant) -> Result<ReadAnswer, ServiceError> {
+        let read = self.read(query).await;
+        if !is_lagging(&read) {
+            return read;
+        }
+        let progress = &self.records.progress;
+        let (mut changes, mut ended) = (progress.subscribe(), progress.ended());
+        loop {
+            changes.borrow_and_update();
+            let read = self.read(query).await;
+            if !is_lagging(&read) {
+                return read;
+            }
+            let changed = tokio::select! {
+                changed = timeout_at(deadline.into(), changes.changed()) => matches!(changed, Ok(Ok(()))),
+                _ = ended.wait_for(|ended| *ended) => false,
+            };
+            if !changed {
+                return read;
+            }
+        }
+    }
+
     /// Reads rows and ranges of `stores`, which the query names; `None` if that takes the disk and must not.
     fn look(&self, query: &ReadQuery, stores: &[StoreId], depth: Depth) -> Result<Option<ReadAnswer>, ServiceError> {
         let opened = stores.iter().map(|store| self.open(*store)).collect::<Result<Vec<_>, _>>()?;
@@ -101,12 +130,13 @@ impl RowReader {
         Ok(Some(answer))
     }
 
-    /// Checks that a store can be read here.
+    /// Checks that a store can be read here, now or once it is open.
     ///
     /// # Errors
-    /// If it is not embedded, not open yet, or differs from its log.
+    /// If it is not embedded, or differs from its log.
     pub fn check(&self, store: StoreId) -> Result<(), ServiceError> {
-        self.open(store).map(drop)
+        let open = self.open(store);
+        if is_lagging(&open) { Ok(()) } else { open.map(drop) }
     }
 
     fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
@@ -151,6 +181,11 @@ impl RowReader {
         };
         EmbeddedStore::cut(&stores, heads).map_err(unreadable)
     }
+}
+
+/// Returns whether a store is not open yet, or has not reported.
+fn is_lagging<T>(read: &Result<T, ServiceError>) -> bool {
+    matches!(read, Err(ServiceError::StoreLagging { .. }))
 }
 
 fn read_row(view: &View<'_>, asked: &RowQuery, depth: Depth) -> Result<Option<RowState>, ServiceError> {

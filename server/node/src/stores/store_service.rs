@@ -205,12 +205,10 @@ impl StoreApi for NodeService {
 
     fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
         Box::pin(async move {
-            if freshness.fresh || freshness.session.is_some() {
-                let stores = query.stores();
-                stores.iter().try_for_each(|store| self.rows.check(*store))?;
-                self.until_fresh(&stores, freshness).await?;
-            }
-            self.rows.read(&query).await
+            let stores = query.stores();
+            stores.iter().try_for_each(|store| self.rows.check(*store))?;
+            let deadline = self.until_fresh(&stores, freshness).await?;
+            self.rows.read_by(&query, deadline).await
         })
     }
 
