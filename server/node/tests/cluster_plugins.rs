@@ -71,6 +71,34 @@ fn a_plugin_that_one_node_takes_decides_on_all_and_goes_from_all() {
 }
 
 #[test]
+fn a_plugin_that_is_deactivated_on_one_node_leaves_its_slot_on_all_and_on_one_that_was_away() {
+    let mut cluster = Cluster::start(3);
+    push(cluster.node(1));
+    let deactivate = |node: &Node, body: &Value| taken(|| node.post("/v1/admin/plugins/last/deactivate", body));
+    let unused = deactivate(cluster.node(2), &json!({}));
+    assert_eq!((unused.status, &unused.body["code"]), (422, &json!("not_active")), "{}", unused.body);
+    let activated = taken(|| activate(cluster.node(2)));
+    assert_eq!(activated.status, 200, "{}", activated.body);
+    assert!(decides(cluster.node(3), "on"));
+    // Two nodes are asked at once, and one node is away.
+    cluster.take(1).kill();
+    let both = std::thread::scope(|scope| {
+        let asked = [2, 3].map(|id| {
+            let node = cluster.node(id);
+            scope.spawn(|| deactivate(node, &json!({})).status)
+        });
+        asked.map(|asked| asked.join().expect("an answer"))
+    });
+    assert!(both.contains(&200), "{both:?}");
+    assert!(!decides(cluster.node(2), "off on 2") && !decides(cluster.node(3), "off on 3"));
+    cluster.start_node(1);
+    cluster.ready();
+    assert!(!decides(cluster.node(1), "off on 1"));
+    cluster.settled();
+    assert_eq!(taken(|| cluster.node(1).delete("/v1/admin/plugins/last")).status, 200, "no slot has it");
+}
+
+#[test]
 fn nothing_is_activated_before_every_node_has_it_and_a_node_fetches_what_it_lacks() {
     let mut cluster = Cluster::start(3);
     cluster.take(3).kill();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::cluster::Cluster;
 use support::history::{noise, oldest, until_decided, until_forgotten};
-use support::receiver::{Does, Receiver};
+use support::receiver::{Does, Post, Receiver, ok};
 use support::{Node, Response, eventually, new_id, taken};
 use tribunal_codec::{Readers, encode_readers};
 use tribunal_types::{ConsumerOffset, Lsn, StoreId};
@@ -331,6 +331,56 @@ fn every_node_shows_the_errors_of_a_webhook_and_changes_or_deletes_it() {
     commit_rows(&cluster, 5);
     std::thread::sleep(Duration::from_millis(500));
     assert!(other.delivered(before) <= last, "nothing is delivered any more");
+}
+
+#[test]
+fn a_receiver_ahead_of_the_log_is_delivered_nothing_by_any_node_until_it_is_registered_again() {
+    let mut cluster = Cluster::start(3);
+    let ahead = 15;
+    let receiver = Receiver::new(move |_, _| Does::Answer(200, "tribunal-watermark: 15\r\n", String::new()));
+    let register = |node: &Node, after: Option<&str>| {
+        let mut body = json!({"kind": "webhook", "url": receiver.url(), "secret": SECRET});
+        after.into_iter().for_each(|after| body["after"] = json!(after));
+        taken(|| node.put("/v1/stores/kv/push", &body))
+    };
+    assert_eq!(register(cluster.node(1), None).status, 200);
+    commit_rows(&cluster, 1);
+    let is_stopped = |cluster: &Cluster| {
+        for node in cluster.running() {
+            let shown = eventually("every node to show the stop", || {
+                Some(webhook(node, "kv")).filter(|shown| shown["state"] == "stopped")
+            });
+            assert!(shown["last_error"].as_str().is_some_and(|error| error.contains("another log")), "{shown}");
+        }
+    };
+    is_stopped(&cluster);
+    let posts = receiver.posts().len();
+    receiver.becomes(|_, _| ok());
+    // From here on, the position of the receiver could be one of this log.
+    commit_rows(&cluster, ahead + 5);
+    for _ in 0..2 {
+        let victim = deliverer(&cluster, "kv", &[]);
+        cluster.take(victim).kill();
+        deliverer(&cluster, "kv", &[victim]);
+        is_stopped(&cluster);
+        cluster.start_node(victim);
+        cluster.ready();
+        is_stopped(&cluster);
+    }
+    cluster.ids().for_each(|id| cluster.take(id).kill());
+    cluster.start_all();
+    cluster.ready();
+    is_stopped(&cluster);
+    assert_eq!(receiver.posts().len(), posts, "nothing was delivered");
+    let resumed = register(cluster.node(2), None);
+    assert_eq!((resumed.status, &resumed.body["code"]), (410, &json!("log_replaced")), "{}", resumed.body);
+    assert_eq!(register(cluster.node(3), Some("0")).status, 200);
+    cluster.settled();
+    let head = head(cluster.node(1));
+    eventually("the receiver to have every record", || {
+        let delivered: Vec<u64> = receiver.posts()[posts..].iter().flat_map(Post::lsns).collect();
+        (1..=head).all(|lsn| delivered.contains(&lsn)).then_some(())
+    });
 }
 
 #[test]
