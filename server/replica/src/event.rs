@@ -48,9 +48,9 @@ pub trait Waiters {
 /// A transaction and its waiter.
 #[derive(Debug)]
 pub struct Commit<I> {
-    /// The waiter for the verdict.
+    /// The transaction.
     pub txn: Box<TxnRequest>,
-    /// Who waits.
+    /// The waiter for the verdict.
     pub waiter: I,
 }
 
