@@ -15,7 +15,7 @@ pub struct EntryId {
     pub index: u64,
 }
 
-/// A node's promises to a group and its knowledge of it (Raft's hard state).
+/// A node's promises to a group and its progress in it (Raft's hard state).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {
     /// Highest term seen by the node.

@@ -2,7 +2,7 @@
 //! leaders ever proposed, only the ones counted here exist.
 //!
 //! * The log of a group is folded with a cursor: an entry counts iff it starts at the group's next epoch, otherwise it
-//!   is void. So neither a takeover, a restart nor a late leader can give one epoch two contents.
+//!   is void. So no takeover, restart or late leader can give one epoch two contents.
 //! * An epoch is complete when every member has a counted entry that covers it; its items are those of the entries that
 //!   *end* with it. `poll` returns only epochs that carry items and silently skips empty ones: an idle stretch of a
 //!   million epochs costs one step. `last_complete` counts them all.
@@ -14,7 +14,7 @@
 //!   that cover e-1, including empty ones). `poll` requests the missing entries up to K(e), and returns nothing else
 //!   before they are applied.
 //! * A group joins by a control entry that names its first epoch: it is a member from that epoch on, or from the first
-//!   epoch that carries the control entry. It leaves after the last epoch of its own entry that closes it.
+//!   epoch that carries the control entry if that is later. It leaves after the last epoch of its own entry that closes it.
 //!
 //! It never waits, never reads a clock, and never inspects a transaction.
 

@@ -54,7 +54,7 @@ pub enum Bug {
     EmptyEntrysControlLost = 22,
     /// Answers are matched to decisions from the first one of the epoch on, whatever other groups contribute.
     AnswersShifted = 23,
-    /// Two consecutive control entries give their creations the same number.
+    /// Two consecutive control entries assign the same number to the objects they create.
     NumberGivenTwice = 24,
     /// An entry counts although its first epoch is sealed already.
     VoidCounted = 25,

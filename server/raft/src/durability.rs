@@ -1,4 +1,4 @@
-//! The members' knowledge of each other's durable logs.
+//! How the members of a group track each other's durable logs.
 //!
 //! Raft commits an entry of the current term as soon as it is durable on a majority; that the leader counts, and
 //! informs the others, is a convention. Here every voter, the leader included, reports to the other members how far its

@@ -7,7 +7,7 @@ use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
-/// A position in a group's log, with the members as of it: a state image's knowledge of a group.
+/// A position in a group's log, with the members as of it: a group's part of a state image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupPoint {
     /// The last entry included; the default before the first entry.

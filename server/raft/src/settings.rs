@@ -43,8 +43,8 @@ const _: () = {
 /// Settings of the groups of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Ticks without a leader after which an election may begin: the actual number is drawn from the range from this to
-    /// half as much again. A leader that does not reach a majority for this long steps down.
+    /// Ticks without a leader after which an election may begin: the actual number is drawn between this one and half
+    /// as much again. A leader that does not reach a majority for this long steps down.
     pub election_ticks: u16,
     /// Ticks between the heartbeats of a leader.
     pub heartbeat_ticks: u16,

@@ -15,7 +15,7 @@ use crate::entry_content;
 use crate::recent_entries::{RecentEntries, size};
 use crate::settings::RECENT_BYTES_MAX;
 
-/// Read access to the node's log, durable or not. The log may lag behind the entries returned for it: entries that are
+/// Read access to the node's log, durable or not. The log may lag the entries returned for it: entries that are
 /// not durable yet are in memory.
 pub trait GroupLog: Clone {
     /// The reason why an entry cannot be read.

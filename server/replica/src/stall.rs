@@ -38,7 +38,7 @@ pub(crate) struct Stalls {
     tried: BTreeSet<GroupId>,
 }
 
-/// Returns for how long `at` has not advanced; `None` if it just has, or nothing waits for it.
+/// Returns for how long `at` has not advanced; `None` if nothing waits for it.
 fn stalled<T: PartialEq>(stall: &mut Option<Stall<T>>, waits: bool, at: T, now: Duration) -> Option<Duration> {
     if !waits {
         *stall = None;

@@ -112,7 +112,7 @@ pub enum Refusal {
     TooManyStores,
     /// The tenant has the maximum number of stores.
     TooManyStoresOfTenant,
-    /// The store has records, so its existence rule cannot be changed.
+    /// The store has records or rows, so its existence rule cannot be changed.
     ExistenceFixed,
     /// There is no such store.
     StoreUnknown,

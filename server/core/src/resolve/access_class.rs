@@ -110,7 +110,7 @@ struct Masks {
     write_write: u16,
     read_after_write: u16,
     write_after_read: u16,
-    /// Holds of an unordered transaction, and of an ordered one.
+    /// Bits set by an unordered transaction, and by an ordered one.
     holds: [u16; 2],
 }
 
@@ -163,7 +163,7 @@ fn masks(class: u8) -> &'static Masks {
     &MASKS[usize::from(class)]
 }
 
-/// `WW`: returns the holds that conflict with the access's writes.
+/// `WW`: returns the [`held`] bits that conflict with the access's writes.
 #[inline(always)]
 pub(crate) fn write_write(class: u8) -> u16 {
     if planted(Bug::IgnoreWriteSet) {
@@ -173,7 +173,7 @@ pub(crate) fn write_write(class: u8) -> u16 {
     masks(class).write_write
 }
 
-/// `RAW`: returns the holds that change something the access relies on.
+/// `RAW`: returns the [`held`] bits of changes to anything the access relies on.
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
     let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_BASE } else { class };
@@ -181,13 +181,13 @@ pub(crate) fn read_after_write(class: u8) -> u16 {
     masks(class).read_after_write
 }
 
-/// `WAR`: returns the holds of ordered transactions that rely on the access not happening before them.
+/// `WAR`: returns the [`held`] bits of ordered transactions that rely on the access not happening before them.
 #[inline(always)]
 pub(crate) fn write_after_read(class: u8) -> u16 {
     masks(class).write_after_read
 }
 
-/// Returns the holds of a committed access.
+/// Returns the [`held`] bits that a committed access sets.
 #[inline(always)]
 pub(crate) fn holds(class: u8, ordered: bool) -> u16 {
     masks(class).holds[usize::from(ordered)]

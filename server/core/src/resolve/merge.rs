@@ -250,7 +250,7 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
     &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
-/// Notes the holds of a committed transaction. Branchless, because the branches would mispredict.
+/// Sets the `held` bits of a committed transaction. Branchless, because branches would mispredict.
 fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {

@@ -583,13 +583,13 @@ impl Resolver {
         sum
     }
 
-    /// Returns the id table's knowledge of an id.
+    /// Returns the status of an id in the id table.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> Known {
         self.known_at(namespace, id, self.epoch_time_ms)
     }
 
-    /// Returns the id table's knowledge of an id, as an epoch of this time would see it.
+    /// Returns the status of an id in the id table, as of an epoch with this time.
     #[must_use]
     pub fn known_at(&self, namespace: NamespaceId, id: TxnId, epoch_time_ms: u64) -> Known {
         match self.ids.find(&ScopedId { namespace, id }) {

@@ -57,7 +57,7 @@ pub(crate) struct ShardScratch {
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.
     pub(crate) part_ends: Vec<u32>,
-    /// The winners' holds on a row (a set of `access_class::held`), and the winners themselves; by the row's number.
+    /// The bits that the winners set on a row (a set of `access_class::held`), and the winners; by the row's number.
     pub(crate) held: Vec<u16>,
     pub(crate) holders: Vec<Holders>,
     /// Ranges and the epoch's own writes.

@@ -12,7 +12,7 @@ use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
 use crate::state::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
-/// The id table's knowledge of an id.
+/// The status of an id in the id table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Never decided; it may still be executed.

@@ -28,7 +28,7 @@ pub(crate) mod row_flag {
     pub(crate) const ADDED: u8 = 16;
 }
 
-/// The map's knowledge of a row. The last 8 bits of the key make room for the flags: 120 bits identify the row.
+/// A row's entry in the map. The last 8 bits of the key make room for the flags: 120 bits identify the row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Entry {

@@ -21,7 +21,7 @@ pub(crate) const SMALL_TEXT_BYTES: u32 = 16;
 pub(crate) const SMALL: u64 = 9_999_999_999_999_999;
 const _: () = assert!(ADD_START_MAX.unsigned_abs() <= SMALL, "a row that an add creates starts small");
 
-/// The knowledge of an integer's value.
+/// Known bounds of an integer's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     /// The value, or how far adds have shifted it from a small one.
@@ -31,7 +31,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// The knowledge of an integer without an entry.
+    /// The bounds of an integer without an entry.
     pub(crate) const UNKNOWN: Sum = Sum { center: 0, exact: false };
 
     /// Returns how far adds may shift the value.
@@ -97,7 +97,7 @@ impl RowSums {
         Arc::make_mut(&mut self.buckets[key.hi as usize % BUCKETS])
     }
 
-    /// Returns the knowledge of an integer row.
+    /// Returns the known bounds of an integer row.
     pub(crate) fn of(&self, key: RowKey) -> Sum {
         self.buckets[key.hi as usize % BUCKETS].get(&named(key)).copied().unwrap_or(Sum::UNKNOWN)
     }
@@ -110,7 +110,7 @@ impl RowSums {
         self.set(key, sum);
     }
 
-    /// Sets the knowledge of a row.
+    /// Sets the known bounds of a row.
     pub(crate) fn set(&mut self, key: RowKey, sum: Sum) {
         let fresh = self.bucket_mut(key).insert(named(key), sum).is_none();
         self.rows += usize::from(fresh);
