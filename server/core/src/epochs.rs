@@ -14,7 +14,8 @@
 //!   that cover e-1, including empty ones). `poll` requests the missing entries up to K(e), and returns nothing else
 //!   before they are applied.
 //! * A group joins by a control entry that names its first epoch: it is a member from that epoch on, or from the first
-//!   epoch that carries the control entry if that is later. It leaves after the last epoch of its own entry that closes it.
+//!   epoch that carries the control entry if that is later. It leaves after the last epoch of its own entry that closes
+//!   it.
 //!
 //! It never waits, never reads a clock, and never inspects a transaction.
 
@@ -399,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Returns the result of [`entry`], carrying a control index.
+    /// Returns the same as [`entry`], but with a control index.
     fn knowing(control: u64, batch: &Arc<Batch>) -> Arc<Batch> {
         Arc::new(Batch { control: ControlIndex(control), ..(**batch).clone() })
     }

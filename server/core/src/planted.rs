@@ -42,7 +42,7 @@ pub enum Bug {
     UnorderedRepeatableRead = 16,
     /// A dry run rejects snapshots of empty epochs after the last resolved one as from the future.
     IdleEpochsForgotten = 17,
-    /// Validators learn when reads were current only at the snapshot level.
+    /// At levels other than snapshot, validators are not given the times at which reads were current.
     OnlySnapshotReadsDated = 18,
     /// Every add that may create its row does, whatever other transactions of its epoch have done.
     EveryAddCreates = 19,

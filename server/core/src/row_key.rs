@@ -21,7 +21,8 @@ impl RowKeyer {
         RowKeyer { keyed: SipHasher13::new_with_key(&secret) }
     }
 
-    /// Returns the name of the row `key` of a store. The numbers have a fixed width, so no two inputs are ambiguous.
+    /// Returns the name of the row `key` of a store. The numbers have a fixed width, so the hashed input is
+    /// unambiguous.
     #[must_use]
     pub fn row(&self, namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
         let mut hasher = self.keyed;

@@ -152,7 +152,7 @@ fn first_in_range<'a>(batch: &'a Batch, t: usize, conflict: &Conflict) -> Option
 }
 
 /// The committed transactions of an epoch by version. Finding a winner takes logarithmic time plus one step for each
-/// transaction with the same version: unordered transactions share a version, so in an epoch without contention these
+/// transaction with the same version: uncontended transactions share a version, so in an epoch without contention these
 /// are all of them.
 #[derive(Debug)]
 pub struct CommittedByVersion(Vec<(Version, TxnIx)>);

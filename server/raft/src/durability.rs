@@ -1,16 +1,16 @@
 //! How the members of a group track each other's durable logs.
 //!
-//! Raft commits an entry of the current term as soon as it is durable on a majority; that the leader counts, and
-//! informs the others, is a convention. Here every voter, the leader included, reports to the other members how far its
-//! log is durable, and every member counts. So a follower knows that an entry is committed as early as its leader does,
-//! or half a round trip earlier, and the leader does not announce it (raft-rs's `skip_bcast_commit`). Heartbeats make
-//! up for lost reports.
+//! Raft commits an entry of the current term as soon as it is durable on a majority; it is only a convention that the
+//! leader counts and informs the others. Here every voter, the leader included, reports to the other members how far
+//! its log is durable, and every member counts. So a follower knows that an entry is committed as early as its leader
+//! does, or half a round trip earlier, and the leader does not announce it (raft-rs's `skip_bcast_commit`). Heartbeats
+//! make up for lost reports.
 //!
 //! This relies on log matching (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.3): a node
 //! that has an entry of a term has the log of that term's leader up to it. So a voter reports its last durable entry
 //! only if it belongs to the current term, and a report counts only in its own term: raft-rs forgets the progress of
-//! all members when the term changes. No member counts past its own durable log: only for that part is it known whether
-//! it changes the members.
+//! all members when the term changes. No member counts past its own durable log, because only there does it know which
+//! entries change the members.
 
 use raft::StateRole;
 use tribunal_types::{GroupId, NodeId};

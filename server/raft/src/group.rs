@@ -441,7 +441,7 @@ impl<L: GroupLog> Group<L> {
         if upto > self.handed {
             return Err(Refused::NotApplied(upto));
         }
-        // An installed image that is not durable yet is compacted by itself.
+        // Compaction up to an installed image that is not durable yet happens by itself.
         let upto = upto.min(raft.raft_log.applied);
         if upto <= raft.store().compacted().index {
             return Ok(());

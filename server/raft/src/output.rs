@@ -11,7 +11,7 @@ use crate::message::RaftMessage;
 /// An action to carry out or a piece of news, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Send a message. Everything that must be durable before it is.
+    /// Send a message. Everything that must be durable first already is.
     Send {
         /// The receiver.
         to: NodeId,

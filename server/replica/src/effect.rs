@@ -63,7 +63,7 @@ pub enum Effect<W: Waiters> {
     /// This node's broken copy of an embedded store holds the log back, and no other member is known to have on disk
     /// the part that the log could drop, so the log is kept. The text is the same.
     OnlyInLog(StoreId, String),
-    /// Store an image, then drop the log before it.
+    /// Store an image, then truncate the part of the log that is no longer needed.
     Image {
         /// The state.
         image: Box<CapturedImage>,

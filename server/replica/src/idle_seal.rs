@@ -32,7 +32,7 @@ impl IdleSeal {
         self.sealed_at
     }
 
-    /// Returns the time until the node counts as idle, if it seals nothing before.
+    /// Returns the time until the node counts as idle, if it seals nothing until then.
     pub(crate) fn due_in(&self, now: Duration) -> Duration {
         (self.sealed_at + IDLE_AFTER).saturating_sub(now)
     }

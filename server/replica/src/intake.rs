@@ -26,7 +26,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Processes a list of commits.
     pub(crate) fn commits(&mut self, mut commits: Vec<Commit<W::Item>>) {
         let mut left = commits.drain(..);
-        // Prefetch: with lookups one by one, each row would be waited for.
+        // Prefetch: otherwise each lookup would wait for its row.
         let first = left.as_slice();
         first.iter().take(TAGS_AHEAD).for_each(|commit| self.resolver.prefetch_tags(&commit.txn));
         first.iter().take(ROWS_AHEAD).for_each(|commit| self.resolver.prefetch_rows(&commit.txn));

@@ -76,7 +76,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::Stopped);
     }
 
-    /// Answers every waiter that the outcome is unknown.
+    /// Answers every waiter with an unknown outcome.
     pub(crate) fn fail(&mut self) {
         let open = core::mem::take(&mut self.open);
         // It has no waiters any more, so it must never be proposed.

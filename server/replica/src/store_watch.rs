@@ -33,7 +33,7 @@ struct StoreWatch {
     stopped: bool,
     /// Whether an embedded store was found damaged since it was opened.
     damaged: bool,
-    /// The applied epoch of an embedded store when it exceeded its quota, and the time since then.
+    /// The applied epoch of an embedded store that exceeds its quota, and since when it has not advanced.
     over_quota: Option<(Epoch, Duration)>,
     /// Whether its detachment is in flight.
     detaching: bool,
@@ -182,7 +182,7 @@ impl StoreWatches {
     }
 
     /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota and was requested to
-    /// flush. Returns whether the first request is old enough without any progress since.
+    /// flush. Returns whether it has made no progress for too long since the request.
     pub(crate) fn fails_to_flush(&mut self, store: StoreId, applied: Epoch, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         match watch.over_quota {

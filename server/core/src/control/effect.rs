@@ -57,7 +57,7 @@ pub enum Effect {
     },
     /// All members are to fetch, check and compile a component.
     ComponentAnnounced([u8; 32]),
-    /// A member has reported its state of a component.
+    /// A member has reported the outcome for a component.
     ComponentReported([u8; 32]),
     /// No slot can return to this code.
     PluginForgotten([u8; 32]),

@@ -9,7 +9,7 @@ use super::effect::Refusal;
 use crate::planted::{Bug, planted};
 
 /// Returns the number of an object created by entry `index`. `known` is 0, or its number as known to the proposer: the
-/// entry that created it was lost since, and its data is found under that number.
+/// entry that created it has since been lost, and its data is found under that number.
 pub(super) fn number_of(index: ControlIndex, known: u32, is_used: impl Fn(u32) -> bool) -> Result<u32, Refusal> {
     if planted(Bug::NumberGivenTwice) {
         return Ok(1 + index.0 as u32 / 2);

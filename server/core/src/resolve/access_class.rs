@@ -48,7 +48,7 @@ pub(crate) mod held {
     pub(crate) const BASE_READ: u16 = 256;
     /// Created by an add.
     pub(crate) const CREATED_BY_ADD: u16 = 512;
-    /// Relied on by an ordered add to be absent or created by another add.
+    /// Relied on by an ordered add to be absent or to be created by an add.
     pub(crate) const ABSENCE_READ: u16 = 1024;
     /// Written in any way.
     pub(crate) const WRITTEN: u16 = WRITE_UNORDERED | ADD_UNORDERED | WRITE_ORDERED | ADD_ORDERED;

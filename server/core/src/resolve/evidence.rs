@@ -7,7 +7,7 @@ use tribunal_types::{Batch, Epoch, Isolation, RowKey, Version, WriteKind};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
 use crate::state::history::{Before, History, RowState};
 
-/// Epochs at whose end something was true: `from..=until`, empty if `from > until`.
+/// Epochs at whose end a condition held: `from..=until`, empty if `from > until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) from: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Absences {
 }
 
 /// A row that a transaction read as absent and also writes, and that was deleted above the floor: the read must have
-/// been true after that deletion.
+/// been valid after that deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnAbsence {
     pub(crate) txn: u32,

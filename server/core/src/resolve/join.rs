@@ -174,8 +174,8 @@ impl OneTxn<'_> {
         level.reads = filled;
     }
 
-    /// Returns the first epoch at which all reads that are current now were current, and adds the other reads, which also
-    /// have a place in time, to `unplaced`.
+    /// Returns the first epoch at which all reads that are current now were current, and adds the other reads, which
+    /// also have a place in time, to `unplaced`.
     fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let at = levels[self.txn.isolation as usize].txns.len() as u32;

@@ -14,7 +14,7 @@ use crate::state::sums::Headroom;
 /// An add to a row that is missing before the epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Creation {
-    /// Position of the row among those of the epoch.
+    /// Position of the row among the rows of the epoch.
     pub(crate) row: u32,
     pub(crate) txn: u32,
     /// Index of the write within the transaction's own writes.

@@ -2,7 +2,7 @@
 
 use tribunal_types::RowKey;
 
-/// A shard's index among the number of shards.
+/// A shard's index, and the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardPlace {
     pub(crate) index: u32,

@@ -80,7 +80,7 @@ pub(crate) struct Abort {
     pub(crate) reason: Reason,
 }
 
-/// Start of a batch's columns among those of the epoch.
+/// Start of a batch's columns within those of the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BatchBase {
     pub(crate) txn: usize,
@@ -206,8 +206,8 @@ fn split_snapshot(snapshots: &[StoreSnapshot], stores: &Stores) -> Option<StoreI
     snapshots.iter().find(|s| s.at != newest && stores.is_multi_version(s.store)).map(|s| s.store)
 }
 
-/// Returns a read of a multi-version store that cannot belong to its snapshot: it has a later version, or another
-/// version than an earlier read of the same row. Such reads would otherwise be trusted.
+/// Returns a read of a multi-version store that cannot belong to its snapshot: it has a later version, or a different
+/// version from an earlier read of the same row. Such reads would otherwise be trusted.
 fn read_elsewhere(batch: &Batch, txn: usize, snapshots: &[StoreSnapshot], stores: &Stores) -> Option<u32> {
     let reads = &batch.reads[batch.reads_of(txn)];
     let own = reads.iter().zip(0..).filter(|(read, _)| stores.is_multi_version(read.store));

@@ -1,10 +1,10 @@
 //! Superseded states of rows above the floor, which the snapshot level needs to place a read in time.
 //!
-//! One run per epoch contains the previous state of every row that the epoch overwrote. The state before that one is in
-//! the run of *its* epoch, and so on: a row's past is a chain through the runs, and writing costs one append. A run is
-//! indexed only when it is searched. A row that is not in the run of its version's epoch was absent before. Runs at or
-//! below the floor are dropped; rows that they mark as expiring (tombstones, rows of declared stores) are then removed
-//! from the version map.
+//! One run per epoch contains, for every row that the epoch overwrote, its previous state; the state before that is in
+//! the run of the previous state's epoch, and so on: a row's past is a chain through the runs, and writing costs one
+//! append. A run is indexed only when it is searched. A row that is not in the run of its version's epoch was absent
+//! before. Runs at or below the floor are dropped; rows that they mark as expiring (tombstones, rows of declared
+//! stores) are then removed from the version map.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

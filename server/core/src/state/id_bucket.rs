@@ -246,7 +246,7 @@ impl IdBucket {
         }
     }
 
-    /// Returns the stored entry of this entry's id.
+    /// Returns the stored entry with this entry's id.
     #[inline]
     pub(crate) fn find(&self, id: &IdEntry) -> Option<&IdEntry> {
         if self.index.0.is_empty() {

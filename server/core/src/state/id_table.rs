@@ -63,7 +63,7 @@ pub(crate) struct IdTable {
     count: u64,
     /// Ids below this time in milliseconds may have been forgotten.
     floor_ms: u64,
-    /// The copy of the ids in progress.
+    /// The copy of the ids being made.
     copy: Option<IdCopy>,
 }
 

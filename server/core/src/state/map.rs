@@ -251,7 +251,7 @@ impl Segment {
 pub(crate) struct VersionMap {
     /// As many as [`SEGMENT_BITS`] bits can index, so no index is out of bounds.
     segments: Box<[Segment; 1 << SEGMENT_BITS]>,
-    /// The copy of the rows in progress.
+    /// The copy of the rows being made.
     copy: Option<Box<MapCopy>>,
 }
 

@@ -1,6 +1,6 @@
 //! Bounds of the values that adds modify, so that no add commits whose sum a store could not represent.
 //!
-//! The map records of an integer only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes is within
+//! For an integer, the map records only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes is within
 //! [`SMALL`] of zero, which suffices: such a row costs nothing here. A longer value is kept exactly. An add shifts the
 //! known value by its delta. So a row has an entry here from its first add, or its first long value, until it is
 //! deleted or replaced by a short one. A row created by an add started with a short value.
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use tribunal_types::RowKey;
 use tribunal_types::limits::ADD_START_MAX;
 
-/// Maximum bytes of an integer's text, including its sign, up to which only [`SMALL`] is known of it.
+/// Maximum bytes of an integer's text, including its sign, for which only [`SMALL`] is known.
 pub(crate) const SMALL_TEXT_BYTES: u32 = 16;
 /// The largest integer with that many bytes.
 pub(crate) const SMALL: u64 = 9_999_999_999_999_999;
