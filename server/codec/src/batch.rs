@@ -1,5 +1,5 @@
-//! Batches. A batch has a head that recovery reads without unpacking the rest, then transaction headers and operations in
-//! columns (so that lz4 finds repetition), then the arenas of keys and values.
+//! Batches. A batch has a head that recovery reads without unpacking the rest, then transaction headers and operations
+//! in columns (so that lz4 finds repetition), then the arenas of keys and values.
 //!
 //! Nothing is stored that can be computed: a row's hash follows from namespace, store and key, a span's start from the
 //! previous span, a stamp from the previous stamp. Columns that no transaction uses are omitted, and consecutive writes
@@ -7,8 +7,8 @@
 //! keys and values; 24 of these are its id and the hash of its body.
 //!
 //! Layout: kind, version, bit set of columns, last epoch, [distance to the first epoch], twice the control index and
-//! whether the group closes, clock, distance from the clock to the last stamp, section of columns, section of keys, last
-//! section: values.
+//! whether the group closes, clock, distance from the clock to the last stamp, section of columns, section of keys,
+//! last section: values.
 
 use std::sync::Arc;
 

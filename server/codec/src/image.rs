@@ -1,5 +1,5 @@
-//! State images, encoded as pieces: first a plan, then slices of each column. Pieces are encoded and decoded one at a time,
-//! so the encoded image is never in memory as a whole.
+//! State images, encoded as pieces: first a plan, then slices of each column. Pieces are encoded and decoded one at a
+//! time, so the encoded image is never in memory as a whole.
 
 use tribunal_types::image::{Blob, Column};
 use tribunal_types::{Epoch, StateImage};

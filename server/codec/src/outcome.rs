@@ -204,7 +204,8 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
     check_witness_spans(reader, outcome)
 }
 
-/// Checks that decisions only refer to existing witnesses: users of an outcome index `witnesses` without a bounds check.
+/// Checks that decisions only refer to existing witnesses: users of an outcome index `witnesses` without a bounds
+/// check.
 fn check_witness_spans(reader: &Reader<'_>, outcome: &EpochOutcome) -> Result<(), Malformed> {
     for decision in &outcome.decisions {
         if let Decision::Aborted { first, count, .. } = *decision

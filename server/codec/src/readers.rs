@@ -1,8 +1,8 @@
 //! The state that a single node stores for readers of its logs: offsets of consumers, and webhooks with their
 //! watermarks. In a cluster these are entries of the control log, with the same encoding of each.
 //!
-//! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of webhooks,
-//! then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
+//! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of
+//! webhooks, then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
 
 use tribunal_types::{ConsumerOffset, ControlIndex, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook};
 
