@@ -1,5 +1,5 @@
-//! Batches. A batch has a head that recovery reads without unpacking the rest, then transaction headers and operations in
-//! columns (so that lz4 finds repetition), then the arenas of keys and values.
+//! Batches. A batch has a head that recovery reads without unpacking the rest, then transaction headers and operations
+//! in columns (so that lz4 finds repetition), then the arenas of keys and values.
 //!
 //! Nothing is stored that can be computed: a row's hash follows from namespace, store and key, a span's start from the
 //! previous span, a stamp from the previous stamp. Columns that no transaction uses are omitted, and consecutive writes
@@ -7,8 +7,8 @@
 //! keys and values; 24 of these are its id and the hash of its body.
 //!
 //! Layout: kind, version, bit set of columns, last epoch, [distance to the first epoch], twice the control index and
-//! whether the group closes, clock, distance from the clock to the last stamp, section of columns, section of keys, last
-//! section: values.
+//! whether the group closes, clock, distance from the clock to the last stamp, section of columns, section of keys,
+//! last section: values.
 
 use std::sync::Arc;
 
@@ -64,19 +64,19 @@ const _: () = assert!(WriteKind::ALL.len() == ADD_OR_CREATE as usize);
 /// The part of a batch that can be read without unpacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHead {
-    /// First epoch that the batch seals.
+    /// First epoch sealed by the batch.
     pub first: Epoch,
-    /// Last epoch that the batch seals.
+    /// Last epoch sealed by the batch.
     pub last: Epoch,
     /// Index of the last control entry that the proposer knew to be durable.
     pub control: ControlIndex,
-    /// The group ends with the batch.
+    /// Whether the group ends with the batch.
     pub closes: bool,
-    /// The proposer's clock, Unix milliseconds.
+    /// The proposer's clock, in Unix milliseconds.
     pub clock_ms: u64,
     /// Microseconds of the last transaction's stamp, or of the batch's own if there are no transactions.
     pub last_micros: u64,
-    /// The batch is more than a seal of empty epochs.
+    /// Whether the batch is more than a seal of empty epochs.
     pub has_items: bool,
 }
 
@@ -179,7 +179,7 @@ fn take_frame(reader: &mut Reader<'_>) -> Result<(u8, BatchHead), Malformed> {
     Ok((has, BatchHead { first: Epoch(first), last: Epoch(last), control, closes, clock_ms, last_micros, has_items }))
 }
 
-/// Appends an id, its milliseconds as the distance from the clock: one or two bytes instead of six.
+/// Appends an id, with its milliseconds as the distance from the clock: one or two bytes instead of six.
 fn put_id(id: TxnId, clock_ms: u64, out: &mut Vec<u8>) {
     put_delta(clock_ms, id.unix_ms(), out);
     out.extend_from_slice(&id.0[6..]);
@@ -394,7 +394,7 @@ fn take_ends(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Resul
     Ok(ends)
 }
 
-/// Where the next span of an arena starts, if spans follow one another.
+/// Start of the next span of an arena, if spans are adjacent.
 struct Spans {
     next: u32,
 }
@@ -482,7 +482,7 @@ fn put_writes(mut writes: &[Write], store: &mut u64, keys: &mut Spans, values: &
             }
             continue;
         }
-        // The number of writes after the second, and whether all values are of the same length.
+        // The number of writes after the second, and whether all values have the same length.
         let equal = run.iter().all(|write| write.value.len == first.value.len);
         put_varint((run.len() as u64 - 2) << 1 | u64::from(equal), out);
         for write in &run[..if equal { 1 } else { run.len() }] {

@@ -1,4 +1,4 @@
-//! Values that several kinds of records contain: versions, reasons, conflicts.
+//! Values used by several kinds of records: versions, reasons, conflicts.
 
 use tribunal_types::{Conflict, Epoch, OpKind, Reason, Stage, StoreId, TxnId, Version};
 
@@ -33,7 +33,7 @@ pub(crate) fn take_version(reader: &mut Reader<'_>, near: Epoch) -> Result<Optio
     Version::new(epoch, position).map(Some).ok_or_else(|| reader.malformed("version"))
 }
 
-/// Appends a reason. Codes of plugins have a byte of their own, because they may have any of its 256 values.
+/// Appends a reason. Plugin codes get an extra byte, because they may have any of its 256 values.
 pub(crate) fn put_reason(reason: Reason, out: &mut Vec<u8>) {
     match reason {
         Reason::Plugin(code) => out.extend_from_slice(&[0, code]),
@@ -60,7 +60,7 @@ pub(crate) fn stage(n: u8) -> Option<Stage> {
     Stage::ALL.get(usize::from(n)).copied()
 }
 
-/// Appends a conflict of an early abort, without `row` and `changed_in`: those belong to changes of ranges, which never
+/// Appends a conflict of an early abort, without `row` and `changed_in`: these belong to changes of ranges, which never
 /// cause early aborts.
 pub(crate) fn put_conflict(conflict: &Conflict, near: Epoch, out: &mut Vec<u8>) {
     out.push(

@@ -151,7 +151,7 @@ fn put_change(change: &ControlChange, out: &mut Vec<u8>) {
     }
 }
 
-/// The log may have ended at 0, so the position is put one further.
+/// Appends the fork position plus one: the log may have ended at 0.
 pub(crate) fn put_fork(fork: Option<&Lsn>, out: &mut Vec<u8>) {
     put_varint(fork.map_or(0, |fork| fork.0.saturating_add(1)), out);
 }
@@ -300,7 +300,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         10 => ControlChange::ReportComponent {
             digest: reader.array("digest")?,
             node: NodeId(reader.number("node")?),
-            // Written before readiness named an engine.
+            // Written before reports named an engine.
             report: ComponentReport { problem: reader.text("problem")?, engine: String::new() },
         },
         42 => ControlChange::ReportComponent {
@@ -346,7 +346,7 @@ fn take_change(reader: &mut Reader<'_>) -> Result<ControlChange, Malformed> {
         16 => ControlChange::CreateKey(take_key(reader)?),
         17 => ControlChange::RevokeKey { id: reader.text("key id")? },
         25 => ControlChange::JoinGroup(take_join(reader)?),
-        // As it is proposed, and as it was written before its leader added the voters.
+        // As proposed, and as written before its leader added the voters.
         26 => {
             let name = reader.text("name of a node")?;
             ControlChange::AdmitNode { name, address: reader.text("address of a node")?, voters: Vec::new() }

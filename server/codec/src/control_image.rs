@@ -1,4 +1,4 @@
-//! What the control log adds up to, as one column of bytes in a state image.
+//! The control state, as one column of bytes in a state image.
 
 use tribunal_types::{
     AnnouncedComponent, ClusterNode, ComponentReport, ControlImage, ControlIndex, DeclaredStore, Epoch, Generation,
@@ -16,15 +16,15 @@ use crate::readers::{put_offset, put_webhook, take_offset, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head_since};
 
-/// The version that does not know which proposals were applied: repeats were not recognised then.
+/// The version without applied proposals: repeats were not recognised then.
 const WITHOUT_PROPOSERS: u8 = 1;
-/// The last version without the nodes that push to storages, and without forks.
+/// The last version without pushing nodes and forks.
 const WITHOUT_PUSHERS: u8 = 2;
-/// The last version without the addresses and the removals of nodes, and without components that were uploaded to a cluster.
+/// The last version without addresses and removals of nodes, and without components uploaded to a cluster.
 const WITHOUT_REMOVALS: u8 = 3;
-/// The last version without the data directories of nodes that were admitted.
+/// The last version without the data directories of admitted nodes.
 const WITHOUT_DIRECTORIES: u8 = 4;
-/// The last version without what nodes run, and without the engines for which components are ready.
+/// The last version without the nodes' releases, and without the engines that components are ready for.
 const WITHOUT_RELEASES: u8 = 5;
 /// The last version without offsets of consumers and webhooks.
 const WITHOUT_READERS: u8 = 5;
@@ -180,7 +180,7 @@ fn take_node(reader: &mut Reader<'_>, version: u8) -> Result<ClusterNode, Malfor
     Ok(ClusterNode { id, name, address, directory, first_voters, joined, stage, drained })
 }
 
-/// Earlier versions had a list of names, and one of groups.
+/// Reads the nodes of earlier versions, which had a list of names and one of groups.
 fn take_named_nodes(reader: &mut Reader<'_>) -> Result<Vec<ClusterNode>, Malformed> {
     let mut nodes = take_list(reader, |reader| {
         let (id, name) = (NodeId(reader.number("node")?), reader.text("name of a node")?);
@@ -465,12 +465,12 @@ mod tests {
         }
     }
 
-    /// Encodes an image without stores, nodes, proposers and components as an earlier version did, which had a list of groups
-    /// after that of nodes, and none of components; no earlier version has the two lists at the end.
+    /// Encodes an image without stores, nodes, proposers and components as an earlier version did, which had a list of
+    /// groups after the list of nodes, and no list of components; no earlier version has the two lists at the end.
     fn of_version(version: u8, image: &ControlImage) -> Vec<u8> {
         let mut bytes = encode_control_image(image);
         bytes[1] = version;
-        // The sixth version has added the first generation, no release, and no readers.
+        // The sixth version added the first generation, no release, and no readers.
         assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(0)));
         assert_eq!((bytes.pop(), bytes.pop()), (Some(0), Some(1)));
         bytes
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(decode_control_image(&named).map(|image| image.nodes), Ok(vec![node]));
         let second = of_version(WITHOUT_PUSHERS, &image);
         assert_eq!(decode_control_image(&second).as_ref(), Ok(&image));
-        // All that the second version has added is the list at the end, here an empty one.
+        // The second version added only the list at the end, here an empty one.
         let mut first = of_version(WITHOUT_PROPOSERS, &image);
         assert_eq!(first.pop(), Some(0));
         assert_eq!(decode_control_image(&first), Ok(image));
@@ -510,20 +510,20 @@ mod tests {
             first[1] = other;
             assert!(decode_control_image(&first).is_err(), "version {other}");
         }
-        // What a member had made of a component did not name an engine.
+        // A member's report about a component did not name an engine.
         let report = ComponentReport { engine: String::new(), problem: "x".into() };
         let announced = AnnouncedComponent { reports: [(NodeId(3), report)].into(), ..AnnouncedComponent::default() };
         let mut bytes = Vec::new();
         put_announced(&announced, &mut bytes);
         assert_eq!(bytes.pop(), Some(0));
         assert_eq!(take_announced(&mut Reader::new(&bytes), WITHOUT_RELEASES), Ok(announced));
-        // The fifth version has added an absent directory after the address, and at the end that the node is not drained.
+        // The fifth version added an absent directory after the address, and at the end that the node is not drained.
         let node = ClusterNode { id: NodeId(1), name: "a".into(), address: "b".into(), ..ClusterNode::default() };
         let mut bytes = Vec::new();
         put_node(&node, &mut bytes);
         assert_eq!((bytes.remove(5), bytes.pop()), (0, Some(0)));
         assert_eq!(take_node(&mut Reader::new(&bytes), WITHOUT_DIRECTORIES), Ok(node));
-        // The third version has added an absent pusher and an absent fork, before the list of skips.
+        // The third version added an absent pusher and an absent fork, before the list of skips.
         let mut store = Vec::new();
         put_declared(&DeclaredStore::default(), &mut store);
         let skips = store.split_off(store.len() - 1);

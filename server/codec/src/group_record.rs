@@ -6,40 +6,40 @@ use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// What names an entry of a group: two logs that have it agree on it and on all entries before it.
+/// Identifies an entry of a group: two logs that contain it agree on it and on all entries before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EntryId {
     /// Raft term.
     pub term: u64,
-    /// Position in the group's log, from 1 on; 0 before the first.
+    /// Position in the group's log, from 1; 0 before the first entry.
     pub index: u64,
 }
 
-/// What a node has promised to a group, and what it knows of it (Raft's hard state).
+/// A node's promises to a group and its progress in it (Raft's hard state).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {
-    /// Highest term that the node has seen.
+    /// Highest term seen by the node.
     pub term: u64,
     /// Raft id of the replica that it voted for in `term`; 0 if it has not voted.
     pub vote: u64,
-    /// Last index that it knows to be committed.
+    /// Last index known to be committed.
     pub commit: u64,
     /// The group's members as of `commit`, encoded by the caller.
     pub members: Vec<u8>,
-    /// Last entry that is no longer needed: the older of the state images that are kept includes it.
+    /// Last entry that is no longer needed: the older of the retained state images includes it.
     pub compacted: EntryId,
 }
 
 /// A record of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupRecord<'a> {
-    /// An entry. It replaces the one of its index, and all after that one.
+    /// An entry. It replaces the entry at its index and all later ones.
     Entry {
         /// The group.
         group: GroupId,
-        /// Its name.
+        /// Its id.
         id: EntryId,
-        /// Term of the entry before it.
+        /// Term of the previous entry.
         term_before: u64,
         /// Its content.
         payload: &'a [u8],
@@ -51,24 +51,25 @@ pub enum GroupRecord<'a> {
         /// The state.
         state: GroupState,
     },
-    /// The group has ended: nothing of it is needed, and no record of it follows.
+    /// The group has ended: none of its data is needed, and no record of it follows.
     Ended {
         /// The group.
         group: GroupId,
     },
-    /// An epoch was decided from these entries. Written before its outcome, and of no group: readers find by it what went in.
+    /// An epoch was decided from these entries. Written before its outcome, for no group; readers use it to find the
+    /// epoch's input.
     Epoch {
         /// The epoch.
         epoch: Epoch,
-        /// Sequences of the records that have its entries, in the order of its batches.
+        /// Sequences of the records that contain its entries, in the order of its batches.
         entries: Vec<u64>,
     },
-    /// An entry that a peer has handed out before the own log has it. Nothing that Raft promises depends on it: it is there
-    /// for the epochs that were decided from it.
+    /// An entry received from a peer before it is in the own log. No promise of Raft depends on it: it is kept for the
+    /// epochs that were decided from it.
     Copied {
         /// The group.
         group: GroupId,
-        /// Its name.
+        /// Its id.
         id: EntryId,
         /// Its content.
         payload: &'a [u8],
@@ -76,7 +77,7 @@ pub enum GroupRecord<'a> {
 }
 
 impl GroupRecord<'_> {
-    /// Returns the group; [`GroupId::CONTROL`] for a record of none.
+    /// Returns the group; [`GroupId::CONTROL`] for a record without a group.
     #[must_use]
     pub fn group(&self) -> GroupId {
         match self {
@@ -132,10 +133,10 @@ pub fn encode_group_record(record: &GroupRecord<'_>) -> Vec<u8> {
     out
 }
 
-/// Ends the content of a group's entry that was proposed, as opposed to one that Raft itself made.
+/// Last byte of the content of a proposed entry, as opposed to one created by Raft itself.
 pub const PROPOSED: u8 = 0;
 
-/// Returns what was proposed as the entry with this content; `None` if Raft itself made it.
+/// Returns the proposal in an entry with this content; `None` if Raft itself created the entry.
 #[must_use]
 pub fn proposed_in(content: &[u8]) -> Option<&[u8]> {
     content.strip_suffix(&[PROPOSED])
@@ -149,7 +150,7 @@ pub(crate) fn put_id(id: EntryId, out: &mut Vec<u8>) {
 /// Decodes a record.
 ///
 /// # Errors
-/// If the bytes are not one.
+/// If the bytes are not a group record.
 pub fn decode_group_record(bytes: &[u8]) -> Result<GroupRecord<'_>, Malformed> {
     let mut reader = Reader::new(bytes);
     take_head(Kind::Group, &mut reader)?;

@@ -1,5 +1,5 @@
-//! State images, encoded as pieces: first a plan, then slices of each column. Pieces are encoded and decoded one at a time,
-//! so the encoded image is never in memory as a whole.
+//! State images, encoded as pieces: first a plan, then slices of each column. Pieces are encoded and decoded one at a
+//! time, so the encoded image is never in memory as a whole.
 
 use tribunal_types::image::{Blob, Column};
 use tribunal_types::{Epoch, StateImage};
@@ -13,7 +13,8 @@ use crate::{Kind, put_head, take_head};
 const WORDS_PER_PIECE: usize = 64 * 1024;
 /// Maximum number of bytes in one piece of a blob.
 const BYTES_PER_PIECE: usize = 512 * 1024;
-/// Words after which it is looked whether deltas are shorter: a column is of one kind of rows, so its beginning tells.
+/// Number of words after which delta encoding is evaluated: a column has rows of one kind, so its beginning is
+/// representative.
 const DELTAS_TRIED: usize = 1024;
 /// Maximum number of columns in an image.
 const COLUMNS_MAX: usize = 1024;
@@ -48,7 +49,7 @@ fn plan_piece(image: &StateImage) -> Vec<u8> {
     out
 }
 
-/// Encodes words as deltas if that is shorter, which it is not for hashes.
+/// Encodes words as deltas if that is shorter; for hashes it is not.
 fn words_piece(words: &[u64]) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + size_of_val(words));
     put_head(Kind::Image, &mut out);
@@ -64,7 +65,7 @@ fn words_piece(words: &[u64]) -> Vec<u8> {
     out
 }
 
-/// Appends words as deltas; gives up, and returns `false`, once they are no shorter than the words.
+/// Appends words as deltas; gives up and returns `false` once they are no shorter than the words.
 fn put_deltas(words: &[u64], out: &mut Vec<u8>) -> bool {
     let mut before = 0;
     for (done, some) in words.chunks(DELTAS_TRIED).enumerate() {
@@ -91,7 +92,7 @@ fn bytes_piece(bytes: &[u8]) -> Vec<u8> {
 #[derive(Debug, Default)]
 pub struct ImageAssembler {
     image: Option<StateImage>,
-    /// Lengths of columns and blobs according to the plan.
+    /// Lengths of columns and blobs, as planned.
     words_planned: Vec<usize>,
     bytes_planned: Vec<usize>,
     column: usize,
@@ -156,7 +157,7 @@ impl ImageAssembler {
         Ok(())
     }
 
-    /// Moves on to the first column that still lacks something.
+    /// Skips to the first column that is not complete.
     fn skip_full(&mut self) {
         let Some(image) = &self.image else { return };
         while self.column < image.columns.len()

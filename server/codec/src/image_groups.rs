@@ -1,7 +1,7 @@
-//! How far a state image has read each Raft group's log, as one column of bytes in the image.
+//! The position in each Raft group's log up to which a state image has read it, as one column of bytes in the image.
 //!
-//! A replica that starts from the image, or receives it in the place of compacted entries, continues each group after the
-//! entry that is named here, with the members of that time. A node that runs alone has no groups, and an empty list.
+//! A replica that starts from the image, or receives it in place of compacted entries, continues each group after the
+//! entry named here, with the members at that entry. A single node has no groups, and an empty list.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use crate::reader::{Malformed, Reader};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};
 
-/// How far an image has read a group's log.
+/// Position up to which an image has read a group's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupCursor {
     /// Last entry that the image includes.
     pub included: EntryId,
-    /// Not below any stamp up to that entry: the group's next proposals are above it.
+    /// At least every stamp up to that entry: the group's next proposals are above it.
     pub stamp: Csn,
     /// The group's members as of that entry, encoded by the caller.
     pub members: Vec<u8>,

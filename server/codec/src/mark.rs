@@ -1,4 +1,5 @@
-//! The mark: a lower bound of how far the log is durable. A log that ends below its mark has lost acknowledged entries.
+//! The mark: a lower bound of the durable part of the log. A log that ends below its mark has lost acknowledged
+//! entries.
 
 use tribunal_types::{GroupId, Incarnation, NodeId};
 
@@ -11,7 +12,7 @@ const GROUPS_MAX: usize = 64;
 /// Maximum size of an encoded mark.
 pub const MARK_BYTES_MAX: usize = 3 + 10 + 18 + 18 + 10 + GROUPS_MAX * 60;
 
-/// How far one group's log is durable.
+/// The durable part of one group's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupMark {
     /// The group.
@@ -31,7 +32,7 @@ pub struct Mark {
     pub control_index: u64,
     /// Chain hash up to and including that entry.
     pub control_chain: u64,
-    /// Sequence of the last durable record of a Raft group. Votes are in those records, and never in the mark.
+    /// Sequence of the last durable record of a Raft group. Votes are in those records, never in the mark.
     pub record: u64,
     /// Chain hash up to and including that record.
     pub record_chain: u64,

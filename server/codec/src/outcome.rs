@@ -204,7 +204,8 @@ fn take_decisions(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) 
     check_witness_spans(reader, outcome)
 }
 
-/// Checks that decisions only refer to existing witnesses: users of an outcome index `witnesses` without a bounds check.
+/// Checks that decisions only refer to existing witnesses: users of an outcome index `witnesses` without a bounds
+/// check.
 fn check_witness_spans(reader: &Reader<'_>, outcome: &EpochOutcome) -> Result<(), Malformed> {
     for decision in &outcome.decisions {
         if let Decision::Aborted { first, count, .. } = *decision
@@ -299,7 +300,7 @@ fn take_verdict_at(reader: &mut Reader<'_>, near: Epoch) -> Result<VerdictAt, Ma
     Ok(VerdictAt { epoch, item: reader.number("item of verdict")? })
 }
 
-/// Appends the results of early aborts and fences, and what is rare: failures of plugins, rows that adds created.
+/// Appends the results of early aborts and fences, and the rarities: failures of plugins, rows created by adds.
 fn put_results(outcome: &EpochOutcome, has: u8, out: &mut Vec<u8>) {
     let count = |bit: u8, len: usize, out: &mut Vec<u8>| {
         if has & bit != 0 {
@@ -370,7 +371,7 @@ fn take_results(reader: &mut Reader<'_>, has: u8, outcome: &mut EpochOutcome) ->
         near = reader.delta(near, "created row")?;
         let txn = TxnIx(u32::try_from(near).map_err(|_| reader.malformed("created row"))?);
         let row = CreatedRow { txn, write: reader.number("created row")? };
-        // Readers of the log search it.
+        // Readers of the log binary-search it.
         if outcome.created.last().is_some_and(|last| *last >= row) {
             return Err(reader.malformed("created row"));
         }

@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
     /// Reads `count` bytes.
     ///
     /// # Errors
-    /// If fewer remain.
+    /// If fewer bytes remain.
     pub fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], Malformed> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.bytes.len());
         let end = end.ok_or_else(|| self.malformed(what))?;
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     /// Reads `N` bytes.
     ///
     /// # Errors
-    /// If fewer remain.
+    /// If fewer bytes remain.
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], Malformed> {
         let taken = self.take(N, what)?;
         let mut array = [0; N];
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     /// Reads one byte.
     ///
     /// # Errors
-    /// If none remains.
+    /// If no byte remains.
     pub fn u8(&mut self, what: &'static str) -> Result<u8, Malformed> {
         Ok(self.array::<1>(what)?[0])
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
     /// Reads a little-endian number of 8 bytes.
     ///
     /// # Errors
-    /// If fewer remain.
+    /// If fewer bytes remain.
     pub fn u64_le(&mut self, what: &'static str) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
@@ -124,8 +124,8 @@ impl<'a> Reader<'a> {
         Ok(from.wrapping_add(self.signed(what)? as u64))
     }
 
-    /// Reads a count of items that take at least `bytes_min` bytes each. The count is bounded by the remaining bytes, so
-    /// allocating for it is safe.
+    /// Reads a count of items that take at least `bytes_min` bytes each. The count is bounded by the remaining bytes,
+    /// so it is safe to allocate for it.
     ///
     /// # Errors
     /// If the remaining bytes cannot hold that many items.
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
     /// Reads a length and that many bytes.
     ///
     /// # Errors
-    /// If fewer remain.
+    /// If fewer bytes remain.
     pub fn bytes(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
         let len = self.count(1, what)?;
         self.take(len, what)
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
     /// Checks that no bytes remain.
     ///
     /// # Errors
-    /// If bytes remain: they would have a meaning that this decoder does not know.
+    /// If bytes remain: their meaning would be unknown to this decoder.
     pub fn finish(&self, what: &'static str) -> Result<(), Malformed> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.malformed(what)) }
     }

@@ -1,8 +1,8 @@
-//! The state that a node which runs alone stores for readers of its logs: offsets of consumers, and webhooks with their
-//! watermarks. In a cluster they are entries of the control log, with the same encoding of each.
+//! The state that a single node stores for readers of its logs: offsets of consumers, and webhooks with their
+//! watermarks. In a cluster these are entries of the control log, with the same encoding of each.
 //!
-//! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of webhooks,
-//! then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
+//! Layout after the head: number of offsets, then namespace, store, log, LSN, time and name of each; number of
+//! webhooks, then store, records_max, bytes_max, timeout_ms, log, watermark, URL and secret of each.
 
 use tribunal_types::{ConsumerOffset, ControlIndex, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook};
 
@@ -61,7 +61,7 @@ pub(crate) fn put_reader_move(change: &ReaderMove, out: &mut Vec<u8>) {
             out.push(1);
             put_varint(u64::from(namespace.0), out);
             put_bytes(name.as_bytes(), out);
-            // A store may have any number, so it is put one further.
+            // A store may have any number, so the number plus one is stored.
             put_varint(store.map_or(0, |store| u64::from(store.0) + 1), out);
         }
         ReaderMove::Delivered { store, delivery, lsn } => {
@@ -140,7 +140,7 @@ pub(crate) fn take_reader_move(reader: &mut Reader<'_>) -> Result<ReaderMove, Ma
 pub(crate) mod tests {
     use super::*;
 
-    /// An offset of a consumer, with a value in each field.
+    /// Returns an offset of a consumer, with a value in each field.
     pub(crate) fn offset(name: &str, store: u32, lsn: u64) -> ConsumerOffset {
         ConsumerOffset {
             namespace: NamespaceId(3),
@@ -152,7 +152,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A webhook, with a value in each field.
+    /// Returns a webhook, with a value in each field.
     pub(crate) fn webhook(store: u32, watermark: u64) -> Webhook {
         Webhook {
             store: StoreId(store),

@@ -1,8 +1,8 @@
-//! One node's open batch: gives arrival stamps, keeps the limits, and hands the sealed batch to the log.
+//! One node's open batch: assigns arrival stamps, enforces the limits, and returns the sealed batch for the log.
 //!
-//! It never decides *when* to seal (the shell does, by clocks and syncs) and never judges a transaction. Invariant:
-//! stamps rise strictly over the lifetime of a group, however the node's clock jumps; a refused item leaves the batch
-//! as it was.
+//! It never decides *when* to seal (the shell does, by clocks and syncs) and never judges a transaction. Invariants:
+//! stamps rise strictly over the lifetime of a group, however the node's clock jumps; a rejected item leaves the batch
+//! unchanged.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,8 +14,8 @@ use tribunal_types::{
     TxnRequest, Write,
 };
 
-/// The open batch has no room for the item: seal it, then offer the item to the next one. Every item within the
-/// limits of a request fits an empty batch.
+/// The open batch has no room for the item: seal it, then offer the item to the next one. Every item within the request
+/// limits fits into an empty batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchFull;
 
@@ -27,15 +27,15 @@ impl fmt::Display for BatchFull {
 
 impl core::error::Error for BatchFull {}
 
-/// Stamps above this one are only reached by counting on from it, never by a clock: a clock that is wrong by
-/// centuries leaves 2^53 microseconds to count.
+/// Stamps above this value are reached only by counting, never from a clock: a clock that is wrong by centuries still
+/// leaves 2^53 microseconds to count.
 const CLOCK_US_MAX: u64 = 1 << 53;
 
-/// Batches whose memory is kept for later ones.
+/// Batches whose memory is kept for reuse.
 const SPARES_MAX: usize = 4;
-/// Memory that a batch may occupy however little it holds, bytes.
+/// Memory that a batch may occupy however little it contains, in bytes.
 const SPARE_BYTES_MIN: usize = 64 * 1024;
-/// The memory of a larger batch is given back, bytes: after a burst, most of it would never be used again.
+/// The memory of a larger batch is freed, in bytes: after a burst, most of it would never be used again.
 const SPARE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The open batch of one node.
@@ -45,15 +45,15 @@ pub struct Batcher {
     last_csn: Csn,
     open: Batch,
     bytes: usize,
-    /// Items of one kind that a batch takes.
+    /// Maximum number of items of one kind per batch.
     items_max: usize,
     bytes_max: usize,
-    /// Empty batches with the memory of decided ones: fresh memory for every epoch costs a page fault a page.
+    /// Empty batches with the memory of decided ones: fresh memory costs a page fault per page in every epoch.
     spares: Vec<Batch>,
 }
 
 impl Batcher {
-    /// Starts an empty batch; `last_csn` is above every stamp in the node's log, uncommitted suffix included.
+    /// Starts an empty batch; `last_csn` is above every stamp in the node's log, including its uncommitted suffix.
     #[must_use]
     pub fn new(group: GroupId, last_csn: Csn) -> Self {
         let items_max = TXNS_PER_BATCH_MAX;
@@ -68,17 +68,17 @@ impl Batcher {
         }
     }
 
-    /// Shares an epoch with so many members: the sum of all their batches fits it.
+    /// Shares an epoch among `members` members, so that the sum of their batches fits into it.
     pub fn share_epoch(&mut self, members: usize) {
         self.items_max = TXNS_PER_BATCH_MAX.min(TXNS_PER_EPOCH_MAX / members.max(1));
     }
 
-    /// Limits batches to so many bytes, or one item that is longer.
+    /// Limits batches to `bytes_max` bytes, or one longer item.
     pub fn limit_bytes(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max.min(BATCH_BYTES_MAX);
     }
 
-    /// Takes a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
+    /// Adds a transaction and stamps it with max(last + 1 us, `now_us`). Returns its index in the batch.
     ///
     /// # Errors
     /// [`BatchFull`]
@@ -97,7 +97,7 @@ impl Batcher {
         Ok(index(self.open.txns.len()))
     }
 
-    /// Takes a verdict that needed no resolution. Returns its index among the batch's early aborts.
+    /// Adds a verdict that needed no resolution. Returns its index among the batch's early aborts.
     ///
     /// # Errors
     /// [`BatchFull`]
@@ -107,7 +107,7 @@ impl Batcher {
         Ok(index(self.open.early_aborts.len()))
     }
 
-    /// Takes a fence. Returns its index among the batch's fences.
+    /// Adds a fence. Returns its index among the batch's fences.
     ///
     /// # Errors
     /// [`BatchFull`]
@@ -117,7 +117,7 @@ impl Batcher {
         Ok(index(self.open.fences.len()))
     }
 
-    /// Takes imported versions, all or none.
+    /// Adds imported versions, all or none.
     ///
     /// # Errors
     /// [`BatchFull`]
@@ -133,25 +133,25 @@ impl Batcher {
         self.open.is_empty()
     }
 
-    /// Returns the number of transactions that wait.
+    /// Returns the number of pending transactions.
     #[must_use]
     pub fn txn_count(&self) -> usize {
         self.open.txns.len()
     }
 
-    /// Returns the size of what waits: columns, keys and values, bytes.
+    /// Returns the bytes of the pending items: columns, keys and values.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the last stamp given.
+    /// Returns the last stamp assigned.
     #[must_use]
     pub fn last_csn(&self) -> Csn {
         self.last_csn
     }
 
-    /// Seals epochs `first..=last` with everything that waits, and leaves an empty open batch.
+    /// Seals epochs `first..=last` with all pending items, and leaves an empty open batch.
     ///
     /// # Panics
     /// If `last` is before `first`.
@@ -164,18 +164,18 @@ impl Batcher {
         Batch { group: self.group, first, last, control, clock_ms, stamp_us, ..batch }
     }
 
-    /// Gives only stamps above this one from now on: an earlier start of the node has given it.
+    /// Assigns only stamps above this one from now on: an earlier run of the node has assigned it.
     pub fn raise(&mut self, stamp: Csn) {
         self.last_csn = self.last_csn.max(stamp);
     }
 
-    /// Gives the next stamp.
+    /// Assigns the next stamp.
     fn stamp(&mut self, now_us: u64) -> Csn {
         self.last_csn = Csn::new((self.last_csn.micros() + 1).max(now_us.min(CLOCK_US_MAX)), self.group.node);
         self.last_csn
     }
 
-    /// Takes back the memory of a batch that is needed no more, unless it is large.
+    /// Takes back the memory of a batch that is no longer needed, unless it is large.
     pub fn recycle(&mut self, batch: Batch) {
         let spare = batch.emptied();
         if spare.memory_bytes() > SPARE_BYTES_MAX {
@@ -187,8 +187,8 @@ impl Batcher {
         self.spares.push(spare);
     }
 
-    /// Returns an empty batch, with memory for about so many bytes if there is one, of several the smallest. A much larger
-    /// one would keep memory that it does not need for as long as its epoch is remembered.
+    /// Returns an empty batch, with memory for about `bytes` bytes if a spare fits, the smallest if several do. A much
+    /// larger one would waste memory for as long as its epoch is remembered.
     fn spare_for(&mut self, bytes: usize) -> Batch {
         let fits = |spare: &Batch| (bytes..=SPARE_BYTES_MIN.max(4 * bytes)).contains(&spare.memory_bytes());
         let fitting = (0..self.spares.len()).filter(|at| fits(&self.spares[*at]));
@@ -293,7 +293,7 @@ mod tests {
         batcher.recycle(large);
         let small = sealed(&mut batcher, 100);
         assert!(small.memory_bytes() < SPARE_BYTES_MIN);
-        // The batch that is open since then is small as well; the one after a large one is not.
+        // The batch opened since then is small as well; the one after a large batch is not.
         sealed(&mut batcher, 1 << 20);
         assert!(batcher.is_empty());
         assert_eq!(batcher.open.memory_bytes(), memory);
@@ -314,7 +314,7 @@ mod tests {
         (0..20).for_each(|n| batcher.recycle(spare(SPARE_BYTES_MAX - n)));
         let kept: usize = batcher.spares.iter().map(Batch::memory_bytes).sum();
         assert!(batcher.spares.len() == SPARES_MAX && kept <= SPARES_MAX * SPARE_BYTES_MAX, "{kept} bytes");
-        // What follows the burst displaces it.
+        // The batches after the burst displace it.
         (0..SPARES_MAX).for_each(|_| batcher.recycle(spare(1_000)));
         let kept: usize = batcher.spares.iter().map(Batch::memory_bytes).sum();
         assert_eq!(kept, SPARES_MAX * 1_000);

@@ -1,21 +1,23 @@
-//! Folds the committed logs of 1..N groups into complete epochs. This is where agreement happens: whatever a leader
-//! once proposed, only what is counted here exists.
+//! Folds the committed logs of 1..N groups into complete epochs. This is where agreement happens: of all the entries
+//! leaders ever proposed, only the ones counted here exist.
 //!
-//! * The log of a group is folded with a cursor: an entry counts iff it starts at the group's next epoch, else it is
-//!   void. So a takeover, a restart and a late leader cannot give one epoch two contents.
-//! * An epoch is complete when every member has a counted entry that covers it; its items are those of the entries
-//!   that *end* with it. `poll` hands out only epochs that carry items, and silently passes over empty ones: an
-//!   idle stretch of a million epochs costs one step. `last_complete` counts them all.
-//! * `epoch_time` is the only time that verdicts know: max(previous, median of the clocks of the covering entries).
-//!   Of two middle clocks the lower one counts. An entry that another node made for the group has no clock, and no vote.
-//!   The time also moves over empty epochs, which every replica passes in the same order, so it is a function of the logs
-//!   alone.
-//! * K(e), the last control entry that epoch *e* is resolved with, is max(K(e-1), the control indices of *all* entries that
-//!   cover e-1, empty ones too). `poll` requests what is missing to K(e), and hands out nothing before it is applied.
-//! * A group joins by a control entry that names its first epoch: it is a member from there on, or from the first epoch
-//!   that carries the control entry. It leaves after the last epoch of an entry of its own that closes it.
+//! * The log of a group is folded with a cursor: an entry counts iff it starts at the group's next epoch, otherwise it
+//!   is void. So no takeover, restart or late leader can give one epoch two contents.
+//! * An epoch is complete when every member has a counted entry that covers it; its items are those of the entries that
+//!   *end* with it. `poll` returns only epochs that carry items and silently skips empty ones: an idle stretch of a
+//!   million epochs costs one step. `last_complete` counts them all.
+//! * `epoch_time` is the only time that verdicts depend on: max(previous, median of the clocks of the covering
+//!   entries). With an even number of clocks, the lower median counts. An entry that another node made for the group
+//!   has no clock, and no vote. The time also advances over empty epochs, which every replica passes in the same order,
+//!   so it is a function of the logs alone.
+//! * K(e), the last control entry that epoch *e* is resolved with, is max(K(e-1), the control indices of *all* entries
+//!   that cover e-1, including empty ones). `poll` requests the missing entries up to K(e), and returns nothing else
+//!   before they are applied.
+//! * A group joins by a control entry that names its first epoch: it is a member from that epoch on, or from the first
+//!   epoch that carries the control entry if that is later. It leaves after the last epoch of its own entry that closes
+//!   it.
 //!
-//! It never waits, never looks at a clock, and never looks into a transaction.
+//! It never waits, never reads a clock, and never inspects a transaction.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -25,24 +27,24 @@ use tribunal_types::{Batch, ControlIndex, Epoch, EpochInput, GroupId, Incarnatio
 
 use crate::planted::{Bug, planted};
 
-/// What became of a committed entry.
+/// The outcome of folding a committed entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folded {
     /// It is the group's contribution to the epochs it seals.
     Counted,
-    /// It has no effect: another entry sealed its first epoch, or would leave a gap, or its group has ended.
-    /// Its transactions get no verdict; proposing them again is safe.
+    /// It has no effect: another entry sealed its first epoch, or it would leave a gap, or its group has ended. Its
+    /// transactions get no verdict; proposing them again is safe.
     Void,
-    /// Its group has not joined. Whether it ever counts is not known: fold it again, before the entries that follow it in
-    /// its log, once control entries were applied.
+    /// Its group has not joined. Whether it will count is unknown: fold it again once control entries were applied,
+    /// before the entries that follow it in its log.
     Early,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Apply the control entries up to this one, tell so by [`Epochs::applied`], and poll again. If they are not there
-    /// yet, nothing can be done before they are.
+    /// Apply the control entries up to this one, report that to [`Epochs::applied`], and poll again. If they are not
+    /// available yet, nothing else can be done first.
     Control {
         /// The last control entry to apply.
         upto: ControlIndex,
@@ -58,24 +60,24 @@ pub enum Step {
     },
 }
 
-/// Where the fold is: what a replica needs to continue it, besides the groups' logs.
+/// Position of the fold: the state that a replica needs to continue it, besides the groups' logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoldPosition {
-    /// First epoch that was neither handed out nor passed over.
+    /// First epoch that was neither returned nor skipped.
     pub next: Epoch,
-    /// Replicated time of the epoch before that, Unix milliseconds.
+    /// Replicated time of the previous epoch, in Unix milliseconds.
     pub epoch_time_ms: u64,
     /// K of `next`.
     pub control: ControlIndex,
     /// Members, and groups that are to become members, ascending: each log is read again from the entry that starts at
     /// this epoch. That may be before `next`, if one entry covers both.
     pub groups: Vec<(GroupId, Epoch)>,
-    /// Of each node with a group that ended, ascending: its newest incarnation that did.
+    /// For each node with a group that ended, ascending: the newest ended incarnation.
     pub ended: Vec<GroupId>,
 }
 
 impl FoldPosition {
-    /// Writes the position down for a state image.
+    /// Returns the position as words for a state image.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
         let name = |group: &GroupId| u64::from(group.incarnation.0) << 16 | u64::from(group.node.0);
@@ -85,7 +87,7 @@ impl FoldPosition {
         words
     }
 
-    /// Reads what [`FoldPosition::to_words`] wrote; `None` for anything else.
+    /// Reads the output of [`FoldPosition::to_words`]; returns `None` for anything else.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Option<FoldPosition> {
         let (&[next, epoch_time_ms, control, groups], names) = words.split_first_chunk()?;
@@ -107,12 +109,12 @@ impl FoldPosition {
     }
 }
 
-/// The folded log of one group: the first epoch without a counted entry, and the counted entries still needed.
+/// The folded log of one group: the first epoch without a counted entry, and the counted entries that are still needed.
 #[derive(Debug)]
 struct GroupLog {
     next: Epoch,
     entries: VecDeque<Arc<Batch>>,
-    /// A counted entry ends the group.
+    /// Whether a counted entry ends the group.
     closed: bool,
 }
 
@@ -130,7 +132,7 @@ impl GroupLog {
 /// Epochs that the oldest entries of all members cover together.
 struct Run {
     last: Epoch,
-    /// K of the epoch after it.
+    /// K of the epoch after `last`.
     control: ControlIndex,
     /// Median of the entries' clocks.
     median_ms: u64,
@@ -139,7 +141,7 @@ struct Run {
 /// The folded logs of all members.
 #[derive(Debug)]
 pub struct Epochs {
-    /// Members, and groups that become members at their cursor: it is after `next` as long as they are none.
+    /// Members, and groups that become members at their cursor, which is after `next` until then.
     groups: BTreeMap<GroupId, GroupLog>,
     ended: BTreeMap<NodeId, Incarnation>,
     next: Epoch,
@@ -151,7 +153,7 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Starts before epoch `next`, with the `epoch_time` of the epoch before that, Unix milliseconds, and without any
+    /// Starts before epoch `next`, with the `epoch_time` of the previous epoch in Unix milliseconds, and without any
     /// control entry.
     #[must_use]
     pub fn new(members: &[GroupId], next: Epoch, epoch_time_ms: u64) -> Self {
@@ -174,7 +176,7 @@ impl Epochs {
         }
     }
 
-    /// Returns the position, to [`Epochs::resume`] from.
+    /// Returns the position that [`Epochs::resume`] continues from.
     #[must_use]
     pub fn position(&self) -> FoldPosition {
         FoldPosition {
@@ -208,20 +210,20 @@ impl Epochs {
         self.applied = self.applied.max(upto);
     }
 
-    /// Lets a group join, while the control entry is applied that names `first` as its first epoch. Returns the epoch that
-    /// is the first one; `None` if the group is a member, or an incarnation of its node that is as new has ended.
+    /// Lets a group join when the control entry that names `first` as its first epoch is applied. Returns its actual
+    /// first epoch; `None` if the group is a member, or if the same or a newer incarnation of its node has ended.
     pub fn join(&mut self, group: GroupId, first: Epoch) -> Option<Epoch> {
         let ended = self.ended.get(&group.node).is_some_and(|ended| group.incarnation <= *ended);
         if ended || self.groups.contains_key(&group) {
             return None;
         }
-        // Too late for an epoch that is complete without it.
+        // Epochs that are complete without it are too late to join.
         let first = first.max(self.next);
         self.groups.insert(group, GroupLog::start(first));
         Some(first)
     }
 
-    /// Returns what comes next, or `None` until more entries are folded.
+    /// Returns the next step, or `None` until more entries are folded.
     pub fn poll(&mut self) -> Option<Step> {
         loop {
             if self.applied < self.control && !planted(Bug::BarrierSkipped) {
@@ -239,39 +241,39 @@ impl Epochs {
         }
     }
 
-    /// Returns the first epoch for which `group` has no counted entry: where its next proposal must start.
+    /// Returns the first epoch for which `group` has no counted entry: its next proposal must start there.
     ///
     /// # Panics
-    /// If the group is no member: then it has nothing to propose.
+    /// If the group is not a member: then it has nothing to propose.
     #[must_use]
     pub fn next_of(&self, group: GroupId) -> Epoch {
         self.groups.get(&group).expect("only members propose").next
     }
 
-    /// Returns whether a group is a member, or is to join: only then it has something to propose.
+    /// Returns whether a group is a member or is to join: only then does it have anything to propose.
     #[must_use]
     pub fn has(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
     }
 
-    /// Returns whether an entry of a group can count: it is a member, or is to join, and nothing has closed it.
+    /// Returns whether entries of a group can still count: it is a member or is to join, and nothing has closed it.
     #[must_use]
     pub fn is_open(&self, group: GroupId) -> bool {
         self.groups.get(&group).is_some_and(|log| !log.closed)
     }
 
-    /// Returns the members, and the groups that are to join, each with the first epoch that it has not sealed; ascending.
+    /// Returns the members and the groups that are to join, ascending, each with its first unsealed epoch.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, Epoch)> + '_ {
         self.groups.iter().map(|(&group, log)| (group, log.next))
     }
 
-    /// Returns the number of members, those included that are to join.
+    /// Returns the number of members, including groups that are to join.
     #[must_use]
     pub fn members(&self) -> usize {
         self.groups.len()
     }
 
-    /// Returns the last epoch that `poll` has handed out or passed over.
+    /// Returns the last epoch that `poll` has returned or skipped.
     #[must_use]
     pub fn last_complete(&self) -> Epoch {
         self.next.prev()
@@ -283,7 +285,7 @@ impl Epochs {
         self.control
     }
 
-    /// Returns the replicated time of [`Epochs::last_complete`], Unix milliseconds.
+    /// Returns the replicated time of [`Epochs::last_complete`] in Unix milliseconds.
     #[must_use]
     pub fn epoch_time_ms(&self) -> u64 {
         self.epoch_time_ms
@@ -291,9 +293,9 @@ impl Epochs {
 
     /// Returns how far the oldest entries of all members cover together; `None` if they do not cover `next`.
     ///
-    /// All epochs from `next` through the end of the run are covered by the same entries, so they share one time, and only
-    /// the last of them can carry items. They also share K and the members: a run ends before the next group joins, and
-    /// one that raises K is an epoch long.
+    /// All epochs from `next` through the end of the run are covered by the same entries, so they share one time, and
+    /// only the last of them can carry items. They also share K and the members: a run ends before the next group
+    /// joins, and a run that raises K is one epoch long.
     fn run(&self) -> Option<Run> {
         let mut clocks = Vec::with_capacity(self.groups.len());
         let (mut last, mut control) = (Epoch::MAX, self.control);
@@ -317,12 +319,12 @@ impl Epochs {
         if control > self.control {
             last = self.next;
         }
-        // Without a member nobody decides anything any more.
+        // Without members, nothing is decided any more.
         has_member.then_some(Run { last, control, median_ms })
     }
 
-    /// Takes the entries that end with epoch `last`, and returns those with items, ascending group. Groups that they close
-    /// are members no more.
+    /// Takes the entries that end with epoch `last`, and returns those with items in ascending order of group. Groups
+    /// that they close are no longer members.
     fn take_ending(&mut self, last: Epoch) -> Vec<Arc<Batch>> {
         let ended = &mut self.ended;
         let mut batches = Vec::new();
@@ -355,7 +357,7 @@ mod tests {
         GroupId { node: NodeId(node), incarnation: Incarnation(0) }
     }
 
-    /// An entry of `node` for epochs `first..=last`; it carries an item unless `items` is 0.
+    /// Returns an entry of `node` for epochs `first..=last`; it carries an item unless `items` is 0.
     fn entry(node: u16, first: u64, last: u64, clock_ms: u64, items: usize) -> Arc<Batch> {
         Arc::new(Batch {
             group: group(node),
@@ -367,8 +369,8 @@ mod tests {
         })
     }
 
-    /// What `poll` gives until more is folded: epoch, time and the nodes that contribute. Control entries are applied as
-    /// requested.
+    /// Returns the output of `poll` until it needs more entries: epoch, time and the contributing nodes. Control
+    /// entries are applied as requested.
     fn polled(epochs: &mut Epochs) -> Vec<(u64, u64, Vec<u16>)> {
         let mut polled = Vec::new();
         while let Some(step) = epochs.poll() {
@@ -382,8 +384,8 @@ mod tests {
         polled
     }
 
-    /// What `poll` gives until a control entry is missing: `e 3 k 1` is epoch 3 under K = 1, `k 2 e 4` the request for
-    /// control entries up to 2 before epoch 4.
+    /// Returns the output of `poll` until a control entry is missing: `e 3 k 1` is epoch 3 under K = 1, `k 2 e 4` the
+    /// request for control entries up to 2 before epoch 4.
     fn told(epochs: &mut Epochs) -> Vec<String> {
         let mut told = Vec::new();
         loop {
@@ -398,7 +400,7 @@ mod tests {
         }
     }
 
-    /// As [`entry`], with the control index that it carries.
+    /// Returns the same as [`entry`], but with a control index.
     fn knowing(control: u64, batch: &Arc<Batch>) -> Arc<Batch> {
         Arc::new(Batch { control: ControlIndex(control), ..(**batch).clone() })
     }

@@ -1,4 +1,4 @@
-//! The deterministic heart of Tribunal: no clock, no disk, no socket, no thread, no `async`, no logger, no random
+//! The deterministic core of Tribunal: no clock, no disk, no socket, no thread, no `async`, no logger, no random
 //! number. Events in, effects out.
 #![no_std]
 

@@ -1,6 +1,6 @@
-//! Planted bugs: faults of the core, and of what is built on it, that negative tests switch on, to prove that some test catches each.
+//! Planted bugs: faults of the core and its users that negative tests switch on, to prove that some test catches each.
 //!
-//! Without the feature `planted-bugs` every question here is the constant `false`, and the faults do not exist.
+//! Without the feature `planted-bugs`, every check here is the constant `false`, and the faults do not exist.
 
 use tribunal_types::{Epoch, NodeId};
 
@@ -8,21 +8,21 @@ use tribunal_types::{Epoch, NodeId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Bug {
-    /// Reads are taken to be current, whatever version was seen.
+    /// Reads count as current, whatever version was seen.
     IgnoreReadSet = 1,
     /// Two writers of one row in one epoch do not conflict.
     IgnoreWriteSet = 2,
     /// Ranges are never checked.
     SkipRanges = 3,
-    /// A `put` of an absent row is not taken to change existence.
+    /// A `put` of an absent row does not count as changing existence.
     SkipPutExistence = 4,
-    /// Snapshots below the floor are judged all the same.
+    /// Snapshots below the floor are judged anyway.
     StaleFloor = 5,
-    /// Transactions of equal rank are taken in the order of their groups, not of their stamps.
+    /// Transactions of equal rank are ordered by their groups instead of their stamps.
     NonTotalRank = 6,
     /// Aborted transactions' rows enter the version map.
     ApplyLosers = 7,
-    /// Rows written after the snapshot are taken to be unchanged.
+    /// Rows written after the snapshot count as unchanged.
     FirstCommitterIgnored = 8,
     /// An `add` conflicts with no other write.
     AddsNeverConflict = 9,
@@ -32,7 +32,7 @@ pub enum Bug {
     ReplayExecutes = 11,
     /// A row read as absent and then written may have been written and deleted since.
     AbsenceNeverDated = 12,
-    /// Snapshots of stores that keep versions need not be one state.
+    /// Snapshots of multi-version stores need not be one state.
     SplitSnapshots = 13,
     /// An add never leaves 64 bits.
     AddsNeverOverflow = 14,
@@ -40,37 +40,37 @@ pub enum Bug {
     AddsOverflowTogether = 15,
     /// Reads at repeatable read are not checked against writes of the same epoch.
     UnorderedRepeatableRead = 16,
-    /// A dry run takes snapshots of empty epochs after the last resolved one to be from the future.
+    /// A dry run rejects snapshots of empty epochs after the last resolved one as from the future.
     IdleEpochsForgotten = 17,
-    /// Validators learn when reads were current at the snapshot level only.
+    /// At levels other than snapshot, validators are not given the times at which reads were current.
     OnlySnapshotReadsDated = 18,
-    /// Every add that may create its row does, whatever others of its epoch have.
+    /// Every add that may create its row does, whatever other transactions of its epoch have done.
     EveryAddCreates = 19,
-    /// An add that may create its row is placed beside inserts of it.
+    /// An add that may create its row is placed next to inserts of it.
     CreatingAddsIgnoreExistence = 20,
-    /// Epochs are handed out before the control entries up to their K are applied.
+    /// Epochs are returned before the control entries up to their K are applied.
     BarrierSkipped = 21,
     /// K forgets the control indices of empty entries.
     EmptyEntrysControlLost = 22,
     /// Answers are matched to decisions from the first one of the epoch on, whatever other groups contribute.
     AnswersShifted = 23,
-    /// Two control entries, one right after the other, give what they create the same number.
+    /// Two consecutive control entries assign the same number to the objects they create.
     NumberGivenTwice = 24,
     /// An entry counts although its first epoch is sealed already.
     VoidCounted = 25,
-    /// A member takes its own proposals for agreed on at once.
+    /// A member treats its own proposals as agreed on at once.
     AckBeforeMajority = 26,
     /// A leader proposes before its term has begun.
     TakeoverWithoutItsNoOp = 27,
-    /// Epochs are resolved at the time of the local clock.
+    /// Epochs are resolved with the time of the local clock.
     TimeFromTheLocalClock = 28,
     /// A change of configuration that was sent again and agreed on twice is applied twice.
     ChangeAppliedAgain = 29,
-    /// A member folds entries of a peer although some before them are missing.
+    /// A member folds entries of a peer although earlier ones are missing.
     PeersGapsFolded = 30,
-    /// A state image says that it includes entries of a group that its fold still needs.
+    /// A state image claims to include entries of a group that its fold still needs.
     ImageTooFar = 31,
-    /// One node decides one epoch otherwise than all others.
+    /// One node decides one epoch differently from all others.
     OneNodeDiverges = 32,
     /// A node that was removed answers fresh reads.
     RemovedNodeReads = 34,
@@ -78,25 +78,25 @@ pub enum Bug {
     JoinsWithoutLeader = 35,
     /// An id that two groups bring to one epoch is executed twice.
     DuplicateAcrossGroups = 36,
-    /// The group of a node that is admitted begins without those voters that are being removed.
+    /// The group of an admitted node begins without the voters that are being removed.
     NewGroupWithoutLeaving = 37,
-    /// A node that is being removed ends as soon as some node sees it vote in no group.
+    /// A node being removed ends as soon as some node sees that it votes in no group.
     EndsBeforeItIsForgotten = 38,
-    /// A node that lacks code answers fresh reads from what it has decided without it.
+    /// A node that lacks code answers fresh reads from the state it decided without that code.
     FreshWithoutCode = 39,
     /// A group is held back although the next epoch needs its next entry.
     NextEpochHeldBack = 40,
     /// Keys and the ends of ranges are compared over the length of the shorter one.
     RangeKeysCutShort = 41,
-    /// An image forgets below which time ids may have been forgotten.
+    /// An image forgets the time below which ids may have been forgotten.
     IdFloorLost = 42,
-    /// Keys of an image's range window are dealt to the partitions in turn.
+    /// Keys of an image's range window are distributed to the partitions round-robin.
     WindowKeysDealt = 43,
     /// An import may bring back a row that was deleted, once the deletion is forgotten.
     DeletionsForgotten = 44,
-    /// A read of a store that keeps versions may be of any version.
+    /// A read of a multi-version store may have any version.
     VersionsUnchecked = 45,
-    /// A sum that could leave 64 bits is told before a read that is stale.
+    /// A sum that could leave 64 bits is reported before a stale read.
     SumsBeforeReads = 46,
 }
 
@@ -124,9 +124,9 @@ impl Bug {
         Bug::WindowKeysDealt,
     ];
 
-    /// The node that [`Bug::OneNodeDiverges`] concerns.
+    /// The node affected by [`Bug::OneNodeDiverges`].
     pub const DIVERGING_NODE: NodeId = NodeId(2);
-    /// The epoch from which on that node decides otherwise.
+    /// The epoch from which that node decides differently.
     pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
@@ -163,7 +163,7 @@ impl Bug {
 #[cfg(feature = "planted-bugs")]
 static PLANTED: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
 
-/// Plants one fault in the whole process, in place of the one before; `None` heals.
+/// Plants one fault in the whole process, replacing the previous one; `None` removes it.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |b| b as u8), core::sync::atomic::Ordering::SeqCst);
@@ -176,7 +176,7 @@ pub fn planted(bug: Bug) -> bool {
     PLANTED.load(core::sync::atomic::Ordering::Relaxed) == bug as u8
 }
 
-/// Returns whether the fault is planted: never, in a build without the feature.
+/// Returns whether the fault is planted: always false in a build without the feature.
 #[cfg(not(feature = "planted-bugs"))]
 #[inline(always)]
 pub const fn planted(_: Bug) -> bool {

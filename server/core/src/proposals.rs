@@ -1,7 +1,7 @@
-//! A node's own proposals that somebody waits for, and where their answers are in an epoch's outcome.
+//! A node's own proposals with waiters, and the positions of their answers in an epoch's outcome.
 //!
-//! A committed batch finds its waiters by its stamp, never by its place in a queue: proposals may be dropped, void, or
-//! complete several at a time, and an epoch has batches of other groups too. It never decides what a waiter is told.
+//! A committed batch finds its waiters by its stamp, never by its place in a queue: proposals may be dropped, be void,
+//! or complete several at a time, and an epoch has batches of other groups too. It never decides a waiter's answer.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -11,25 +11,25 @@ use tribunal_types::{Batch, Csn, EpochInput, GroupId, ItemPlaces};
 
 use crate::planted::{Bug, planted};
 
-/// What waits for the proposals of one group, `W` for each.
+/// Waiters of the proposals of one group, `W` for each.
 #[derive(Debug)]
 pub struct Proposals<W> {
     group: GroupId,
-    /// Ascending stamp, which is the order in which they were proposed.
+    /// In ascending order of stamp, which is the order of proposal.
     waiting: VecDeque<(Csn, W)>,
 }
 
 impl<W> Proposals<W> {
-    /// Starts without a proposal of `group`.
+    /// Starts without proposals of `group`.
     #[must_use]
     pub fn new(group: GroupId) -> Self {
         Proposals { group, waiting: VecDeque::new() }
     }
 
-    /// Adds what waits for a batch that is proposed now.
+    /// Adds the waiters of a batch that is being proposed.
     ///
     /// # Panics
-    /// If the batch is not of the group, or its stamp is not above those before.
+    /// If the batch belongs to another group, or its stamp is not above the earlier ones.
     pub fn add(&mut self, batch: &Batch, waiting: W) {
         let stamp = batch.proposal();
         assert_eq!(batch.group, self.group, "a node proposes for its own group");
@@ -37,26 +37,26 @@ impl<W> Proposals<W> {
         self.waiting.push_back((stamp, waiting));
     }
 
-    /// Returns what waits for a batch; `None` if it is of another group, or nobody has waited for it since the start.
+    /// Returns the waiters of a batch; `None` if it belongs to another group, or has had no waiters since the start.
     pub fn get_mut(&mut self, batch: &Batch) -> Option<&mut W> {
         let at = self.find(batch)?;
         self.waiting.get_mut(at).map(|waiting| &mut waiting.1)
     }
 
-    /// Returns what waits for a batch, and forgets the batch.
+    /// Returns the waiters of a batch, and forgets the batch.
     pub fn take(&mut self, batch: &Batch) -> Option<W> {
         let at = self.find(batch)?;
         self.waiting.remove(at).map(|waiting| waiting.1)
     }
 
-    /// Returns what waits for the group's batch in an epoch, and where the answers are. Forgets the batch.
+    /// Returns the waiters of the group's batch in an epoch, and the positions of the answers. Forgets the batch.
     pub fn take_decided<'a>(&mut self, input: &'a EpochInput) -> Option<(&'a Arc<Batch>, ItemPlaces, W)> {
         let (batch, places) = input.places().find(|(batch, _)| batch.group == self.group)?;
         let places = if planted(Bug::AnswersShifted) { from_zero(batch) } else { places };
         self.take(batch).map(|waiting| (batch, places, waiting))
     }
 
-    /// Returns what waits for proposals that fulfil a condition, in their order, and forgets these.
+    /// Returns the waiters of proposals that satisfy a condition, in order, and forgets these proposals.
     pub fn take_where(&mut self, mut condition: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut taken = Vec::new();
         for (stamp, waiting) in core::mem::take(&mut self.waiting) {
@@ -69,23 +69,23 @@ impl<W> Proposals<W> {
         taken
     }
 
-    /// Returns what waits, in the order of the proposals.
+    /// Returns the waiters, in the order of the proposals.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &W> {
         self.waiting.iter().map(|(_, waiting)| waiting)
     }
 
-    /// Returns what waits for the newest `count` proposals, in their order.
+    /// Returns the waiters of the newest `count` proposals, in order.
     pub fn newest(&self, count: usize) -> impl Iterator<Item = &W> {
         self.waiting.range(self.waiting.len().saturating_sub(count)..).map(|(_, waiting)| waiting)
     }
 
-    /// Returns whether nothing waits.
+    /// Returns whether there are no waiters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Forgets all proposals, and returns what waits for them.
+    /// Forgets all proposals, and returns their waiters.
     pub fn take_all(&mut self) -> Vec<W> {
         self.waiting.drain(..).map(|(_, waiting)| waiting).collect()
     }
@@ -99,7 +99,7 @@ impl<W> Proposals<W> {
     }
 }
 
-/// Returns the places that the items would have if no other batch were before theirs.
+/// Returns the places that the items would have if no other batch preceded theirs.
 fn from_zero(batch: &Batch) -> ItemPlaces {
     let (txns, early_aborts, fences) = (batch.txns.len(), batch.early_aborts.len(), batch.fences.len());
     ItemPlaces { batch: 0, txns: 0..txns, early_aborts: 0..early_aborts, fences: 0..fences }

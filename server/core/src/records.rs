@@ -1,8 +1,8 @@
-//! The log of a store, made out of an epoch's input and outcome. It stores nothing: the log holds inputs and
+//! A store's log, derived from the inputs and outcomes of epochs. It stores nothing: the log contains inputs and
 //! outcomes, and records are read off them.
 //!
-//! Invariants: a record is one committed transaction's rows in one store, all of them; positions are dense, and a gap
-//! is never written into a page, whatever the caller asks for.
+//! Invariants: a record contains all rows of one committed transaction in one store; positions are dense, and a page
+//! never contains a gap, whatever the caller requests.
 
 use tribunal_types::{
     Batch, CreatedRow, Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId,
@@ -16,12 +16,12 @@ pub struct Record<'a> {
     pub lsn: Lsn,
     /// Version of the rows.
     pub version: Version,
-    /// The batch that holds keys and values.
+    /// The batch that contains keys and values.
     pub batch: &'a Batch,
-    /// The transaction's place in it.
+    /// The transaction's index in it.
     pub txn: usize,
     store: StoreId,
-    /// Its writes that created their rows, though they are adds; ascending.
+    /// Its adds that created their rows; ascending.
     created: &'a [CreatedRow],
 }
 
@@ -46,8 +46,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Returns the epoch's records of `store` that follow `after`, in the order of the log. They end before the first that
-/// does not follow.
+/// Returns the epoch's records of `store` after `after`, in log order. They end before the first gap.
 pub fn records_after<'a>(
     input: &'a EpochInput,
     outcome: &'a EpochOutcome,
@@ -62,7 +61,7 @@ pub fn records_after<'a>(
         }
         next = next.next();
         let (batch, txn) = input.locate(at.txn);
-        // Rarely more than none.
+        // Usually empty.
         let of_txn = |row: &CreatedRow| row.txn < at.txn;
         let created = &outcome.created[outcome.created.partition_point(of_txn)..];
         let created = &created[..created.partition_point(|row| row.txn == at.txn)];
@@ -70,11 +69,11 @@ pub fn records_after<'a>(
     })
 }
 
-/// Appends to `into` the epoch's records of `store` that follow `after` and what `into` holds already, until it holds
-/// `records_max` records or, with at least one of them, `bytes_max` bytes.
+/// Appends to `into` the epoch's records of `store` that follow `after` and the contents of `into`, until `into`
+/// contains `records_max` records or, with at least one record, `bytes_max` bytes.
 ///
 /// Call it epoch by epoch with the same `into`: once a limit has cut an epoch short, later epochs add nothing, because
-/// their records do not follow. An empty `into` takes the store's number.
+/// their records do not follow. An empty `into` gets the store's number.
 pub fn records_of(
     input: &EpochInput,
     outcome: &EpochOutcome,
@@ -238,7 +237,7 @@ mod tests {
         batch.push(&request, Csn(12));
         let version = Version::new(Epoch(7), 1).unwrap();
         let lsn = |txn, store, lsn| StoreLsn { txn: TxnIx(txn), store, lsn: Lsn(lsn) };
-        // The third transaction created none: the rows exist by then.
+        // The third transaction creates none: the rows exist by then.
         let created = (0..WRITES).filter(creates).map(|write| CreatedRow { txn: TxnIx(1), write });
         let outcome = EpochOutcome {
             epoch: Epoch(7),

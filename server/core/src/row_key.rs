@@ -1,6 +1,6 @@
-//! Names rows: a keyed 128-bit hash of (namespace, store, key), the same on every replica.
+//! Names of rows: a keyed 128-bit hash of (namespace, store, key), the same on every replica.
 //!
-//! The key is secret, so that a client cannot craft rows that collide or that all fall on one shard. Equal keys of
+//! The key is secret, so that a client cannot craft rows that collide or that all fall into one shard. Equal keys of
 //! different stores or namespaces are different rows. Must never depend on the machine's byte order.
 
 use core::hash::Hasher;
@@ -15,13 +15,14 @@ pub struct RowKeyer {
 }
 
 impl RowKeyer {
-    /// Builds the hasher of a cluster; `secret` is drawn once, when its log is created, and kept there.
+    /// Builds the hasher of a cluster; `secret` is drawn once, when the cluster's log is created, and stored there.
     #[must_use]
     pub fn new(secret: [u8; 16]) -> Self {
         RowKeyer { keyed: SipHasher13::new_with_key(&secret) }
     }
 
-    /// Returns the name of the row `key` of a store. The numbers have a fixed width, so no two names run together.
+    /// Returns the name of the row `key` of a store. The numbers have a fixed width, so the hashed input is
+    /// unambiguous.
     #[must_use]
     pub fn row(&self, namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
         let mut hasher = self.keyed;

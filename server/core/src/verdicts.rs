@@ -1,6 +1,6 @@
-//! From an outcome's indices to the verdict that a client gets, with its conflicts by key and version.
+//! Converts an outcome's indices to a client's verdict, with its conflicts by key and version.
 //!
-//! Pure reading. Indices that do not fit the input (they cannot come from a resolver) are left out, never followed.
+//! Read-only. Indices that do not fit the input (they cannot come from a resolver) are ignored, never followed.
 
 use alloc::vec::Vec;
 
@@ -12,15 +12,15 @@ use tribunal_types::{
 use crate::state::window::KeyRange;
 
 /// Returns the verdict of one transaction; `None` for `Replayed`, `BodyMismatch` and `Expired`, whose answer is
-/// elsewhere. Reads the epoch's whole list of positions: [`Verdicts`] answers many.
+/// elsewhere. Scans the epoch's whole list of positions: use [`Verdicts`] for many transactions.
 #[must_use]
 pub fn verdict_of(input: &EpochInput, outcome: &EpochOutcome, ix: TxnIx) -> Option<Verdict> {
     let lsns = || outcome.lsns.iter().filter(|at| at.txn == ix).map(|at| (at.store, at.lsn)).collect();
     verdict_at(input, outcome, ix, lsns)
 }
 
-/// Returns the verdict that this epoch gave to an item, by the numbering of [`VerdictAt`]: transactions first, then
-/// early aborts, then fences. `None` if the item's verdict was given elsewhere, or there is no such item.
+/// Returns the verdict that this epoch gave to an item, numbered as in [`VerdictAt`]: transactions first, then early
+/// aborts, then fences. `None` if the item's verdict was given elsewhere, or if there is no such item.
 #[must_use]
 pub fn item_verdict(input: &EpochInput, outcome: &EpochOutcome, item: u32) -> Option<Verdict> {
     let txns = input.txn_count();
@@ -63,7 +63,7 @@ impl<'a> Verdicts<'a> {
         Verdicts { input, outcome, first_lsn }
     }
 
-    /// Returns the verdict of one transaction, as [`verdict_of`].
+    /// Returns the verdict of one transaction, like [`verdict_of`].
     #[must_use]
     pub fn of(&self, ix: TxnIx) -> Option<Verdict> {
         let lsns = || -> Vec<(StoreId, Lsn)> {
@@ -95,7 +95,8 @@ fn verdict_at(
     }
 }
 
-/// Returns a witness against transaction `ix` as a conflict, by key and version; `None` if it names no operation of the transaction.
+/// Returns a witness against transaction `ix` as a conflict, by key and version; `None` if it does not name an
+/// operation of the transaction.
 ///
 /// # Panics
 /// If the epoch has no such transaction.
@@ -141,7 +142,7 @@ pub fn conflict_of(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Option<C
     Some(conflict)
 }
 
-/// Returns a transaction's write of the smallest key in the conflict's range; `None` if the conflict has no range.
+/// Returns a transaction's write with the smallest key in the conflict's range; `None` if the conflict has no range.
 fn first_in_range<'a>(batch: &'a Batch, t: usize, conflict: &Conflict) -> Option<&'a Write> {
     let end = conflict.end.as_deref()?;
     let range = KeyRange { store: conflict.store, start: &conflict.key, end };
@@ -150,9 +151,9 @@ fn first_in_range<'a>(batch: &'a Batch, t: usize, conflict: &Conflict) -> Option
     writes.filter(|write| range.place(write.store, key(write)).is_eq()).min_by(|a, b| key(a).cmp(key(b)))
 }
 
-/// The committed transactions of an epoch by version. Finding a winner takes as many steps as the logarithm of their number,
-/// and then one for each transaction of the same version: transactions that nothing orders share one, so in an epoch without
-/// contention these are all of them.
+/// The committed transactions of an epoch by version. Finding a winner takes logarithmic time plus one step for each
+/// transaction with the same version: uncontended transactions share a version, so in an epoch without contention these
+/// are all of them.
 #[derive(Debug)]
 pub struct CommittedByVersion(Vec<(Version, TxnIx)>);
 
@@ -169,7 +170,7 @@ impl CommittedByVersion {
         CommittedByVersion(committed)
     }
 
-    /// Bytes of memory that the index of an outcome occupies.
+    /// Returns the bytes of memory that the index of an outcome occupies.
     #[must_use]
     pub fn memory_bytes(outcome: &EpochOutcome) -> usize {
         outcome.order.len() * size_of::<(Version, TxnIx)>()
@@ -182,8 +183,9 @@ impl CommittedByVersion {
     }
 }
 
-/// Completes a conflict that was found against the state before the loser's epoch from the epoch that wrote the row last:
-/// by which transaction, and for a range, which row, with its version. `committed` is of the same outcome.
+/// Completes a conflict that was found against the state before the loser's epoch, from the epoch that last wrote the
+/// row: adds the winning transaction and, for a range, the row and its version. `committed` belongs to the same
+/// outcome.
 pub fn name_winner(input: &EpochInput, committed: &CommittedByVersion, conflict: &mut Conflict) {
     if conflict.op == OpKind::Range {
         let committed = committed.0.iter().map(|(version, txn)| (input.locate(*txn), *version));

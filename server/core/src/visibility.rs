@@ -1,11 +1,11 @@
-//! Which state each store has applied (LeanXcale: update visibility, apart from commit).
+//! The state that each store has applied (LeanXcale: update visibility, separate from commit).
 //!
-//! A store's applied snapshot is the highest complete epoch all of whose records there are acknowledged as durable in
-//! the storage; a store with nothing pending has applied the last complete epoch. What cannot be known exactly is
-//! answered too low, never too high: a snapshot that claims more than the store shows would let stale reads commit.
+//! A store's applied snapshot is the highest complete epoch whose records there are all acknowledged as durable by the
+//! storage; a store without pending records has applied the last complete epoch. Where it cannot be known exactly, the
+//! answer errs low, never high: a snapshot newer than the store's contents would let stale reads commit.
 //!
-//! Memory is bounded: a store that never acknowledges loses precision, not safety, and of what is acknowledged only as
-//! much is kept as a storage that lost its newest writes can fall back.
+//! Memory is bounded: a store that never acknowledges loses precision, not safety. Acknowledged epochs are kept only as
+//! far as a storage that lost its newest writes can fall back.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -13,21 +13,21 @@ use tribunal_types::{Epoch, Lsn, StoreId, StoreSnapshot};
 
 /// Acknowledged epochs kept per store, for rewinding.
 const ACKED_EPOCHS_MAX: usize = 1 << 14;
-/// Pending epochs kept per store; above that, neighbours are merged in pairs.
+/// Pending epochs kept per store; beyond that, neighbours are merged in pairs.
 const PENDING_EPOCHS_MAX: usize = 1 << 16;
 
-/// Where a store's records go.
+/// Destination of a store's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// A storage, which acknowledges them.
     Pushed,
-    /// Nowhere: the log is the store, and counts as applied at once.
+    /// Nowhere: the log is the store, and its records count as applied at once.
     LogOnly,
-    /// A storage that is no longer pushed to. Its contents are not known, so it counts as having applied nothing.
+    /// A storage that is no longer pushed to. Its contents are unknown, so it counts as having applied nothing.
     Detached,
 }
 
-/// Where one epoch's records end in a store's log.
+/// Last position of one epoch's records in a store's log.
 #[derive(Clone, Copy, Debug)]
 struct EpochEnd {
     epoch: Epoch,
@@ -38,7 +38,7 @@ struct EpochEnd {
 #[derive(Debug)]
 struct StoreEpochs {
     delivery: Delivery,
-    /// Epochs whose records end at or below this position are not listed any more.
+    /// Epochs whose records end at or below this position are no longer listed.
     forgotten: Lsn,
     ends: VecDeque<EpochEnd>,
     head: Lsn,
@@ -59,7 +59,7 @@ impl StoreEpochs {
         self.first_after(self.acked)
     }
 
-    /// Returns the epoch that is applied where everything up to `lsn` is, or `None` if nothing is pending there.
+    /// Returns the applied epoch of a copy that has everything up to `lsn`, or `None` if nothing is pending there.
     fn applied_with(&self, lsn: Lsn) -> Option<Epoch> {
         if self.delivery == Delivery::Detached || lsn < self.forgotten {
             return Some(Epoch(0));
@@ -87,7 +87,7 @@ impl StoreEpochs {
         }
     }
 
-    /// Halves the pending list. Two merged epochs count as pending from the earlier one until the later one's end.
+    /// Halves the pending list. Two merged epochs count as pending from the earlier epoch to the end of the later one.
     fn merge_pairs(&mut self) {
         let pending = self.ends.split_off(self.first_pending());
         let mut pending = pending.into_iter();
@@ -106,10 +106,10 @@ impl StoreEpochs {
     }
 }
 
-/// Makes the snapshots of one transaction one state of the database if one of its stores keeps versions itself: all get
-/// the oldest. Such a store is read at its snapshot exactly, so two of them at different ones could show half of a
-/// transaction; and what was read elsewhere has to hold at that same moment. Others may be read later than their
-/// snapshot, and are checked by version.
+/// Makes the snapshots of one transaction a single database state if one of its stores is multi-version: all are set to
+/// the oldest. A multi-version store is read exactly at its snapshot, so two of them at different snapshots could show
+/// half of a transaction; and reads from the other stores have to hold at the same moment. The other stores may be read
+/// later than their snapshot, and are checked by version.
 pub fn make_one_cut(snapshots: &mut [StoreSnapshot], keeps_versions: impl Fn(StoreId) -> bool) {
     if !snapshots.iter().any(|s| keeps_versions(s.store)) {
         return;
@@ -132,23 +132,23 @@ impl Visibility {
         Visibility { last_complete, stores: BTreeMap::new() }
     }
 
-    /// Starts to track a store whose log ends at `head`. A pushed store has applied nothing of it until it
-    /// acknowledges `head` (a restart reads its watermark back first). Changing the delivery of a known store keeps
-    /// its log; telling the same again changes nothing.
+    /// Starts to track a store whose log ends at `head`. A pushed store has applied none of it until it acknowledges
+    /// `head` (a restart reads its watermark back first). Changing the delivery of a known store keeps its log;
+    /// repeating the same delivery changes nothing.
     pub fn track(&mut self, store: StoreId, delivery: Delivery, head: Lsn) {
         let head = self.stores.get(&store).map_or(head, |known| known.head.max(head));
         if self.stores.get(&store).is_none_or(|known| known.delivery != delivery) {
             let mut fresh = StoreEpochs::new(delivery, head);
             if delivery == Delivery::Detached {
-                // Only to be shown: how far the storage was when it was detached.
+                // For display only: the storage's position when it was detached.
                 fresh.acked = self.acked_lsn(store);
             }
             self.stores.insert(store, fresh);
         }
     }
 
-    /// Notes that `epoch` is complete, with the last position it gave in each store it wrote. Epochs come in order;
-    /// empty ones may be left out. A store that is not tracked yet is taken as pushed, from the start of its log.
+    /// Notes that `epoch` is complete, with its last position in each store it wrote. Epochs come in order; empty ones
+    /// may be left out. A store that is not tracked yet counts as pushed, from the start of its log.
     pub fn note_epoch(&mut self, epoch: Epoch, ends: &[(StoreId, Lsn)]) {
         self.last_complete = self.last_complete.max(epoch);
         for &(store, last) in ends {
@@ -157,7 +157,7 @@ impl Visibility {
         }
     }
 
-    /// Notes that the storage holds everything up to `lsn` durably. Never moves back; a position above the log's head
+    /// Notes that the storage holds everything up to `lsn` durably. Never moves back; a position past the log's head
     /// counts as the head.
     pub fn acked(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
@@ -168,7 +168,7 @@ impl Visibility {
         }
     }
 
-    /// Notes the watermark read back on reconnect: the storage may have lost what it once acknowledged.
+    /// Notes the watermark read back on reconnect: the storage may have lost writes that it once acknowledged.
     pub fn rewound(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
             && log.delivery == Delivery::Pushed
@@ -177,8 +177,8 @@ impl Visibility {
         }
     }
 
-    /// Notes how far the storage is according to a node that pushes to it, and that may know more of the log: what
-    /// this node notes up to there is acknowledged, too.
+    /// Notes the storage's position as reported by the node that pushes to it. That node may be further in the log:
+    /// epochs noted here later, up to that position, count as acknowledged too.
     pub fn told(&mut self, store: StoreId, lsn: Lsn) {
         if let Some(log) = self.stores.get_mut(&store)
             && log.delivery == Delivery::Pushed
@@ -187,14 +187,14 @@ impl Visibility {
         }
     }
 
-    /// Returns the store's applied snapshot; epoch 0 if the storage is older than everything that is remembered.
+    /// Returns the store's applied snapshot; epoch 0 if the storage is older than all remembered epochs.
     #[must_use]
     pub fn applied(&self, store: StoreId) -> Epoch {
         self.stores.get(&store).and_then(|log| log.applied_with(log.acked)).unwrap_or(self.last_complete)
     }
 
-    /// Returns the snapshot that another copy of the store holds, which has everything up to `lsn`; epoch 0 if that is older than
-    /// everything that is remembered.
+    /// Returns the snapshot of another copy of the store that has everything up to `lsn`; epoch 0 if that is older than
+    /// all remembered epochs.
     #[must_use]
     pub fn applied_with(&self, store: StoreId, lsn: Lsn) -> Epoch {
         self.stores.get(&store).and_then(|log| log.applied_with(lsn)).unwrap_or(self.last_complete)

@@ -1,7 +1,8 @@
-//! Which messages a group takes: all that a replica may send at this moment, and nothing at which raft-rs would panic.
+//! Which messages a group accepts: everything that a replica may send at this moment, and nothing that makes raft-rs
+//! panic.
 //!
-//! Requests are taken from nodes that are no members as far as this one knows: it may not know of their change yet.
-//! That they belong to the cluster is checked by the connection.
+//! Requests are accepted from nodes that are not members as far as this node knows: it may not know of their change
+//! yet. The connection checks that they belong to the cluster.
 
 use raft::StateRole;
 use raft::eraftpb::{Message, MessageType};
@@ -13,16 +14,16 @@ use crate::refused::Refused;
 use crate::settings::{READS_PENDING_MAX, TERMS_AHEAD_MAX};
 use crate::storage::GroupLog;
 
-/// What to do with a message.
+/// How to handle a message.
 pub(crate) enum Admitted {
     /// Step it.
     Step,
-    /// Get a state image: it announces entries that are compacted.
+    /// Fetch a state image: the message announces compacted entries.
     Image(EntryId),
 }
 
 impl<L: GroupLog> Group<L> {
-    /// Returns what to do with a message.
+    /// Returns how to handle a message.
     pub(crate) fn admit(&self, message: &Message) -> Result<Admitted, Refused> {
         let raft = &self.node.raft;
         let from = NodeId(message.from as u16);
@@ -41,7 +42,8 @@ impl<L: GroupLog> Group<L> {
             }
             MessageType::MsgAppendResponse => {
                 self.check_member(from)?;
-                // A leader sends entries before they are durable here: one that is killed then has promised nothing.
+                // A leader sends entries before they are durable locally: if it is killed then, it has promised
+                // nothing.
                 if raft.state != StateRole::Leader {
                     return Err(Refused::NotLeader(NodeId(raft.id as u16)));
                 }
@@ -76,7 +78,7 @@ impl<L: GroupLog> Group<L> {
         Ok(Admitted::Step)
     }
 
-    /// One that is not ahead is stepped, so that the leader gets an answer and goes on.
+    /// Steps a snapshot that is not ahead, so that the leader gets an answer and continues.
     fn admit_snapshot(&self, message: &Message) -> Result<Admitted, Refused> {
         let raft = &self.node.raft;
         if message.term < raft.term {
@@ -88,7 +90,7 @@ impl<L: GroupLog> Group<L> {
         if id.index < committed || raft.raft_log.match_term(id.index, id.term) {
             return Ok(Admitted::Step);
         }
-        // raft-rs would put it in the place of the committed entry of that index.
+        // raft-rs would replace the committed entry at that index with it.
         if id.index == committed { Err(Refused::Late) } else { Ok(Admitted::Image(id)) }
     }
 
@@ -97,7 +99,7 @@ impl<L: GroupLog> Group<L> {
         if known { Ok(()) } else { Err(Refused::NotAMember(from)) }
     }
 
-    /// Whether the group leads and knows what is committed.
+    /// Checks that the group leads and knows the commit index.
     pub(crate) fn check_answers_reads(&self) -> Result<(), Refused> {
         let raft = &self.node.raft;
         if raft.state != StateRole::Leader {
@@ -109,8 +111,8 @@ impl<L: GroupLog> Group<L> {
         if raft.pending_read_count() >= READS_PENDING_MAX { Err(Refused::TooManyReads) } else { Ok(()) }
     }
 
-    /// Whether an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log, and
-    /// if a state image is not durable.
+    /// Checks that an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log,
+    /// or if a state image is not durable.
     pub(crate) fn check_may_campaign(&self) -> Result<(), Refused> {
         let raft = &self.node.raft;
         let image_pending = raft.raft_log.applied < raft.store().compacted().index;

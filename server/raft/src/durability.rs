@@ -1,14 +1,16 @@
-//! What the members of a group know of each other's disks.
+//! How the members of a group track each other's durable logs.
 //!
-//! Raft commits an entry of the current term as soon as a majority has it on disk; that the leader counts, and tells the
-//! others, is a convention. Here every voter, the leader included, tells the other members how far its log is durable, and everybody
-//! counts. So a follower knows that an entry is committed as early as its leader does, or half a round trip earlier, and
-//! the leader does not tell (raft-rs's `skip_bcast_commit`). Heartbeats make up for what is lost.
+//! Raft commits an entry of the current term as soon as it is durable on a majority; it is only a convention that the
+//! leader counts and informs the others. Here every voter, the leader included, reports to the other members how far
+//! its log is durable, and every member counts. So a follower knows that an entry is committed as early as its leader
+//! does, or half a round trip earlier, and the leader does not announce it (raft-rs's `skip_bcast_commit`). Heartbeats
+//! make up for lost reports.
 //!
-//! It rests on log matching (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.3): a node that has an entry
-//! of a term has the log of that term's leader up to it. So a voter tells of its last durable entry only if it is of the
-//! current term, and what was told in one term counts in that term only: raft-rs forgets the progress of all members when the term
-//! changes. Nobody counts beyond what is durable here: only of that is it known whether it changes the members.
+//! This relies on log matching (Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm, 5.3): a node
+//! that has an entry of a term has the log of that term's leader up to it. So a voter reports its last durable entry
+//! only if it belongs to the current term, and a report counts only in its own term: raft-rs forgets the progress of
+//! all members when the term changes. No member counts past its own durable log, because only there does it know which
+//! entries change the members.
 
 use raft::StateRole;
 use tribunal_types::{GroupId, NodeId};
@@ -16,42 +18,44 @@ use tribunal_types::{GroupId, NodeId};
 use crate::group::Group;
 use crate::storage::GroupLog;
 
-/// How far the log of a voter is durable.
+/// The durable part of a voter's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurableUpTo {
     /// The group.
     pub group: GroupId,
-    /// The present term, and that of the entry.
+    /// The current term, which is also that of the entry.
     pub term: u64,
     /// The entry.
     pub index: u64,
 }
 
-/// What a group remembers between reports.
+/// A group's state between reports.
 #[derive(Debug)]
 pub(crate) struct Durability {
-    /// Term and index that were told last.
+    /// Term and index last reported.
     told: (u64, u64),
-    /// The highest index that anybody has told, in whatever term: below it there may be something to commit.
+    /// The highest index reported by any member, in any term: there may be something to commit below it.
     highest_told: u64,
-    /// Last written entry that may change the members. The voters of what follows it are not known before it is applied.
+    /// Last written entry that may change the members. The voters for the entries after it are unknown until it is
+    /// applied.
     last_change: u64,
 }
 
 impl Durability {
-    /// Any of the entries that a group starts with may be a change.
+    /// Starts with all present entries as possible changes of members.
     pub(crate) fn starting(last: u64) -> Self {
         Self { told: (0, 0), highest_told: 0, last_change: last }
     }
 
-    /// An entry was written, in the place of the one of its index and all after it.
+    /// Notes a written entry, which replaces the entry at its index and all later ones.
     pub(crate) fn written(&mut self, index: u64, changes_members: bool) {
         self.last_change = if changes_members { index } else { self.last_change.min(index - 1) };
     }
 }
 
 impl<L: GroupLog> Group<L> {
-    /// Returns what has become durable, and whom to tell: all other members but the leader, which gets acknowledgements.
+    /// Returns the newly durable position, and its receivers: all other members except the leader, which gets
+    /// acknowledgements.
     pub(crate) fn durable_news(&mut self) -> Option<(DurableUpTo, Vec<NodeId>)> {
         let (term, index) = (self.node.raft.term, self.durable_of_term()?);
         if self.durability.told == (term, index) || !self.members.is_voter(self.me) {
@@ -63,16 +67,16 @@ impl<L: GroupLog> Group<L> {
         Some((DurableUpTo { group: self.id, term, index }, others))
     }
 
-    /// The last durable entry, if it is of the present term.
+    /// Returns the last durable entry, if it belongs to the current term.
     fn durable_of_term(&self) -> Option<u64> {
         let log = &self.node.raft.raft_log;
         (log.term(log.persisted).ok() == Some(self.node.raft.term)).then_some(log.persisted)
     }
 
-    /// Notes what another member tells. Of another term it is of no use.
+    /// Notes another member's report. A report of another term is useless.
     pub(crate) fn durable_at(&mut self, from: NodeId, told: &DurableUpTo) {
         let raft = &mut self.node.raft;
-        // A leader relies on acknowledgements, which drive what it sends as well.
+        // A leader relies on acknowledgements, which also drive its sends.
         if told.term == raft.term
             && raft.state == StateRole::Follower
             && let Some(progress) = raft.mut_prs().get_mut(u64::from(from.0))
@@ -82,11 +86,12 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
-    /// Commits what is durable here and at a majority.
+    /// Commits entries that are durable here and on a majority.
     pub(crate) fn commit_durable(&mut self) {
         let log = &self.node.raft.raft_log;
         let is_news = log.persisted.min(self.durability.highest_told) > log.committed;
-        // A state image may come with members of entries that are not here yet: earlier entries were agreed on by others.
+        // A state image may come with the members of entries that are not here yet: other voters agreed on earlier
+        // entries.
         let voters_are_known = self.durability.last_change <= log.applied && self.members.as_of <= log.committed;
         if !is_news || self.node.raft.state != StateRole::Follower || !voters_are_known {
             return;

@@ -1,7 +1,7 @@
-//! Election timeouts that depend on nothing but the seed.
+//! Election timeouts that depend only on the seed.
 //!
-//! raft-rs draws one from the randomness of the thread whenever it resets a group. The drawn one is replaced after
-//! every call, before anything can depend on it: by the present one of ours, and by a new one after a reset.
+//! raft-rs draws a timeout from thread-local randomness whenever it resets a group. After every call, before anything
+//! can depend on it, that timeout is replaced: by our current one, or by a new one after a reset.
 
 use tribunal_types::{GroupId, NodeId};
 
@@ -29,20 +29,20 @@ impl ElectionTimeout {
         timeout
     }
 
-    /// Draws the next one.
+    /// Draws the next timeout.
     pub(crate) fn draw(&mut self) {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let range = (self.end - self.first) as u64;
         self.ticks = self.first + (mix(self.state) % range) as usize;
     }
 
-    /// Returns the present one, ticks.
+    /// Returns the current timeout in ticks.
     pub(crate) fn ticks(&self) -> usize {
         self.ticks
     }
 }
 
-/// The finalizer of SplitMix64.
+/// Applies the finalizer of SplitMix64.
 pub(crate) fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -1,8 +1,8 @@
-//! The content of an entry in the log and in messages: what was proposed, and one byte that tells what it is.
+//! The content of an entry in the log and in messages: the proposal, and one byte for its kind.
 //!
-//! An empty content is the entry with which a leader begins its term. The byte is the last one, so that it can be added
+//! Empty content marks the entry with which a leader begins its term. The byte comes last, so that it can be appended
 //! to a proposal without a copy. A change of members is read by this file's own strict reader: protobuf never decodes
-//! anything that comes from a peer or a disk.
+//! data from a peer or a disk.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType};
@@ -13,10 +13,10 @@ use crate::settings::{MEMBERS_MAX, NODE_MAX};
 /// The last byte of a change of members.
 pub(crate) const MEMBERS: u8 = 1;
 
-/// What an entry is to a state machine.
+/// The kind of an entry, as seen by a state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// This was proposed.
+    /// A proposal.
     Proposal(Bytes),
     /// A leader begins its term.
     TermBegins,
@@ -25,10 +25,10 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// Reads the content of an entry, as it is in the log and between nodes.
+    /// Parses the content of an entry, as it is in the log and in messages.
     ///
     /// # Errors
-    /// If no entry has it.
+    /// If the bytes are not the content of an entry.
     pub fn of(content: &Bytes) -> Result<EntryKind, Malformed> {
         let entry = entry(EntryId::default(), content.clone())?;
         Ok(match entry.get_entry_type() {
@@ -39,13 +39,13 @@ impl EntryKind {
     }
 }
 
-/// Returns a proposal as raft-rs carries it.
+/// Returns a proposal as passed to raft-rs.
 pub(crate) fn proposal(mut payload: Vec<u8>) -> Vec<u8> {
     payload.push(PROPOSED);
     payload
 }
 
-/// Returns what was proposed.
+/// Returns the proposal in an entry.
 pub(crate) fn proposed(entry: &Entry) -> Bytes {
     entry.data.slice(..entry.data.len().saturating_sub(1))
 }
@@ -63,7 +63,7 @@ pub(crate) fn content(entry: &Entry) -> Bytes {
 /// Returns the entry with this content.
 ///
 /// # Errors
-/// If no entry has it.
+/// If the bytes are not the content of an entry.
 pub(crate) fn entry(id: EntryId, content: Bytes) -> Result<Entry, Malformed> {
     let mut entry = Entry::default();
     (entry.term, entry.index) = (id.term, id.index);
@@ -79,10 +79,10 @@ pub(crate) fn entry(id: EntryId, content: Bytes) -> Result<Entry, Malformed> {
     Ok(entry)
 }
 
-/// Reads a change of members, in the protobuf encoding in which raft-rs wrote it.
+/// Reads a change of members in raft-rs's protobuf encoding.
 ///
 /// # Errors
-/// If it is not a change of members, or one that raft-rs would not have written.
+/// If it is not a change of members, or not one that raft-rs would have written.
 pub(crate) fn change(bytes: &[u8]) -> Result<ConfChangeV2, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut change = ConfChangeV2::default();

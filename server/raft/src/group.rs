@@ -1,7 +1,7 @@
-//! One group: raft-rs's state machine with its storage, what it waits for, and everything that is asked of it.
+//! One group: raft-rs's state machine with its storage, its pending writes and messages, and all operations on it.
 //!
-//! `group_ready.rs` takes out what it has ready. Invariants: between two calls the election timeout is ours; nothing of
-//! a group that failed to read its log is returned.
+//! `group_ready.rs` collects its output. Invariants: between two calls, the election timeout is ours; nothing from a
+//! group that failed to read its log is returned.
 
 use std::collections::VecDeque;
 
@@ -28,17 +28,17 @@ use crate::storage::{GroupLog, GroupStorage};
 /// Writes that are not durable yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unpersisted {
-    /// By which sync they become durable.
+    /// The sync that makes them durable.
     pub sync: u64,
-    /// raft-rs's number of them.
+    /// Their raft-rs ready number.
     pub ready: u64,
-    /// Whether they have entries or a state image.
+    /// Whether they include entries or a state image.
     pub log: bool,
-    /// Whether they have a term or a vote.
+    /// Whether they include a term or a vote.
     pub promise: bool,
 }
 
-/// What of a group's state was returned to be written.
+/// The part of a group's state last returned for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub term: u64,
@@ -53,23 +53,23 @@ pub(crate) struct Group<L: GroupLog> {
     pub node: RawNode<GroupStorage<L>>,
     pub members: Members,
     pub unpersisted: VecDeque<Unpersisted>,
-    /// raft-rs's number of what was taken out last.
+    /// raft-rs's number of the last ready taken.
     pub last_ready: u64,
-    /// Messages that must not be sent before a sync.
+    /// Messages that must not be sent before a given sync.
     pub held: VecDeque<(u64, Message)>,
     pub written: Written,
-    /// Whether the state differs from what was returned to be written, in what may be written later.
+    /// Whether the state differs from the last one returned for writing, in a part that may be written later.
     pub state_changed: bool,
     /// Whether it is to be written now.
     pub flush: bool,
-    /// Last entry that the state machine was given, or includes.
+    /// Last entry that the state machine was given or includes.
     pub handed: u64,
-    /// Whether the state machine is given nothing for now.
+    /// Whether the state machine is given no entries for now.
     pub held_back: bool,
     pub reads: PendingReads,
     pub durability: Durability,
     timeout: ElectionTimeout,
-    /// Term, leader, and role after the last call.
+    /// Term, leader and role after the last call.
     role: (u64, u64, StateRole),
     image_wanted: Option<EntryId>,
     ticks_to_resend: u16,
@@ -78,14 +78,14 @@ pub(crate) struct Group<L: GroupLog> {
 }
 
 impl<L: GroupLog> Group<L> {
-    /// Starts a group from what is stored of it.
+    /// Starts a group from its stored state.
     pub(crate) fn start(me: NodeId, settings: Settings, stored: StoredGroup, log: L) -> Result<Self, BadGroup> {
         let StoredGroup { group: id, mut state, applied } = stored;
         let bad = |reason: String| BadGroup::Inconsistent { group: id, reason };
         let (before, last) = log.bounds(id);
         let (mut compacted, mut last) = (state.compacted.max_index(before), last);
         let known = |index| if index == compacted.index { Some(compacted.term) } else { log.term(id, index) };
-        // The image may have become durable before the state that goes with it.
+        // The image may have become durable before its matching state.
         let image_ahead =
             applied.id.index > last.index || known(applied.id.index).is_some_and(|t| t != applied.id.term);
         if image_ahead {
@@ -152,7 +152,7 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
-    /// Returns how many entries each other member lags, as far as is known; nothing if this node does not lead.
+    /// Returns the number of entries that each other member lags, as far as known; empty if this node does not lead.
     pub(crate) fn lags(&self) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         let raft = &self.node.raft;
         let last = raft.raft_log.last_index();
@@ -161,13 +161,14 @@ impl<L: GroupLog> Group<L> {
         others.map(move |(id, progress)| (NodeId(*id as u16), last.saturating_sub(progress.matched)))
     }
 
-    /// Returns whether a member has acknowledged all entries but so many lately, as far as this node knows, which leads.
+    /// Returns whether a member has recently acknowledged all but `entries` entries, as far as this node, the leader,
+    /// knows.
     pub(crate) fn is_caught_up(&self, node: NodeId, entries: u64) -> bool {
         let raft = &self.node.raft;
         let last = raft.raft_log.last_index();
         raft.state == StateRole::Leader
             && raft.prs().get(u64::from(node.0)).is_some_and(|progress| {
-                // After an image, raft-rs probes it until there is another entry; a group that has closed never has one.
+                // After an image, raft-rs probes the member until there is another entry; a closed group never has one.
                 let has_all = progress.matched == last;
                 let acknowledges = has_all || progress.state == ProgressState::Replicate;
                 let lacks = last - progress.matched.min(last);
@@ -175,13 +176,13 @@ impl<L: GroupLog> Group<L> {
             })
     }
 
-    /// Whether entries or a state image were returned that are not durable yet.
+    /// Returns whether returned entries or a returned state image are not durable yet.
     pub(crate) fn has_log_pending(&self) -> bool {
         let log = &self.node.raft.raft_log;
         log.persisted != log.last_index() || self.unpersisted.iter().any(|pending| pending.log)
     }
 
-    /// Does what every call of raft-rs must be followed by.
+    /// Does the work required after every call of raft-rs.
     pub(crate) fn after_call(&mut self, outbox: &mut Outbox) {
         if let Some(reason) = self.node.store().failure().filter(|_| !self.stopped) {
             self.stopped = true;
@@ -220,14 +221,14 @@ impl<L: GroupLog> Group<L> {
         }
         self.node.tick();
         if self.node.raft.state != StateRole::Leader && self.node.raft.election_elapsed == 0 {
-            // It stood for election just now: next time after another number of ticks.
+            // It has just campaigned: draw another number of ticks for the next time.
             self.timeout.draw();
         }
         self.after_call(outbox);
     }
 
-    /// A snapshot message may be lost, and raft-rs does not send it again before it is told so. It has no content that
-    /// would make that expensive.
+    /// Resends snapshot messages, which may be lost: raft-rs does not resend them unless their failure is reported.
+    /// They have no content that would make this expensive.
     fn resend_snapshots(&mut self) {
         self.ticks_to_resend -= 1;
         if self.ticks_to_resend > 0 {
@@ -253,7 +254,7 @@ impl<L: GroupLog> Group<L> {
                     self.reads.note_last(&message);
                 }
                 self.commit_by_late_rejection(&message);
-                // What raft-rs refuses it has no use for.
+                // Ignore rejections by raft-rs: it has no use for the message.
                 let _ = self.node.step(message);
             }
             Admitted::Image(at_least) => {
@@ -268,8 +269,9 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// A snapshot has only committed entries. If they are here, raft-rs commits them as well, but not on a node that is no
-    /// member as far as it knows: one that is about to learn that it is.
+    /// Commits the entries announced by a snapshot, which contains only committed ones. If they are present, raft-rs
+    /// commits them as well, but not on a node that is not a member as far as it knows: one that is about to learn that
+    /// it is.
     fn commit_announced(&mut self, message: &Message) {
         let metadata = message.get_snapshot().get_metadata();
         let raft = &mut self.node.raft;
@@ -278,9 +280,10 @@ impl<L: GroupLog> Group<L> {
         }
     }
 
-    /// A refusal to vote names what is committed, and raft-rs commits it here as well, but ignores refusals of an earlier
-    /// term. Without this, it can happen that nobody is ever elected: a voter that has lost the news of a change of members
-    /// asks a node that is no longer a voter, has a longer log, and never reaches the present term.
+    /// Commits the entries named by a late vote rejection. A rejection names the committed index, and raft-rs commits
+    /// it here as well, but ignores rejections of earlier terms. Without this, no node might ever be elected: a voter
+    /// that missed a change of members requests the vote of a node that is no longer a voter, has a longer log, and
+    /// never reaches the current term.
     fn commit_by_late_rejection(&mut self, message: &Message) {
         let kind = message.get_msg_type();
         let rejected = message.reject
@@ -289,7 +292,7 @@ impl<L: GroupLog> Group<L> {
         let late = message.term < raft.term && raft.state != StateRole::Leader && message.commit_term > 0;
         let commits = rejected && late && raft.raft_log.maybe_commit(message.commit, message.commit_term);
         if commits && matches!(raft.state, StateRole::Candidate | StateRole::PreCandidate) {
-            // The voters may be others now.
+            // The voters may be different now.
             raft.become_follower(raft.term, 0);
         }
     }
@@ -359,11 +362,11 @@ impl<L: GroupLog> Group<L> {
 
     pub(crate) fn campaign(&mut self) -> Result<(), Refused> {
         self.check_may_stand()?;
-        // It is refused if changes of members are not handed out yet.
+        // Refused if changes of members are not handed out yet.
         self.node.campaign().map_err(|_| Refused::MembersChanging)
     }
 
-    /// As if the leader had asked for it: the only election that ignores the heartbeats of a leader.
+    /// Campaigns as if the leader had requested it: the only election that ignores a leader's heartbeats.
     pub(crate) fn take_over(&mut self) -> Result<(), Refused> {
         self.check_may_stand()?;
         let raft = &mut self.node.raft;
@@ -390,7 +393,7 @@ impl<L: GroupLog> Group<L> {
     }
 
     pub(crate) fn read_index(&mut self, context: u64) -> Result<(), Refused> {
-        // raft-rs drops a read that cannot be answered without a word.
+        // raft-rs silently drops a read that cannot be answered.
         if self.node.raft.state == StateRole::Leader {
             self.check_answers_reads()?;
         } else if self.node.raft.leader_id == 0 {
@@ -404,8 +407,8 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// Returns entries that were handed out, after one: at least one if there is one, and not many more than so many
-    /// bytes. None if the first of them is compacted.
+    /// Returns handed-out entries after `after`: at least one if there is one, and not much more than `bytes_max`
+    /// bytes. Returns none if the first of them is compacted.
     pub(crate) fn handed_out_after(&self, after: u64, bytes_max: usize) -> Vec<(EntryId, Bytes)> {
         let store = self.node.store();
         let (mut entries, mut bytes) = (Vec::new(), 0);
@@ -438,7 +441,7 @@ impl<L: GroupLog> Group<L> {
         if upto > self.handed {
             return Err(Refused::NotApplied(upto));
         }
-        // An image that is installed and not durable yet is compacted by itself.
+        // Compaction up to an installed image that is not durable yet happens by itself.
         let upto = upto.min(raft.raft_log.applied);
         if upto <= raft.store().compacted().index {
             return Ok(());
@@ -450,8 +453,8 @@ impl<L: GroupLog> Group<L> {
         Ok(())
     }
 
-    /// A durable image, which includes the group up to a point, took the place of the state machine. What comes after
-    /// the point is handed out, again if need be.
+    /// Installs a durable image, which includes the group up to a point, in place of the state machine. Entries after
+    /// the point are handed out, again if necessary.
     pub(crate) fn install(&mut self, point: &GroupPoint, outbox: &mut Outbox) -> Result<(), Refused> {
         let GroupPoint { id, members } = point;
         if !members.contains(self.me) || members.check().is_err() {
@@ -465,7 +468,7 @@ impl<L: GroupLog> Group<L> {
         self.image_wanted = self.image_wanted.filter(|wanted| wanted.index > id.index);
         let raft = &mut self.node.raft;
         if id.index <= raft.raft_log.committed || raft.raft_log.match_term(id.index, id.term) {
-            // Its entries are here, and an image has only committed ones.
+            // Its entries are present, and an image has only committed ones.
             if raft.state != StateRole::Leader {
                 raft.raft_log.commit_to(id.index);
             }
@@ -485,7 +488,7 @@ impl<L: GroupLog> Group<L> {
             self.node.raft.restore(snapshot);
             return Ok(());
         }
-        // So the leader gets to know as soon as it is durable.
+        // Stepped as a message, so that the leader is notified as soon as it is durable.
         let mut message = Message::default();
         message.set_msg_type(MessageType::MsgSnapshot);
         (message.from, message.to, message.term) = (leader, u64::from(self.me.0), self.node.raft.term);
@@ -493,13 +496,13 @@ impl<L: GroupLog> Group<L> {
         self.node.step(message).map_err(|_| Refused::Late)
     }
 
-    /// Everything up to a sync is durable.
+    /// Notes that everything up to a sync is durable.
     pub(crate) fn persisted(&mut self, sync: u64, outbox: &mut Outbox) {
         let mut ready = None;
         while self.unpersisted.front().is_some_and(|first| first.sync <= sync) {
             ready = self.unpersisted.pop_front().map(|first| first.ready);
         }
-        // What was taken out since then and needs no sync is no longer waiting for anything.
+        // Readies taken since then without writes are no longer waiting for a sync.
         let Some(ready) = ready.map(|ready| if self.unpersisted.is_empty() { self.last_ready } else { ready }) else {
             return;
         };
@@ -518,7 +521,7 @@ impl<L: GroupLog> Group<L> {
     }
 }
 
-/// The later of two positions of one log.
+/// Selects the later of two positions of one log.
 trait MaxIndex {
     fn max_index(self, other: Self) -> Self;
 }

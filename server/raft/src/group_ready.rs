@@ -1,12 +1,12 @@
-//! What a group has ready: what to write, to send and to apply, in an order that survives a crash at any point.
+//! A group's ready output: data to write, send and apply, in an order that survives a crash at any point.
 //!
 //! A follower's acknowledgements and votes are held until everything before them is durable. A leader's messages are
 //! not: its peers write while it writes. Two details that raft-rs leaves to its caller:
 //!
-//! * A voter that decides alone leads as soon as it stands for election. Its messages to learners are held until its
-//!   term is durable: it could lead the same term again after a crash, with other entries.
-//! * The answer to a heartbeat vouches for no entry. It is sent at once, unless the term itself is not durable, so that
-//!   a slow disk does not look like a dead node.
+//! * A voter that decides alone leads as soon as it campaigns. Its messages to learners are held until its term is
+//!   durable: after a crash it could lead the same term again, with different entries.
+//! * A heartbeat response vouches for no entry. It is sent at once, unless the term itself is not durable, so that a
+//!   slow disk does not look like a dead node.
 
 use raft::Ready;
 use raft::StateRole;
@@ -25,7 +25,7 @@ use crate::settings::COMMITTED_BYTES_PER_ROUND_MAX;
 use crate::storage::GroupLog;
 
 impl<L: GroupLog> Group<L> {
-    /// Takes out all that is ready. Returns whether more is, because so much was handed out.
+    /// Collects all ready output. Returns whether there is more, because a round's limit was reached.
     pub(crate) fn collect(&mut self, outbox: &mut Outbox) -> bool {
         let mut bytes = self.hand_out_from_log(outbox);
         while !self.stopped && self.node.has_ready() && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
@@ -34,14 +34,14 @@ impl<L: GroupLog> Group<L> {
         if self.stopped || self.node.has_ready() || self.has_to_hand_out() {
             return !self.stopped;
         }
-        // Not before: it may refer to any of the entries.
+        // Not earlier: the state may refer to any of the entries.
         if std::mem::take(&mut self.flush) && self.state_changed {
             self.write_state(self.node.raft.raft_log.committed, outbox);
         }
         false
     }
 
-    /// Takes out what is ready. Returns the bytes that were handed out.
+    /// Processes one ready. Returns the bytes handed out.
     fn take_ready(&mut self, outbox: &mut Outbox) -> usize {
         let mut ready = self.node.ready();
         if self.node.store().failure().is_some() {
@@ -108,7 +108,8 @@ impl<L: GroupLog> Group<L> {
         outbox.push(Output::Send { to, message: RaftMessage::new(self.id, message) });
     }
 
-    /// The state comes before the entries of its term: a log never has an entry of a term above that of its state.
+    /// Writes a ready. The state precedes the entries of its term: a log never has an entry of a higher term than its
+    /// state.
     fn write(&mut self, ready: &mut Ready, leads: bool, outbox: &mut Outbox) {
         let metadata = ready.snapshot().get_metadata();
         let image = EntryId { term: metadata.term, index: metadata.index };
@@ -123,7 +124,7 @@ impl<L: GroupLog> Group<L> {
         }
         let raft = &self.node.raft;
         if (raft.term, raft.vote) != (self.written.term, self.written.vote) {
-            // The commit index may be that of an entry which is not written yet.
+            // The commit index may refer to an entry that is not written yet.
             let before = entries.first().map_or(u64::MAX, |first| first.index - 1);
             let commit = raft.raft_log.committed.min(before).min(self.node.store().last());
             self.write_state(commit.max(self.written.commit), outbox);
@@ -131,9 +132,9 @@ impl<L: GroupLog> Group<L> {
         for entry in entries {
             let changes_members = entry.get_entry_type() != EntryType::EntryNormal;
             if changes_members {
-                // A node that restarts with a change in its log must know that the change before it is committed. Otherwise it
-                // would stand for election with the members of two changes ago. So that comes first: a power cut may leave any
-                // beginning of what was written.
+                // A node that restarts with a change in its log must know that the previous change is committed.
+                // Otherwise it would campaign with the members of two changes ago. So the state comes first: a power
+                // cut may leave any prefix of the writes.
                 let commit = self.node.raft.raft_log.committed.min(entry.index - 1);
                 self.write_state(commit.max(self.written.commit), outbox);
             }
@@ -158,7 +159,7 @@ impl<L: GroupLog> Group<L> {
         if entry.get_entry_type() != EntryType::EntryNormal {
             self.change_members(&entry, outbox);
         }
-        // What is held back comes from the log, later.
+        // Entries that are held back are read from the log later.
         if entry.index == self.handed + 1 && !self.held_back {
             self.give(&entry, outbox);
         }
@@ -168,7 +169,8 @@ impl<L: GroupLog> Group<L> {
         !self.held_back && self.handed < self.node.raft.raft_log.applied
     }
 
-    /// Hands out what was held back, and what the state machine was given before a state image with less took its place.
+    /// Hands out the entries that were held back, and entries already given to the state machine before a less advanced
+    /// state image replaced it.
     fn hand_out_from_log(&mut self, outbox: &mut Outbox) -> usize {
         let mut bytes = 0;
         while self.has_to_hand_out() && bytes < COMMITTED_BYTES_PER_ROUND_MAX {
@@ -196,13 +198,14 @@ impl<L: GroupLog> Group<L> {
         });
     }
 
-    /// The members that are stored may be later than what is applied: those changes were made before.
+    /// Applies a change of members. The stored members may be later than the applied entries: these changes were made
+    /// before.
     fn change_members(&mut self, entry: &Entry, outbox: &mut Outbox) {
         if entry.index <= self.members.as_of {
             return;
         }
         let change = entry_content::change(&entry.data).ok();
-        // One that does not fit is refused everywhere alike.
+        // A change that does not fit is rejected on every node alike.
         let changed = change.and_then(|change| self.node.apply_conf_change(&change).ok());
         match changed {
             Some(state) => self.members = Members::from_conf_state(entry.index, &state),
@@ -211,12 +214,12 @@ impl<L: GroupLog> Group<L> {
         let members = self.members.conf_state();
         self.node.mut_store().set_members(members);
         self.write_state(self.node.raft.raft_log.committed, outbox);
-        // Nothing waits for it. But while it is not durable, a power cut at all members can leave a majority of the new voters
-        // that does not know that it is one.
+        // Nothing waits for it. But while it is not durable, a power cut at all members can leave a majority of the new
+        // voters unaware that they are one.
         outbox.sync();
     }
 
-    /// raft-rs goes on leading a group that it is no member of, and panics when its next entry is durable.
+    /// Steps down as a removed leader: raft-rs would keep leading the group, and panic when its next entry is durable.
     fn step_down_if_removed(&mut self) {
         let raft = &mut self.node.raft;
         if raft.state == StateRole::Leader && !raft.promotable() {

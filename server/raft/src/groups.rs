@@ -1,4 +1,4 @@
-//! All groups of a node: brings inputs to them, and collects what they have ready into rounds with one sync each.
+//! All groups of a node: passes inputs to them, and collects their output in rounds with one sync each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +22,13 @@ pub struct RaftGroups<L: GroupLog> {
     settings: Settings,
     log: L,
     groups: BTreeMap<GroupId, Group<L>>,
-    /// Those that may have something ready.
+    /// Groups that may have output ready.
     touched: BTreeSet<GroupId>,
     outbox: Outbox,
 }
 
 impl<L: GroupLog> RaftGroups<L> {
-    /// A node without groups.
+    /// Creates a node without groups.
     ///
     /// # Panics
     /// If the node's number is 0 or above [`NODE_MAX`], or the settings have no tick between two heartbeats and an
@@ -40,10 +40,10 @@ impl<L: GroupLog> RaftGroups<L> {
         Self { me, settings, log, groups: BTreeMap::new(), touched: BTreeSet::new(), outbox: Outbox::new() }
     }
 
-    /// Adds a group that is in the log, or a new one.
+    /// Adds a group from the log, or a new one.
     ///
     /// # Errors
-    /// If it is there already, or if what is stored of it does not fit together.
+    /// If it exists already, or if its stored state is inconsistent.
     pub fn add_group(&mut self, stored: StoredGroup) -> Result<(), BadGroup> {
         let id = stored.group;
         if self.groups.contains_key(&id) {
@@ -55,7 +55,7 @@ impl<L: GroupLog> RaftGroups<L> {
         Ok(())
     }
 
-    /// Removes a group that has ended. Messages to it are refused from then on.
+    /// Removes a group that has ended. Messages to it are refused from now on.
     pub fn remove_group(&mut self, group: GroupId) {
         self.groups.remove(&group);
         self.touched.remove(&group);
@@ -66,26 +66,26 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.keys().copied()
     }
 
-    /// Returns a group's members, as of what was collected last.
+    /// Returns a group's members, as of the last collected output.
     #[must_use]
     pub fn members(&self, group: GroupId) -> Option<&Members> {
         self.groups.get(&group).map(|group| &group.members)
     }
 
-    /// Returns how many entries of a group each other member lags, as far as this node knows; nothing if it does not lead
-    /// the group.
+    /// Returns the number of entries of a group that each other member lags, as far as this node knows; empty if it
+    /// does not lead the group.
     pub fn lags(&self, group: GroupId) -> impl Iterator<Item = (NodeId, u64)> + '_ {
         self.groups.get(&group).into_iter().flat_map(Group::lags)
     }
 
-    /// Returns whether a member of a group that this node leads has acknowledged all entries but so many lately: as a voter
-    /// it would delay nothing for long.
+    /// Returns whether a member of a group that this node leads has recently acknowledged all but `entries` entries: as
+    /// a voter it would delay nothing for long.
     #[must_use]
     pub fn is_caught_up(&self, group: GroupId, node: NodeId, entries: u64) -> bool {
         self.groups.get(&group).is_some_and(|group| group.is_caught_up(node, entries))
     }
 
-    /// Returns for each group the index of the last entry that is compacted.
+    /// Returns the index of the last compacted entry of each group.
     pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
         self.groups.iter().map(|(id, group)| (*id, group.node.store().compacted().index))
     }
@@ -96,15 +96,15 @@ impl<L: GroupLog> RaftGroups<L> {
         self.groups.get(&group).map_or(0, |group| group.handed)
     }
 
-    /// Returns entries of a group that were handed out, after one: at least one if there is one, and not many more than
-    /// so many bytes. None if the first of them is compacted.
+    /// Returns handed-out entries of a group after `after`: at least one if there is one, and not much more than
+    /// `bytes_max` bytes. Returns none if the first of them is compacted.
     #[must_use]
     pub fn handed_out_after(&self, group: GroupId, after: u64, bytes_max: usize) -> Vec<(EntryId, Bytes)> {
         self.groups.get(&group).map(|group| group.handed_out_after(after, bytes_max)).unwrap_or_default()
     }
 
-    /// Has a group hand out nothing, or hand out again what its log has meanwhile. Everything else goes on: it writes, votes
-    /// and answers, and its entries wait in the log.
+    /// Stops a group from handing out entries, or resumes with the entries that its log has by then. Everything else
+    /// continues: it writes, votes and answers, and its entries wait in the log.
     pub fn hold_back(&mut self, group: GroupId, hold: bool) {
         if let Some(found) = self.groups.get_mut(&group).filter(|found| found.held_back != hold) {
             found.held_back = hold;
@@ -112,21 +112,21 @@ impl<L: GroupLog> RaftGroups<L> {
         }
     }
 
-    /// Returns the groups that hand out nothing.
+    /// Returns the groups that are held back.
     pub fn held_back(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.groups.iter().filter(|(_, group)| group.held_back).map(|(id, _)| *id)
     }
 
-    /// Proposes an entry in a group that this node leads. Returns the entry that it is, if it is committed at all:
-    /// another leader may replace it. It is lost if [`Output::TermBegun`] of a later term comes before it.
+    /// Proposes an entry in a group that this node leads. Returns its id in case it is committed: another leader may
+    /// replace it. It is lost if [`Output::TermBegun`] of a later term precedes it.
     ///
     /// # Errors
-    /// If this node does not lead the group, or cannot take it at this moment.
+    /// If this node does not lead the group, or cannot accept the proposal at this moment.
     pub fn propose(&mut self, group: GroupId, payload: Vec<u8>) -> Result<EntryId, Refused> {
         self.with(group, |group, _| group.propose(payload))
     }
 
-    /// Proposes other members of a group that this node leads: `voters` and `learners` of `members` count.
+    /// Proposes new members of a group that this node leads: only `voters` and `learners` of `members` are used.
     ///
     /// # Errors
     /// If this node does not lead the group, if it would leave it, or if a change is not finished.
@@ -137,15 +137,16 @@ impl<L: GroupLog> RaftGroups<L> {
     /// Returns the voters of a group that this node leads, as of the entry that it proposes next.
     ///
     /// # Errors
-    /// If this node does not lead the group, or if its members are changing: then they may be others at that entry.
+    /// If this node does not lead the group, or if its members are changing: then the voters may be different at that
+    /// entry.
     pub fn settled_voters(&self, group: GroupId) -> Result<Vec<NodeId>, Refused> {
         self.groups.get(&group).ok_or(Refused::UnknownGroup(group))?.settled_voters()
     }
 
-    /// Takes an input.
+    /// Processes an input.
     ///
     /// # Errors
-    /// The reason, if it changes nothing.
+    /// The reason why it changes nothing.
     pub fn step(&mut self, input: Input) -> Result<(), Refused> {
         match input {
             Input::Message { from, message } => {
@@ -177,7 +178,7 @@ impl<L: GroupLog> RaftGroups<L> {
             Input::Durable { from, .. } if from == self.me => Err(Refused::Forged(from)),
             Input::Durable { from, upto } => {
                 for told in &upto {
-                    // A group that is not here does not concern the others.
+                    // A group that does not exist here does not affect the others.
                     let _ = self.with(told.group, |group, _| {
                         group.durable_at(from, told);
                         Ok(())
@@ -213,7 +214,7 @@ impl<L: GroupLog> RaftGroups<L> {
         self.outbox.pop()
     }
 
-    /// Tells the other members of each group how far it is durable now.
+    /// Reports to the other members of each group how far it is durable now.
     fn tell_durable(&mut self) {
         let mut news: BTreeMap<NodeId, Vec<DurableUpTo>> = BTreeMap::new();
         for group in self.groups.values_mut().filter(|group| !group.stopped) {

@@ -1,4 +1,4 @@
-//! What happens to the groups of a node.
+//! Inputs of the groups of a node.
 
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
@@ -7,37 +7,37 @@ use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
-/// A position in a group's log, with the members as of it: what a state image knows of a group.
+/// A position in a group's log, with the members as of it: a group's part of a state image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupPoint {
-    /// The last entry that is included; the default before the first.
+    /// The last entry included; the default before the first entry.
     pub id: EntryId,
     /// The members.
     pub members: Members,
 }
 
-/// A group as a node finds it at its start.
+/// The stored state of a group when a node starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredGroup {
     /// The group.
     pub group: GroupId,
-    /// Its state in the log; the default of a new group.
+    /// Its state in the log; the default for a new group.
     pub state: GroupState,
-    /// What the state machine durably includes; with the first members for one that includes nothing.
+    /// The point that the state machine durably includes; with the first members if it includes nothing.
     pub applied: GroupPoint,
 }
 
-/// What happened. Proposals are methods, because they return something.
+/// An input. Proposals are methods instead, because they return a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A peer sent a message. The connection has authenticated it.
+    /// A message from a peer. The connection has authenticated it.
     Message {
         /// The peer.
         from: NodeId,
         /// The message.
         message: RaftMessage,
     },
-    /// A peer tells how far its logs are durable. The connection has authenticated it.
+    /// A peer's report of how far its logs are durable. The connection has authenticated it.
     Durable {
         /// The peer.
         from: NodeId,
@@ -46,21 +46,21 @@ pub enum Input {
     },
     /// A tick of the clock, for all groups.
     Tick,
-    /// All that was returned before [`crate::Output::Sync`] with this number, and that one itself, is durable.
+    /// Everything returned up to and including the [`crate::Output::Sync`] with this number is durable.
     Persisted(u64),
-    /// Stand for election although the leader may still send heartbeats.
+    /// Campaign although the leader may still send heartbeats.
     TakeOver(GroupId),
-    /// Stand for election, if no leader is known to the others.
+    /// Campaign, if the other members know of no leader.
     Campaign(GroupId),
-    /// Give the leadership to a voter.
+    /// Transfer the leadership to a voter.
     TransferLeader {
         /// The group.
         group: GroupId,
         /// The voter.
         to: NodeId,
     },
-    /// Ask for the index up to which a read must have applied the group's log. The answer may be lost, and so may the entries up to
-    /// the index when the leader or term changes: ask again then.
+    /// Request the index up to which a read must have applied the group's log. The answer may be lost, and so may the
+    /// entries up to the index when the leader or term changes: then retry.
     ReadIndex {
         /// The group.
         group: GroupId,
@@ -73,15 +73,15 @@ pub enum Input {
     Compact {
         /// The group.
         group: GroupId,
-        /// Index of the last of them.
+        /// Index of the last compacted entry.
         upto: u64,
     },
-    /// A durable state image took the place of the state machine. What comes after the point is handed out, again if it
-    /// was before; what the image includes is not.
+    /// A durable state image replaced the state machine. Entries after the point are handed out, again if they were
+    /// before; entries included in the image are not.
     Install {
         /// The group.
         group: GroupId,
-        /// What the image includes of it.
+        /// The group's point in the image.
         point: GroupPoint,
     },
 }

@@ -1,7 +1,7 @@
-//! Who belongs to a group, as of one of its entries.
+//! The members of a group, as of one of its entries.
 //!
-//! A change of several members goes through a joint state, in which majorities of the old and of the new voters are
-//! needed; the leader leaves it by itself.
+//! A change of several members goes through a joint state, which requires majorities of both the old and the new
+//! voters; the leader leaves it automatically.
 
 use std::collections::BTreeSet;
 
@@ -14,15 +14,15 @@ use crate::settings::{MEMBERS_MAX, NODE_MAX};
 /// The members of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Index of the entry that made them the members; 0 for the first ones.
+    /// Index of the entry that established them; 0 for the first members.
     pub as_of: u64,
     /// Nodes whose majority decides.
     pub voters: BTreeSet<NodeId>,
-    /// Nodes that receive the log and decide nothing.
+    /// Nodes that receive the log but do not vote.
     pub learners: BTreeSet<NodeId>,
-    /// The voters before, whose majority is needed as well while they are being replaced; empty otherwise.
+    /// The previous voters, whose majority is also required while they are being replaced; empty otherwise.
     pub outgoing: BTreeSet<NodeId>,
-    /// Those of `outgoing` that become learners.
+    /// The subset of `outgoing` that becomes learners.
     pub learners_next: BTreeSet<NodeId>,
 }
 
@@ -33,7 +33,7 @@ impl Members {
         Self { voters: voters.into_iter().collect(), ..Self::default() }
     }
 
-    /// Returns whether a node is one of them, in whatever role.
+    /// Returns whether a node is a member, in any role.
     #[must_use]
     pub fn contains(&self, node: NodeId) -> bool {
         self.sets().into_iter().any(|set| set.contains(&node))
@@ -44,7 +44,7 @@ impl Members {
         self.voters.contains(&node) || self.outgoing.contains(&node)
     }
 
-    /// Returns all of them, each once.
+    /// Returns all members, each once.
     pub(crate) fn all(&self) -> impl Iterator<Item = NodeId> {
         self.sets().into_iter().flatten().copied().collect::<BTreeSet<_>>().into_iter()
     }
@@ -55,7 +55,7 @@ impl Members {
         !self.outgoing.is_empty()
     }
 
-    /// Returns whether one node alone decides.
+    /// Returns whether a node decides alone.
     pub(crate) fn decides_alone(&self, node: NodeId) -> bool {
         self.voters.iter().chain(&self.outgoing).all(|voter| *voter == node)
     }
@@ -64,7 +64,7 @@ impl Members {
         [&self.voters, &self.learners, &self.outgoing, &self.learners_next]
     }
 
-    /// Returns what is wrong with them, if anything is: raft-rs would panic.
+    /// Checks the members for errors at which raft-rs would panic.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let all = self.sets().into_iter().flatten();
         if all.clone().any(|node| node.0 == 0 || node.0 > NODE_MAX) {
@@ -85,7 +85,7 @@ impl Members {
         Ok(())
     }
 
-    /// Returns what a group's state keeps of them.
+    /// Encodes the members for a group's state.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -97,10 +97,10 @@ impl Members {
         out
     }
 
-    /// Reads what [`Members::encode`] wrote.
+    /// Decodes the output of [`Members::encode`].
     ///
     /// # Errors
-    /// If the bytes are no members of a group.
+    /// If the bytes are not the members of a group.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut members = Self { as_of: reader.varint("index of members")?, ..Self::default() };
@@ -139,7 +139,7 @@ impl Members {
         }
     }
 
-    /// Returns the change that makes these the members instead of `present`, neither of them joint.
+    /// Returns the change that replaces the members `present` with these, neither of them joint.
     pub(crate) fn change_from(&self, present: &Self) -> ConfChangeV2 {
         let single = |kind, node: &NodeId| {
             let mut single = ConfChangeSingle::default();

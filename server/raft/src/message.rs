@@ -1,8 +1,8 @@
 //! Messages between the replicas of a group, and their encoding.
 //!
-//! The encoding is our own: protobuf 2.28 recurses without a limit over unknown fields, and raft-rs panics at several
-//! things that no replica sends. Decoding never panics and checks all that can be checked without the group's state;
-//! what needs that state is checked in `admission.rs`.
+//! The encoding is our own: protobuf 2.28 recurses without limit over unknown fields, and raft-rs panics on several
+//! inputs that no replica sends. Decoding never panics and checks everything that can be checked without the group's
+//! state; `admission.rs` checks the rest.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ use crate::settings::{MESSAGE_BYTES_MAX, NODE_MAX, NUMBER_MAX, PAYLOAD_BYTES_MAX
 const VERSION: u8 = 1;
 /// Bytes of the context of a heartbeat or a read.
 pub(crate) const CONTEXT_BYTES_MAX: usize = 32;
-/// Message types in the order of their bytes. Local ones, forwarded proposals and forwarded transfers have none.
+/// Message types in the order of their bytes. Local messages, forwarded proposals and forwarded transfers have none.
 pub(crate) const TYPES: [MessageType; 12] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
@@ -55,32 +55,32 @@ impl RaftMessage {
         self.group
     }
 
-    /// Returns the node that sent it, as it says itself.
+    /// Returns the sender that the message names.
     #[must_use]
     pub fn from(&self) -> NodeId {
         NodeId(self.message.from as u16)
     }
 
-    /// Returns the node that it is for.
+    /// Returns the receiver that the message names.
     #[must_use]
     pub fn to(&self) -> NodeId {
         NodeId(self.message.to as u16)
     }
 
-    /// Returns whether it is a heartbeat or the answer to one: these have a connection of their own, so that entries do
+    /// Returns whether it is a heartbeat or the response to one: these have their own connection, so that entries do
     /// not delay them.
     #[must_use]
     pub fn is_heartbeat(&self) -> bool {
         matches!(self.message.get_msg_type(), MessageType::MsgHeartbeat | MessageType::MsgHeartbeatResponse)
     }
 
-    /// Returns about how many bytes it is encoded.
+    /// Returns the approximate encoded size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.message.entries.iter().map(|entry| entry.data.len() + 16).sum::<usize>() + 64
     }
 
-    /// Encodes it.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let message = &self.message;
@@ -120,7 +120,7 @@ impl RaftMessage {
     /// Decodes a message. Its entries share the memory of `bytes`.
     ///
     /// # Errors
-    /// If the bytes are not a message, or more than [`MESSAGE_BYTES_MAX`].
+    /// If the bytes are not a message, or exceed [`MESSAGE_BYTES_MAX`].
     pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         if bytes.len() > MESSAGE_BYTES_MAX {
@@ -186,7 +186,7 @@ fn node(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     if node == 0 || node > NODE_MAX { Err(reader.malformed("replica")) } else { Ok(u64::from(node)) }
 }
 
-/// Reads the entries that follow one. Their indices follow each other, and their terms do not decrease.
+/// Reads the entries after `before`. Their indices are consecutive, and their terms do not decrease.
 fn take_entries(mut before: EntryId, reader: &mut Reader<'_>, bytes: &Bytes) -> Result<Vec<Entry>, Malformed> {
     let mut entries = Vec::new();
     for _ in 0..reader.count(2, "entries")? {
@@ -205,7 +205,7 @@ fn take_entries(mut before: EntryId, reader: &mut Reader<'_>, bytes: &Bytes) -> 
     Ok(entries)
 }
 
-/// Returns what no replica sends.
+/// Rejects messages that no replica sends.
 fn check(message: &Message, last_term: Option<u64>, forced: bool) -> Result<(), &'static str> {
     let kind = message.get_msg_type();
     if (message.term == 0) != (kind == MessageType::MsgReadIndex) {
@@ -224,7 +224,7 @@ fn check(message: &Message, last_term: Option<u64>, forced: bool) -> Result<(), 
         return Err("term of the log above that of the message");
     }
     match kind {
-        // raft-rs takes a missing entry's term for 0: this one would leave a gap.
+        // raft-rs takes a missing entry's term for 0: this message would leave a gap.
         MessageType::MsgAppend if (message.index == 0) != (message.log_term == 0) => Err("term of the entry before"),
         MessageType::MsgSnapshot => {
             let metadata = message.get_snapshot().get_metadata();

@@ -1,4 +1,4 @@
-//! The outputs that were not polled yet, and the number that they become durable by.
+//! Outputs that were not polled yet, and the number of the sync that makes them durable.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(crate) struct Outbox {
     rest: VecDeque<Output>,
     /// Number of the next sync.
     number: u64,
-    /// Whether what was pushed has to become durable.
+    /// Whether pushed outputs have to become durable.
     sync: bool,
 }
 
@@ -23,17 +23,17 @@ impl Outbox {
         Self { sends: VecDeque::new(), rest: VecDeque::new(), number: 1, sync: false }
     }
 
-    /// Returns the number that what is pushed now becomes durable by.
+    /// Returns the number of the sync that makes outputs pushed now durable.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Requests a sync after what was pushed.
+    /// Requests a sync after the outputs pushed so far.
     pub(crate) fn sync(&mut self) {
         self.sync = true;
     }
 
-    /// Ends a round: one sync for whatever all groups wrote.
+    /// Ends a round: one sync for the writes of all groups.
     pub(crate) fn end_round(&mut self) {
         if std::mem::take(&mut self.sync) {
             self.rest.push_back(Output::Sync { number: self.number });
@@ -48,7 +48,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets what a group handed out and nobody polled: its state machine is another one now.
+    /// Drops a group's handed-out entries that were not polled: its state machine was replaced.
     pub(crate) fn forget_handed_out(&mut self, of: GroupId) {
         self.rest.retain(|output| match output {
             Output::Committed { group, .. }

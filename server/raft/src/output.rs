@@ -1,4 +1,4 @@
-//! What is to be done for the groups of a node, and what has become known.
+//! Outputs of the groups of a node: actions to carry out, and news.
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState};
@@ -8,24 +8,24 @@ use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
 
-/// What is to be done, or has become known, in this order.
+/// An action to carry out or a piece of news, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Send a message. All that must be durable before is.
+    /// Send a message. Everything that must be durable first already is.
     Send {
         /// The receiver.
         to: NodeId,
         /// The message.
         message: RaftMessage,
     },
-    /// Tell a node how far this one's logs are durable. It may be lost.
+    /// Report to a node how far this one's logs are durable. The report may be lost.
     Durable {
         /// The receiver.
         to: NodeId,
         /// The groups.
         upto: Vec<DurableUpTo>,
     },
-    /// Append an entry to the group's log, in the place of the one of its index and all after it.
+    /// Append an entry to the group's log, replacing the entry at its index and all later ones.
     Append {
         /// The group.
         group: GroupId,
@@ -41,9 +41,9 @@ pub enum Output {
         /// The state.
         state: GroupState,
     },
-    /// Make everything durable that was returned before, then step [`crate::Input::Persisted`].
+    /// Make everything returned before durable, then step [`crate::Input::Persisted`].
     Sync {
-        /// Rises by one from 1 on.
+        /// Increases by one, starting from 1.
         number: u64,
     },
     /// An entry of a peer was received and is not committed yet.
@@ -52,19 +52,19 @@ pub enum Output {
         group: GroupId,
         /// The entry.
         id: EntryId,
-        /// What was proposed.
+        /// The proposal.
         payload: Bytes,
     },
-    /// An entry is committed, and durable here. Each one once, in order.
+    /// An entry is committed, and durable here. Each entry once, in order.
     Committed {
         /// The group.
         group: GroupId,
         /// The entry.
         id: EntryId,
-        /// What was proposed.
+        /// The proposal.
         payload: Bytes,
     },
-    /// The first entry of a term is committed: what was proposed in earlier terms and was not handed out is lost.
+    /// The first entry of a term is committed: proposals of earlier terms that were not handed out are lost.
     TermBegun {
         /// The group.
         group: GroupId,
@@ -73,7 +73,7 @@ pub enum Output {
         /// Whether this node leads the group in that term.
         leading: bool,
     },
-    /// A change of members is committed. Comes for every such entry, also if it changed nothing.
+    /// A change of members is committed. Returned for every such entry, even if it changed nothing.
     MembersChanged {
         /// The group.
         group: GroupId,
@@ -82,7 +82,7 @@ pub enum Output {
         /// The members from now on.
         members: Members,
     },
-    /// The group's leader or term is another one.
+    /// The group's leader or term changed.
     Role {
         /// The group.
         group: GroupId,
@@ -91,38 +91,38 @@ pub enum Output {
         /// The term.
         term: u64,
     },
-    /// A read may be served when everything up to an index is applied. The last entries up to it may not be committed yet, and are lost
-    /// if the leader loses them.
+    /// A read may be served once everything up to an index is applied. The last entries up to it may not be committed
+    /// yet, and are lost if the leader loses them.
     ReadState {
         /// The group.
         group: GroupId,
         /// The index.
         index: u64,
-        /// As it was given.
+        /// The caller's context.
         context: u64,
     },
-    /// A read gets no index: the leader or term changed. Ask again.
+    /// A read gets no index because the leader or term changed. Retry.
     ReadLost {
         /// The group.
         group: GroupId,
-        /// As it was given.
+        /// The caller's context.
         context: u64,
     },
-    /// The entries that this node misses are compacted. Get a state image that includes at least `at_least` from any
+    /// The entries that this node lacks are compacted. Fetch a state image that includes at least `at_least` from any
     /// live peer, make it durable, and step [`crate::Input::Install`] for all groups.
     NeedsImage {
         /// The group.
         group: GroupId,
         /// Its leader.
         leader: NodeId,
-        /// The last entry that is compacted there.
+        /// The last entry compacted there.
         at_least: EntryId,
     },
     /// The group's log cannot be read. The group takes part in nothing any more.
     Failed {
         /// The group.
         group: GroupId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

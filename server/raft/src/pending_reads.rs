@@ -1,11 +1,12 @@
 //! Reads of this node that wait for their index.
 //!
-//! What raft-rs carries for a read must be unlike that of any other that its leader may still know: it would answer the
-//! later one with the index of the earlier. So it is the node, the start and a number, never what the caller gave.
+//! The raft-rs context of a read must differ from that of any other read that its leader may still remember: the leader
+//! would answer the later read with the index of the earlier. So it consists of the node, the start and a number, never
+//! of the caller's context.
 //!
-//! A leader need not be the first to know what is committed (see `durability.rs`), so a read waits for the last entry that the leader
-//! had when it answered: what anybody knew to be committed before the read began is up to there. raft-rs's answer has the
-//! leader's commit index, and commits up to it; the last entry travels beside it.
+//! A leader need not be the first to know what is committed (see `durability.rs`), so a read waits for the leader's
+//! last entry at the time of its answer: every entry known to any node as committed before the read began is at or
+//! below it. raft-rs's answer has the leader's commit index, and commits up to it; the last entry is sent beside it.
 
 use std::collections::BTreeMap;
 
@@ -29,9 +30,9 @@ pub(crate) struct PendingReads {
 /// A read.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    /// As the caller gave it.
+    /// The caller's context.
     context: u64,
-    /// The last entry of the leader, if the leader is another node and has told it.
+    /// The leader's last entry, if the leader is another node and has reported it.
     last: Option<u64>,
 }
 
@@ -47,7 +48,7 @@ impl PendingReads {
         self.waiting.len() >= READS_PENDING_MAX
     }
 
-    /// Adds a read; returns what names it.
+    /// Adds a read; returns its name.
     pub(crate) fn add(&mut self, context: u64) -> Vec<u8> {
         let number = self.next;
         self.next += 1;
@@ -55,7 +56,7 @@ impl PendingReads {
         [&self.name[..], &number.to_le_bytes()].concat()
     }
 
-    /// Notes what a leader's answer tells beside its commit index.
+    /// Notes the last entry in a leader's answer, which it contains beside its commit index.
     pub(crate) fn note_last(&mut self, answer: &Message) {
         let number = answer.entries.first().and_then(|entry| self.number(&entry.data));
         if let Some(waiting) = number.and_then(|number| self.waiting.get_mut(&number)) {
@@ -63,13 +64,13 @@ impl PendingReads {
         }
     }
 
-    /// Removes the read of this name; returns its context, and the leader's last entry if the leader has told it.
+    /// Removes the read with this name; returns its context, and the leader's last entry if reported.
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<(u64, Option<u64>)> {
         let waiting = self.waiting.remove(&self.number(name)?)?;
         Some((waiting.context, waiting.last))
     }
 
-    /// Removes all; returns their contexts.
+    /// Removes all reads; returns their contexts.
     pub(crate) fn take_all(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.waiting).into_values().map(|waiting| waiting.context).collect()
     }

@@ -1,5 +1,4 @@
-//! The last entries of a group, in memory: those that are not in the log yet, and some more for the peers that need
-//! them.
+//! The last entries of a group, in memory: entries that are not in the log yet, and some more for peers that need them.
 
 use std::collections::VecDeque;
 
@@ -8,19 +7,19 @@ use raft::eraftpb::Entry;
 /// The entries from some index to the last one.
 #[derive(Debug)]
 pub(crate) struct RecentEntries {
-    /// Index of the first; of the next one if there are none.
+    /// Index of the first entry; of the next one if there are none.
     first: u64,
     entries: VecDeque<Entry>,
     bytes: usize,
 }
 
 impl RecentEntries {
-    /// None yet; the next one has this index.
+    /// Starts without entries; the next one has index `next`.
     pub(crate) fn new(next: u64) -> Self {
         Self { first: next, entries: VecDeque::new(), bytes: 0 }
     }
 
-    /// Returns the index of the last entry, wherever it is.
+    /// Returns the index of the last entry, wherever it is stored.
     pub(crate) fn last(&self) -> u64 {
         self.first + self.entries.len() as u64 - 1
     }
@@ -29,7 +28,7 @@ impl RecentEntries {
         self.entries.get(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }
 
-    /// Adds an entry in the place of the one of its index and all after it. It must leave no gap.
+    /// Adds an entry, replacing the entry at its index and all later ones. It must leave no gap.
     pub(crate) fn push(&mut self, entry: Entry) {
         assert!(entry.index <= self.last() + 1, "entry {} would leave a gap after {}", entry.index, self.last());
         while !self.entries.is_empty() && self.last() >= entry.index {
@@ -42,7 +41,7 @@ impl RecentEntries {
         self.entries.push_back(entry);
     }
 
-    /// Drops entries up to an index that are in the log, until the others take at most so many bytes.
+    /// Drops entries up to `upto`, which are in the log, until the rest takes at most `bytes_max` bytes.
     pub(crate) fn shrink(&mut self, upto: u64, bytes_max: usize) {
         while self.bytes > bytes_max && self.first <= upto {
             let Some(entry) = self.entries.pop_front() else { return };
@@ -52,7 +51,7 @@ impl RecentEntries {
     }
 }
 
-/// Bytes that an entry counts for.
+/// Returns the bytes charged for an entry.
 pub(crate) fn size(entry: &Entry) -> usize {
     entry.data.len() + 32
 }

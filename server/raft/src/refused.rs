@@ -1,8 +1,8 @@
-//! Why an input changed nothing.
+//! The reasons why an input changed nothing.
 
 use tribunal_types::{GroupId, NodeId};
 
-/// Why an input was refused.
+/// The reason why an input was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// No such group.
@@ -11,10 +11,10 @@ pub enum Refused {
     /// The group stopped.
     #[error("the group stopped because its log cannot be read")]
     Stopped,
-    /// The message names another sender than the connection it came by, or another receiver than this node.
+    /// The message names a sender other than its connection's peer, or a receiver other than this node.
     #[error("the message names node {0}, which is not the one at that end of the connection")]
     Forged(NodeId),
-    /// The sender or the receiver is no member of the group.
+    /// The sender or the receiver is not a member of the group.
     #[error("node {0} is no member of the group")]
     NotAMember(NodeId),
     /// The node does not lead the group.
@@ -23,7 +23,7 @@ pub enum Refused {
     /// The node leads the group already.
     #[error("this node leads the group already")]
     AlreadyLeader,
-    /// The node is no voter.
+    /// The node is not a voter.
     #[error("node {0} is no voter of the group")]
     NotAVoter(NodeId),
     /// No leader is known, or it is too new to answer reads.
@@ -32,71 +32,71 @@ pub enum Refused {
     /// The leadership is being transferred.
     #[error("the leadership is being transferred")]
     Transferring,
-    /// Too much is not committed yet.
+    /// Too many bytes of proposals are not committed yet.
     #[error("too much is not committed yet")]
     TooMuchUncommitted,
     /// The proposal is longer than the limit.
     #[error("a proposal of {0} bytes is too long")]
     TooLong(usize),
-    /// A change of members is not finished, or it may not be.
+    /// A change of members is not finished, or may not be.
     #[error("another change of members may not be finished")]
     MembersChanging,
-    /// The members asked for are none, or the ones the group has.
+    /// The requested members are invalid, or are already the group's members.
     #[error("these members: {0}")]
     BadMembers(&'static str),
-    /// What was written before must be durable first.
+    /// Earlier writes must become durable first.
     #[error("what was written before is not durable yet")]
     WritesPending,
-    /// The message vouches for what is not in the log: a replica has lost what it acknowledged.
+    /// The message vouches for entries that are not in the log: a replica has lost entries that it acknowledged.
     #[error(
         "entry {index} is past the last one, {last}: this node has lost entries that it had acknowledged, as after the restore of a backup; remove it with `tribunal cluster remove`, and add a new one"
     )]
     PastLog {
         /// The entry.
         index: u64,
-        /// The last one.
+        /// The last entry.
         last: u64,
     },
-    /// The message vouches for what this node lacks although it leads: it was elected by the vote of a replica that has lost what it
-    /// acknowledged, or is one.
+    /// The message vouches for entries that this node lacks although it leads: this node, or a replica that voted for
+    /// it, has lost entries that it acknowledged.
     #[error(
         "node {from} has agreed on entry {index}, which is past the last one here, {last}, although this node leads: this node, or one that voted for it, has lost entries that it had acknowledged, as after the restore of a backup"
     )]
     PastLeader {
-        /// Who has it.
+        /// The node that has the entry.
         from: NodeId,
         /// The entry.
         index: u64,
-        /// The last one here.
+        /// The last entry here.
         last: u64,
     },
-    /// The message is of a term that no elections since this node's own can have reached.
+    /// The message's term cannot have been reached by elections since this node's own term.
     #[error("term {term} is impossible: this node is in term {own}")]
     TermTooFar {
-        /// Of the message.
+        /// Term of the message.
         term: u64,
-        /// Of this node.
+        /// Term of this node.
         own: u64,
     },
     /// Too many reads wait.
     #[error("too many reads wait for their index")]
     TooManyReads,
-    /// What is to be compacted was not handed out yet.
+    /// The entry to compact was not handed out yet.
     #[error("entry {0} was not handed out yet")]
     NotApplied(u64),
-    /// The image includes less than what is compacted here.
+    /// The image ends before the last entry compacted here.
     #[error("the image ends with entry {0}, after which entries are compacted here")]
     Compacted(u64),
     /// No such number was returned.
     #[error("number {0} was not returned yet")]
     UnknownNumber(u64),
-    /// The message has nothing to say at this moment.
+    /// The message no longer has any effect.
     #[error("the message is late")]
     Late,
 }
 
 impl Refused {
-    /// Returns whether a message or a proposal was refused only because of when it came: it is sent again, if it has to be.
+    /// Returns whether a message or a proposal was refused only because of its timing: it is retried if necessary.
     /// Nothing is wrong then.
     #[must_use]
     pub fn is_momentary(&self) -> bool {
@@ -109,7 +109,7 @@ impl Refused {
             | Refused::MembersChanging
             | Refused::WritesPending
             | Refused::TooManyReads
-            // The sender may know of a new group first.
+            // The sender may learn of a new group first.
             | Refused::UnknownGroup(_)
             | Refused::Late => true,
             Refused::Stopped
@@ -128,18 +128,18 @@ impl Refused {
     }
 }
 
-/// Why a group cannot be added.
+/// The reason why a group cannot be added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadGroup {
-    /// It is there already.
+    /// It exists already.
     #[error("group {}.{} is there already", .0.node, .0.incarnation)]
     Twice(GroupId),
-    /// What is stored of it does not fit together.
+    /// Its stored state is inconsistent.
     #[error("the state of group {}.{} does not fit its log: {reason}", .group.node, .group.incarnation)]
     Inconsistent {
         /// The group.
         group: GroupId,
-        /// What does not fit.
+        /// The inconsistency.
         reason: String,
     },
 }

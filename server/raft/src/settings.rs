@@ -1,36 +1,36 @@
-//! What can be set, and the limits that cannot.
+//! Settings, and fixed limits.
 //!
-//! raft-rs has unsafe defaults (no quorum check, no pre-vote, unlimited sizes): all of them are set here.
+//! raft-rs has unsafe defaults (no quorum check, no pre-vote, unlimited sizes): all of them are overridden here.
 
 use raft::{Config, ReadOnlyOption};
 use tribunal_types::NodeId;
 use tribunal_types::limits::{BODY_BYTES_MAX, NODES_MAX};
 
-/// Bytes of a proposal: a batch of at most 1 MiB, or a single transaction.
+/// Maximum bytes of a proposal: a batch of at most 1 MiB, or a single transaction.
 pub const PAYLOAD_BYTES_MAX: usize = BODY_BYTES_MAX + MESSAGE_ENTRY_BYTES_MAX;
-/// Bytes of entries in one message; a larger entry travels alone.
+/// Maximum bytes of entries in one message; a larger entry is sent alone.
 pub const MESSAGE_ENTRY_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of an encoded message.
+/// Maximum bytes of an encoded message.
 pub const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
 /// Append messages that a leader sends to one peer before it waits for an acknowledgement.
 pub const APPENDS_IN_FLIGHT_MAX: usize = 32;
-/// Bytes of proposals of one group that are not committed; further ones are refused.
+/// Maximum bytes of uncommitted proposals of one group; further ones are refused.
 pub const UNCOMMITTED_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Bytes of committed entries that one group hands out between two looks at the others.
+/// Maximum bytes of committed entries that one group hands out before the other groups get their turn.
 pub const COMMITTED_BYTES_PER_ROUND_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of entries that a group keeps in memory although they are in the log, committed and handed out.
+/// Maximum bytes of entries that a group keeps in memory although they are in the log, committed and handed out.
 pub const RECENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Reads of one group that may wait for their index.
+/// Maximum number of reads of one group waiting for their index.
 pub const READS_PENDING_MAX: usize = 1024;
-/// Members of one group, learners included.
+/// Maximum number of members of one group, learners included.
 pub const MEMBERS_MAX: usize = NODES_MAX;
-/// Highest number of a node: 10 bits, as in a CSN.
+/// Highest node number: 10 bits, as in a CSN.
 pub const NODE_MAX: u16 = 1023;
-/// Highest term, index and commit index that a peer may send. Nothing real comes near it, and nothing overflows below
+/// Highest term, index and commit index that a peer may send. No real value comes near it, and nothing overflows below
 /// it.
 pub const NUMBER_MAX: u64 = 1 << 62;
-/// How far the term of a message may be ahead of this node's: further than any elections get, even beside the jumps of
-/// `tribunal cluster recover`. A peer could otherwise raise the term to the last one there is, and no election would follow.
+/// Maximum lead of a message's term over this node's: further than any elections get, even with the jumps of `tribunal
+/// cluster recover`. Otherwise a peer could raise the term to the maximum, after which no election is possible.
 pub const TERMS_AHEAD_MAX: u64 = 1 << 40;
 
 const _: () = {
@@ -40,16 +40,16 @@ const _: () = {
     assert!(APPENDS_IN_FLIGHT_MAX >= 4);
 };
 
-/// What the groups of a node are run with.
+/// Settings of the groups of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Ticks without a leader after which an election may begin: the actual number is drawn from this one up to half as
-    /// much again. A leader that does not reach a majority for this long steps down.
+    /// Ticks without a leader after which an election may begin: the actual number is drawn between this one and half
+    /// as much again. A leader that does not reach a majority for this long steps down.
     pub election_ticks: u16,
     /// Ticks between the heartbeats of a leader.
     pub heartbeat_ticks: u16,
-    /// Seed of everything that is drawn, and the name of this start of the node: it must differ from that of every
-    /// earlier start, or an answer to a read of an earlier start could be taken for one of this.
+    /// Seed of everything drawn, and the name of this run of the node: it must differ from every earlier run's, or an
+    /// answer to a read of an earlier run could be taken for one of this run.
     pub seed: u64,
 }
 
@@ -60,7 +60,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// First number of ticks that no election timeout reaches.
+    /// Returns the first number of ticks that no election timeout reaches.
     pub(crate) fn election_ticks_end(&self) -> usize {
         let ticks = usize::from(self.election_ticks);
         ticks + ticks.div_ceil(2).max(1)
@@ -79,7 +79,7 @@ impl Settings {
             min_election_tick: usize::from(self.election_ticks),
             max_election_tick: self.election_ticks_end(),
             read_only_option: ReadOnlyOption::Safe,
-            // Everybody counts (`durability.rs`).
+            // Every member counts (`durability.rs`).
             skip_bcast_commit: true,
             // Merged messages would exceed the limit of one.
             batch_append: false,

@@ -1,8 +1,8 @@
-//! How one node becomes the only member of a group whose majority is lost for good.
+//! How one node becomes the only member of a group whose majority is permanently lost.
 //!
-//! Raft has no such step: what the others have agreed on without this node is given up, and what this node has that is not known
-//! to be agreed on counts from then on, because it may have been acknowledged. So it is done once, offline, to a log that
-//! nobody uses, by entries that Raft would otherwise have needed a majority for.
+//! Raft has no such step: entries that the other members agreed on without this node are given up, and this node's
+//! entries that are not known to be agreed on count from now on, because they may have been acknowledged. So it is done
+//! once, offline, to a log that is not in use, by entries that Raft would otherwise have needed a majority for.
 
 use bytes::Bytes;
 use raft::eraftpb::ConfChangeType;
@@ -15,17 +15,17 @@ use crate::members::Members;
 /// The entries that make a node the only member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SoleMember {
-    /// Their contents, which follow the last entry of the log.
+    /// Their contents, to follow the last entry of the log.
     pub contents: Vec<Bytes>,
     /// The members after them.
     pub members: Members,
 }
 
-/// Returns what makes `me` the only member of a group. `agreed` are the members as of the last entry that is known to be agreed
-/// on, `rest` the contents of those that follow it, up to index `last`.
+/// Returns the entries that make `me` the only member of a group. `agreed` are the members as of the last entry known
+/// to be agreed on, `rest` the contents of the entries after it, up to index `last`.
 ///
 /// # Errors
-/// In words, if an entry cannot be read, or voters were being replaced.
+/// A text, if an entry cannot be read, or if voters were being replaced.
 pub fn sole_member(
     me: NodeId,
     agreed: &Members,
@@ -54,7 +54,7 @@ pub fn sole_member(
     Ok(SoleMember { contents, members })
 }
 
-/// Carries out a change of one member.
+/// Applies a change of one member.
 fn follow(members: &mut Members, content: &Bytes) -> Result<(), String> {
     let change = change(&content[..content.len() - 1]).map_err(|malformed| malformed.to_string())?;
     let [single] = change.get_changes() else {
@@ -91,7 +91,7 @@ mod tests {
         members
     }
 
-    /// Carries the entries out as the group does at its next start.
+    /// Applies the entries as the group does at its next start.
     fn after(agreed: &Members, contents: &[Bytes]) -> Members {
         let mut members = agreed.clone();
         contents.iter().for_each(|content| follow(&mut members, content).unwrap());

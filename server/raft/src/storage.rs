@@ -1,6 +1,6 @@
-//! What raft-rs reads of a group's log: the recent entries from memory, the others from the node's log.
+//! raft-rs's view of a group's log: recent entries from memory, the others from the node's log.
 //!
-//! raft-rs panics when a read fails. So a failed read returns a placeholder and is remembered: the group stops before
+//! raft-rs panics when a read fails. So a failed read returns a placeholder and is recorded: the group stops before
 //! anything that depends on it leaves this crate.
 
 use std::cell::RefCell;
@@ -15,19 +15,19 @@ use crate::entry_content;
 use crate::recent_entries::{RecentEntries, size};
 use crate::settings::RECENT_BYTES_MAX;
 
-/// What is in the node's log, whether it is durable or not. A log that lags behind what was returned for it is fine:
-/// what is not durable yet is in memory.
+/// Read access to the node's log, durable or not. The log may lag the entries returned for it: entries that are
+/// not durable yet are in memory.
 pub trait GroupLog: Clone {
-    /// Why an entry cannot be read.
+    /// The reason why an entry cannot be read.
     type Error: Display;
 
-    /// Returns the entry before a group's first one that is there, and the last one.
+    /// Returns the entry before a group's first available one, and the last one.
     fn bounds(&self, group: GroupId) -> (EntryId, EntryId);
 
-    /// Returns the term of an entry that is there, or of the one before the first.
+    /// Returns the term of an available entry, or of the one before the first.
     fn term(&self, group: GroupId, index: u64) -> Option<u64>;
 
-    /// Returns the content of an entry; `None` if it is not there.
+    /// Returns the content of an entry; `None` if it is not available.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -39,7 +39,7 @@ pub(crate) struct GroupStorage<L> {
     group: GroupId,
     log: L,
     initial: RaftState,
-    /// Last entry that a state image replaces.
+    /// Last entry replaced by a state image.
     compacted: EntryId,
     /// The members, for snapshots.
     members: ConfState,
@@ -61,7 +61,7 @@ impl<L: GroupLog> GroupStorage<L> {
         }
     }
 
-    /// Returns why the group cannot go on, if it cannot.
+    /// Returns why the group cannot continue, if it cannot.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure.borrow().clone()
     }
@@ -88,7 +88,7 @@ impl<L: GroupLog> GroupStorage<L> {
         self.recent.shrink(upto.index, 0);
     }
 
-    /// A state image takes the place of all entries.
+    /// Replaces all entries with a state image.
     pub(crate) fn install(&mut self, id: EntryId) {
         self.compacted = id;
         self.recent = RecentEntries::new(id.index + 1);
@@ -99,7 +99,7 @@ impl<L: GroupLog> GroupStorage<L> {
         self.recent.shrink(upto, RECENT_BYTES_MAX);
     }
 
-    /// Returns the id of an entry that is there, or of the last compacted one.
+    /// Returns the id of an available entry, or of the last compacted one.
     pub(crate) fn id(&self, index: u64) -> Option<EntryId> {
         Some(EntryId { term: self.term(index).ok()?, index })
     }
@@ -184,7 +184,7 @@ impl<L: GroupLog> Storage for GroupStorage<L> {
         Ok(self.last())
     }
 
-    /// Returns the least that a follower must get from elsewhere; the message that carries it has no other content.
+    /// Returns the minimum that a follower must fetch elsewhere; the message that carries it has no other content.
     fn snapshot(&self, _: u64, _: u64) -> raft::Result<Snapshot> {
         if self.compacted.index == 0 {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));

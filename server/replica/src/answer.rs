@@ -1,9 +1,9 @@
-//! What those who wait are told.
+//! The answers for waiters.
 
 use tribunal_core::control::Applied;
 use tribunal_types::{ControlIndex, VerdictAt};
 
-/// What became of an item. `E` is what the caller keeps of the epoch that decided it.
+/// The outcome of an item. `E` is the caller's handle on the epoch that decided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<E = ()> {
     /// Decided in this epoch, as item `item`.
@@ -19,20 +19,20 @@ pub enum Answer<E = ()> {
     BodyMismatch,
     /// The id is outside the window.
     Expired,
-    /// A transaction with this id waits for its epoch right now.
+    /// A transaction with this id is waiting for its epoch.
     InFlight,
-    /// The id can never commit: this very request fenced it, or an earlier one did.
+    /// The id can never commit: this request or an earlier one fenced it.
     Fenced,
-    /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until it runs again.
+    /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until the node runs again.
     Unknown,
-    /// Its batch is void: nothing of it exists, and the same request may be sent again.
+    /// Its batch is void: none of its items exist, and the same request may be sent again.
     NotTaken,
-    /// The node takes nothing new: it is stopping.
+    /// The node is stopping and takes nothing new.
     Stopping,
 }
 
 impl<E> Answer<E> {
-    /// Names the epoch by something else.
+    /// Replaces the handle on the epoch.
     pub fn in_epoch<F>(self, epoch: impl FnOnce(E) -> F) -> Answer<F> {
         match self {
             Answer::Decided { epoch: decided, item } => Answer::Decided { epoch: epoch(decided), item },
@@ -48,29 +48,29 @@ impl<E> Answer<E> {
     }
 }
 
-/// What became of an import.
+/// The outcome of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Imported {
-    /// So many of its rows were new.
+    /// This many of its rows were new.
     Rows(u64),
     /// Its batch is void: nothing was imported.
     NotTaken,
-    /// The node takes nothing new: it is stopping.
+    /// The node is stopping and takes nothing new.
     Stopping,
     /// Its batch cannot be made durable.
     Unknown,
 }
 
-/// What is known of an id.
+/// The status of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnownNow {
-    /// Nothing; it may still arrive.
+    /// Unknown; it may still arrive.
     Unknown,
-    /// It waits for its epoch.
+    /// It is waiting for its epoch.
     InFlight,
     /// Its verdict is stored there.
     At(VerdictAt),
-    /// Nothing, and it can no longer be executed.
+    /// Unknown, and it can no longer be executed.
     Expired,
 }
 
@@ -79,6 +79,6 @@ pub enum KnownNow {
 pub struct ControlReply {
     /// Position of its entry.
     pub index: ControlIndex,
-    /// What the entry did.
+    /// The effect of the entry.
     pub applied: Applied,
 }

@@ -1,4 +1,4 @@
-//! Small epochs stay on the calling thread: handing them over would cost more than the work.
+//! Keeps small epochs on the calling thread: handing them over would cost more than the work.
 
 use tribunal_core::executor::{Inline, ShardExecutor};
 use tribunal_core::shard::Shard;
@@ -11,7 +11,7 @@ pub struct BySize<'a, E> {
     pub operations: usize,
 }
 
-/// Below so many operations (some 100 us of work) an epoch is resolved on one thread.
+/// Below this many operations (some 100 us of work), an epoch is resolved on one thread.
 const PARALLEL_OPERATIONS_MIN: usize = 4096;
 
 impl<E: ShardExecutor> ShardExecutor for BySize<'_, E> {

@@ -1,17 +1,18 @@
 //! Changes of configuration between their proposal and their reply.
 //!
-//! A proposal is named by its [`ProposalId`], and its reply is found by that name, in whatever order entries come back.
+//! A proposal is identified by its [`ProposalId`], which matches the reply to it regardless of the order of the
+//! entries.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use tribunal_types::{ControlChange, ControlEntry, ControlIndex, ProposalId};
 
-/// Proposals under way, `C` waiting for each, and entries that are durable and not applied yet.
+/// Proposals in flight, each with its waiter `C`, and durable entries that are not applied yet.
 #[derive(Debug)]
 pub(crate) struct ControlQueue<C> {
     /// Index of the next entry.
     next: ControlIndex,
-    /// Name of the last proposal.
+    /// Id of the last proposal.
     last: ProposalId,
     /// Number of the last own proposal that is durable.
     agreed: u64,
@@ -32,7 +33,7 @@ impl<C> ControlQueue<C> {
         }
     }
 
-    /// Proposes a change, for somebody or for the replica itself; returns the entry to write.
+    /// Proposes a change, for a client or for the replica itself; returns the entry to write.
     pub(crate) fn propose(&mut self, change: ControlChange, waiter: Option<C>) -> (ControlIndex, ControlEntry) {
         let index = self.next;
         self.next = ControlIndex(index.0 + 1);
@@ -41,7 +42,7 @@ impl<C> ControlQueue<C> {
         (index, ControlEntry { proposal: self.last, change })
     }
 
-    /// Takes an entry that is durable.
+    /// Adds a durable entry.
     pub(crate) fn durable(&mut self, index: ControlIndex, entry: ControlEntry) {
         if entry.proposal.run == self.last.run {
             self.agreed = self.agreed.max(entry.proposal.number);
@@ -59,12 +60,12 @@ impl<C> ControlQueue<C> {
         self.agreed
     }
 
-    /// Returns whether a change is proposed that is not durable.
+    /// Returns whether a proposed change is not durable yet.
     pub(crate) fn waits(&self) -> bool {
         self.agreed < self.last.number
     }
 
-    /// Returns who waits for a proposal, if it was made here.
+    /// Removes and returns the waiter of a proposal, if it was made here.
     pub(crate) fn waiter(&mut self, proposal: ProposalId) -> Option<C> {
         self.proposed.remove(&proposal)
     }
@@ -86,7 +87,7 @@ mod tests {
         let (_, unheard) = queue.propose(change(), None);
         let (index, third) = queue.propose(change(), Some("third"));
         assert_eq!(index, ControlIndex(10));
-        // Another node's entry, one of an earlier run, and all in another order than they were proposed in.
+        // Another node's entry, one of an earlier run, and all in a different order than they were proposed in.
         assert_eq!(queue.waiter(ProposalId { run: 5, number: 1 }), None);
         assert_eq!(queue.waiter(ProposalId::default()), None);
         assert_eq!(queue.waiter(third.proposal), Some("third"));

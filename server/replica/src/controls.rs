@@ -1,4 +1,4 @@
-//! Applies control entries: the fold decides what each did, and this follows it.
+//! Applies control entries: the control state determines each entry's effect, and the replica follows it.
 
 use alloc::vec::Vec;
 
@@ -13,12 +13,12 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 
-/// Bytes of a control entry in the log, the entries that carry it included.
+/// Log bytes of a control entry, including the entries that carry it.
 const CHANGE_BYTES: u64 = 512;
-/// Bytes of one of its changes of readers.
+/// Log bytes of one reader change in it.
 const READER_MOVE_BYTES: u64 = 64;
 
-/// Estimates what a control entry adds to the log: readers change theirs all the time, and images let it be compacted.
+/// Estimates the log bytes of a control entry: reader changes are frequent, and images let the log be compacted.
 fn bytes_of(change: &ControlChange) -> u64 {
     match change {
         ControlChange::MoveReaders(moves) => CHANGE_BYTES + READER_MOVE_BYTES * moves.len() as u64,
@@ -32,8 +32,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::AppendControl(index, entry));
     }
 
-    /// Applies the next change of configuration up to K(e), in the order of the control log; `next` is the first epoch that
-    /// it counts for. Returns whether there was one.
+    /// Applies the next change of configuration up to K(e), in control log order; `next` is the first epoch that it
+    /// counts for. Returns whether there was one.
     pub(crate) fn apply_control(&mut self, upto: ControlIndex, next: Epoch) -> bool {
         let Some((index, entry)) = self.controls.pop(upto) else { return false };
         self.image_bytes += bytes_of(&entry.change);
@@ -55,7 +55,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         true
     }
 
-    /// Follows what a control entry did, as far as it concerns the replica.
+    /// Follows the effect of a control entry, as far as it concerns the replica.
     fn follow(&mut self, effect: &ControlEffect) {
         match effect {
             ControlEffect::StoreDeclared { store, .. } => {
@@ -66,13 +66,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::PushAttached(store) | ControlEffect::PushAssigned(store) => self.restart_push(*store),
             ControlEffect::PushDetached(store) => {
                 self.visibility.track(*store, Delivery::Detached, Lsn(0));
-                // What it held back may go now.
+                // The part of the log that the push held back may now be dropped.
                 let applied = self.applied();
                 self.effects.push_back(Effect::Truncate { below: self.image_at, applied });
             }
             ControlEffect::BoundsSet(bounds) => {
                 if self.resolver.set_bounds(*bounds) {
-                    // It was taken of other partitions; the next one comes when it would have.
+                    // The image has the old partitions; the next one comes when it would have.
                     self.image = None;
                 }
                 self.policies.set_faults_max(bounds.plugin_faults_max);
@@ -86,7 +86,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             ControlEffect::PluginForgotten(_) => self.effects.push_back(Effect::SlotsChanged),
             ControlEffect::GroupJoined(join) => {
-                // Nothing changes if it is a member from the start.
+                // No change if it has been a member from the start.
                 let _ = self.epochs.join(join.group, join.first);
                 self.joined(join.group);
             }
@@ -95,7 +95,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::WebhookRemoved(_) | ControlEffect::ReadersMoved(_) => {}
             ControlEffect::KeyCreated { .. } | ControlEffect::KeyKnown(_) | ControlEffect::KeyRevoked { .. } => {}
             ControlEffect::ComponentAnnounced(_) | ControlEffect::ComponentReported(_) => {}
-            // Its group closes at the next tick, wherever that is led.
+            // Its group closes at the next tick of the node that leads it.
             ControlEffect::NodeLeaves(_) => {}
             ControlEffect::GenerationSwitched(generation) => {
                 self.resolver.switch_generation(*generation);
@@ -103,14 +103,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
             ControlEffect::ReleaseAnnounced(_) => {}
             ControlEffect::NodeAdmitted(_) | ControlEffect::NodeClaimed(_) => {}
-            // What it leads goes to others at its next ticks.
+            // The groups it leads move to other nodes at its next ticks.
             ControlEffect::NodeDrained(_) | ControlEffect::NodeResumed(_) => {}
             ControlEffect::NodeLeft(_) | ControlEffect::OthersLeft(_) | ControlEffect::EntryLost => {}
             ControlEffect::Repeated | ControlEffect::Unchanged => {}
         }
     }
 
-    /// Lets every activation hold whose epoch `next` is.
+    /// Puts every activation for epoch `next` in force.
     pub(crate) fn advance_slots(&mut self, next: Epoch) {
         let changed = self.replicated.advance(next);
         if changed.is_empty() {

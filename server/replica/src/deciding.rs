@@ -1,4 +1,4 @@
-//! From the entries that were agreed on to decided epochs.
+//! From agreed entries to decided epochs.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -17,18 +17,18 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::{ProposedBatch, Replica};
 
-/// Bytes of a state image for each row, and for each id.
+/// Bytes of a state image per row, and per id.
 const ROW_BYTES_IN_IMAGE: u64 = 24;
 const ID_BYTES_IN_IMAGE: u64 = 48;
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Takes the next entry of a group's log.
     pub(crate) fn entry(&mut self, batch: Arc<Batch>) {
-        // An entry may be agreed on twice: the first one counts, and tells what became of the proposal.
+        // An entry may be agreed on twice: the first one counts, and settles the proposal.
         let proposed = self.proposals.get_mut(&batch).filter(|proposed| proposed.durable_at.is_none());
         let is_new = proposed.is_some();
         if batch.group == self.group {
-            // An earlier start of the node has proposed it, unless this one has.
+            // Proposed by an earlier run of the node, unless by this one.
             self.batcher.raise(batch.proposal());
         }
         if let Some(proposed) = proposed {
@@ -39,23 +39,23 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Some(early) => early.push(batch),
             None => self.fold(batch, is_new),
         }
-        // The log is free again: what has gathered goes first, and is written while this epoch is resolved.
+        // The log is free again: seal the queued items first, so that they are written while this epoch is resolved.
         self.seal_if_due();
         self.seal_for_others();
     }
 
-    /// Folds an entry, or keeps it until the control entry is applied that lets its group join. `is_proposal` tells whether it
-    /// is an own proposal that was not agreed on before.
+    /// Folds an entry, or keeps it until the control entry that lets its group join is applied. `is_proposal`: the
+    /// entry is an own proposal that was not agreed on before.
     fn fold(&mut self, batch: Arc<Batch>, is_proposal: bool) {
         self.folded = true;
         self.leading.sealed(batch.group, batch.last);
         match self.epochs.entry(Arc::clone(&batch)) {
-            // Others have to seal up to its end, or the group would never leave.
+            // The other groups must seal up to its end, or the group would never leave.
             Folded::Counted if batch.closes => {
                 drop(batch.is_empty().then(|| self.proposals.take(&batch)));
                 self.demanded_by(batch.last);
             }
-            // Nobody waits for it, and no epoch hands it out.
+            // It has no waiters, and no epoch returns it.
             Folded::Counted if batch.is_empty() => drop(self.proposals.take(&batch)),
             Folded::Counted => self.demanded_by(batch.last),
             Folded::Void if is_proposal => {
@@ -72,16 +72,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.demand.note(last, self.now.monotonic);
     }
 
-    /// Folds what came from a group before it joined.
+    /// Folds the entries that a group sent before it joined.
     pub(crate) fn joined(&mut self, group: GroupId) {
         let early = self.early.remove(&group).unwrap_or_default();
         // A group proposes only once it has joined.
         early.into_iter().for_each(|batch| self.fold(batch, false));
     }
 
-    /// Tells those who wait for a batch that is void, or was lost, that nothing of it exists.
+    /// Answers the waiters of a void or lost batch: none of its items exist.
     pub(crate) fn not_taken(&mut self, proposed: ProposedBatch<W>) {
-        // It may have been the one to carry what is not applied yet.
+        // It may have been the batch that carries the unapplied control entries.
         self.sealed_control = self.epochs.control();
         self.forget_in_flight(&proposed.batch);
         let effects = &mut self.effects;
@@ -91,7 +91,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         effects.extend(import.map(|waiter| Effect::Imported(waiter, Imported::NotTaken)));
     }
 
-    /// Applies a control entry or resolves an epoch, if that is next. Returns whether there may be more.
+    /// Applies a control entry or resolves an epoch, whichever is next. Returns whether there may be more.
     pub(crate) fn advance(&mut self) -> bool {
         if core::mem::take(&mut self.image_due) {
             self.begin_image();
@@ -109,9 +109,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.note_complete();
             }
             Some(Step::Control { upto, next }) => {
-                // First the epoch that they end: a client that is told of a change finds it complete.
+                // Publish the epoch that the entries end first: a client that is notified of a change finds that epoch
+                // complete.
                 self.note_complete();
-                // What waited for an epoch before these entries count has held since then.
+                // An activation waiting for an epoch before these entries count has been in force since then.
                 self.advance_slots(next.prev());
                 if !self.apply_control(upto, next) {
                     self.epochs.applied(upto);
@@ -175,21 +176,21 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let watches = self.watches_of(&input);
         self.effects.push_back(Effect::Decided(Box::new(DecidedEpoch { input, outcome, heads, own })));
         self.effects.extend(watches);
-        // Until somebody has acted, another one may be active.
+        // Until the effect is carried out, another activation may become active.
         let active = |slot: &PluginSlot| Some(self.replicated.slots().slot(slot)?.active()?.index);
         let failing =
             failing.into_iter().filter_map(|slot| active(&slot).map(|index| Effect::SlotFailing(slot, index)));
         self.effects.extend(failing);
         if frees {
-            // What gathered while this batch was under way.
+            // Seal the commits that queued while this batch was in flight.
             self.seal_if_due();
         }
         self.resolved_to = self.epochs.position();
         self.image_due |= self.image.is_none() && self.is_image_due();
     }
 
-    /// Tells whether enough was decided since the last image: also no less than what an image takes, or images would be most
-    /// of what is written.
+    /// Returns whether enough was decided since the last image. The threshold is at least the size of an image, or
+    /// images would make up most of the bytes written.
     fn is_image_due(&self) -> bool {
         if self.image_bytes < self.settings.image_every_bytes {
             return false;
@@ -199,7 +200,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.image_bytes >= image
     }
 
-    /// Returns what those are told who wait for an id of this epoch.
+    /// Returns the replies for clients waiting for an id in this epoch.
     fn watches_of(&mut self, input: &EpochInput) -> Vec<Effect<W>> {
         let mut told = Vec::new();
         if self.watchers.is_empty() {
@@ -218,7 +219,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         told
     }
 
-    /// Forgets the ids of an own batch. The same id may be in another group's, and wait here for a later epoch.
+    /// Forgets the ids of an own batch. The same id may also be in another group's batch, and wait here for a later
+    /// epoch.
     pub(crate) fn forget_in_flight(&mut self, batch: &Batch) {
         let txns = batch.txns.iter().map(|txn| (txn.namespace, txn.id));
         let early_aborts = batch.early_aborts.iter().map(|abort| (abort.namespace, abort.id));
@@ -228,7 +230,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 }
 
-/// Returns about how many bytes of the log a batch takes.
+/// Returns the approximate number of log bytes of a batch.
 fn bytes_of(batch: &Batch) -> u64 {
     (batch.keys.len() + batch.values.len() + 64 * batch.txns.len()) as u64
 }

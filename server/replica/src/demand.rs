@@ -1,17 +1,18 @@
-//! Up to which epoch others wait for this node's entries, and how far an idle node seals ahead of them (rules 6 and 7 of
-//! the cluster: nobody waits for a node that has nothing to say).
+//! Tracks the last epoch that other nodes need this node's entries for, and how far an idle node seals ahead of it
+//! (rules 6 and 7 of the cluster: no node waits for a node that has nothing to propose).
 //!
-//! Only when something is proposed depends on it, never what is decided.
+//! Affects only when something is proposed, never what is decided.
 
 use core::time::Duration;
 
 use tribunal_types::Epoch;
 
-/// How far ahead an idle node seals, in time at the present rate. A node that dies idle stops nobody for so long.
+/// How far ahead an idle node seals, in time at the current rate. A node that dies while idle blocks no other node for
+/// this duration.
 pub(crate) const AHEAD: Duration = Duration::from_secs(1);
-/// The rate is measured over at least so long.
+/// Minimum duration over which the rate is measured.
 const MEASURED: Duration = Duration::from_millis(200);
-/// Epochs that are sealed ahead at most. Those of a rate that was measured wrong must not use up the epochs.
+/// Maximum number of epochs sealed ahead. A wrongly measured rate must not use up the epochs.
 const AHEAD_MAX: u64 = 10_000;
 
 /// The demand for epochs.
@@ -21,9 +22,9 @@ pub(crate) struct Demand {
     upto: Epoch,
     /// When the measurement of the rate began.
     since: Duration,
-    /// Epochs with items since then. Their numbers are no measure: a node that was ahead makes them jump.
+    /// Epochs with items since then. Epoch numbers would be no measure: a node that was ahead makes them jump.
     noted: u64,
-    /// Epochs with items in [`AHEAD`], when it was last measured.
+    /// Epochs with items per [`AHEAD`], as last measured.
     ahead: u64,
 }
 
@@ -33,7 +34,7 @@ impl Demand {
         Demand { upto: last, since: now, noted: 0, ahead: 0 }
     }
 
-    /// Begins to measure the rate: what came until now was read again at a start, or waited for a leader.
+    /// Restarts the rate measurement: the epochs so far were replayed at a start, or waited for a leader.
     pub(crate) fn measure(&mut self, now: Duration) {
         (self.since, self.noted, self.ahead) = (now, 0, 0);
     }
@@ -43,7 +44,7 @@ impl Demand {
         self.upto
     }
 
-    /// Notes an epoch that has items.
+    /// Notes an epoch with items.
     pub(crate) fn note(&mut self, epoch: Epoch, now: Duration) {
         if epoch <= self.upto {
             return;
@@ -58,7 +59,7 @@ impl Demand {
         }
     }
 
-    /// Returns the last epoch to seal for a group that has nothing to propose.
+    /// Returns the last epoch to seal for a group without proposals.
     pub(crate) fn ahead(&self) -> Epoch {
         Epoch(self.upto.0.saturating_add(self.ahead).min(Epoch::MAX.0 - 1))
     }

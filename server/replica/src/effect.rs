@@ -1,4 +1,4 @@
-//! What a replica wants done.
+//! The effects of a replica.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,36 +17,36 @@ use crate::event::Waiters;
 use crate::image::CapturedImage;
 use crate::items::PendingItems;
 
-/// What a replica wants done, in this order. What it refers to is the state of the replica at the moment when
+/// An effect to carry out, in order. It refers to the state of the replica at the moment when
 /// [`Replica::poll`](crate::Replica::poll) returns it.
 pub enum Effect<W: Waiters> {
-    /// Propose this batch as the next entry of its group's log: the own group's, or that of a group that this node has taken
+    /// Propose this batch as the next entry of its group's log: the own group's, or that of a group this node has taken
     /// over.
     Append(Arc<Batch>),
-    /// Become the leader of a group, although its leader may be alive: it makes no progress.
+    /// Become the leader of a group although its leader may be alive: it makes no progress.
     TakeOver(GroupId),
     /// Propose this entry of the control log.
     AppendControl(ControlIndex, ControlEntry),
-    /// An epoch is decided: publish it, answer its items, put its outcome into the log. It is answered to nobody before it
-    /// can be read.
+    /// An epoch is decided: publish it, answer its items, log its outcome. No answer may be sent before the epoch can
+    /// be read.
     Decided(Box<DecidedEpoch<W>>),
-    /// Answer an item without an epoch of its own; a transaction that is not needed any more goes back with the answer.
+    /// Answer an item that is not answered by an epoch; a transaction that is no longer needed is returned with it.
     Answer(W::Item, Answer, Option<Box<TxnRequest>>),
     /// Answer an import.
     Imported(W::Import, Imported),
-    /// Tell what is known of an id.
+    /// Report the status of an id.
     Known(W::Watch, KnownNow),
-    /// An entry of the control log was applied and did this.
+    /// An entry of the control log was applied, with this effect.
     ControlApplied(ControlEffect),
     /// Answer a change of configuration.
     ControlReply(W::Control, ControlReply),
     /// The slots have changed.
     SlotsChanged,
-    /// Another plugin fills this slot from now on.
+    /// A different plugin fills this slot from now on.
     SlotFilled(PluginSlot),
-    /// The plugin in this slot has failed too often in a row: the one of this activation, not of a later one.
+    /// The plugin in this slot has failed too often in a row: the plugin of this activation, not of a later one.
     SlotFailing(PluginSlot, ControlIndex),
-    /// The stores or the last complete epoch have moved.
+    /// The stores or the last complete epoch have advanced.
     Progress,
     /// Drop epochs of the log.
     Truncate {
@@ -55,46 +55,47 @@ pub enum Effect<W: Waiters> {
         /// But only as far as these stores have applied them.
         applied: Vec<(StoreId, Epoch)>,
     },
-    /// Have an embedded store flush.
+    /// Flush an embedded store.
     Flush(StoreId),
-    /// The log no longer waits for this node's copy of an embedded store; in words, what it held back and why.
+    /// The log no longer waits for this node's copy of an embedded store; the text states how much it held back and
+    /// why.
     LeftOut(StoreId, String),
-    /// An embedded store's copy that is broken here holds the log back, and no other member is known to have on its disk what the log
-    /// could drop: the log is kept; the same words.
+    /// This node's broken copy of an embedded store holds the log back, and no other member is known to have on disk
+    /// the part that the log could drop, so the log is kept. The text is the same.
     OnlyInLog(StoreId, String),
-    /// Store an image, then drop what the log no longer needs.
+    /// Store an image, then truncate the part of the log that is no longer needed.
     Image {
         /// The state.
         image: Box<CapturedImage>,
-        /// What the stores that the log waits for have applied.
+        /// The applied epochs of the stores that the log waits for.
         applied: Vec<(StoreId, Epoch)>,
-        /// The node stops: this one must be written even if another is under way.
+        /// Whether the node is stopping: then this image must be written even if another one is in flight.
         last: bool,
     },
-    /// Everything that was under way is done, and nothing new will be taken.
+    /// All work in flight is done, and nothing new will be taken.
     Stopped,
 }
 
 /// A decided epoch.
 pub struct DecidedEpoch<W: Waiters> {
-    /// What went in.
+    /// The epoch's input.
     pub input: EpochInput,
-    /// What came out.
+    /// The epoch's outcome.
     pub outcome: EpochOutcome,
-    /// First and last LSN by store, ascending store.
+    /// First and last LSN by store, in ascending order of store.
     pub heads: Vec<(StoreId, Lsn, Lsn)>,
     /// The own group's batch in it, if this replica proposed it.
     pub own: Option<OwnBatch<W>>,
 }
 
-/// A decided batch that somebody waits for.
+/// A decided batch with waiters.
 pub struct OwnBatch<W: Waiters> {
-    /// Who waits.
+    /// The waiters.
     pub items: PendingItems<W>,
-    /// Where the answers are.
+    /// Positions of the answers.
     pub places: ItemPlaces,
-    /// When it was sealed, by the monotonic clock.
+    /// Time of sealing, by the monotonic clock.
     pub sealed_at: Duration,
-    /// When it was durable, by the monotonic clock.
+    /// Time at which it became durable, by the monotonic clock.
     pub durable_at: Duration,
 }

@@ -1,4 +1,4 @@
-//! What happens to a replica.
+//! The events of a replica.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -14,23 +14,23 @@ use tribunal_types::{
 /// The time of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Time since some moment, by a clock that is never set. Nothing that is replicated depends on it.
+    /// Time since an arbitrary origin, by a clock that is never set. No replicated state depends on it.
     pub monotonic: Duration,
-    /// Unix time, microseconds: the time that batches carry.
+    /// Unix time in microseconds: the time that batches carry.
     pub unix_us: u64,
 }
 
 impl Now {
-    /// Returns Unix time, milliseconds.
+    /// Returns Unix time in milliseconds.
     #[must_use]
     pub fn unix_ms(self) -> u64 {
         self.unix_us / 1000
     }
 }
 
-/// Waiters of several kinds. A replica gives each waiter of an item or an import back exactly once, with the answer.
-/// Those of changes and of verdicts are dropped if the replica ends first: what becomes of the change, or the id, is
-/// then unknown.
+/// The kinds of waiters. A replica returns each waiter of an item or an import exactly once, with the answer. Waiters
+/// of changes and verdicts are dropped if the replica ends first: the outcome of the change, or of the id, is then
+/// unknown.
 pub trait Waiters {
     /// Waits for the answer of an item: a transaction, an abort or a fence.
     type Item;
@@ -41,46 +41,46 @@ pub trait Waiters {
     /// Waits for an id to get its verdict.
     type Watch;
 
-    /// Tells whether somebody who watches an id has left, so that they may be forgotten.
+    /// Returns whether the client of a watch has disconnected, so that the watch may be dropped.
     fn has_left(watch: &Self::Watch) -> bool;
 }
 
-/// A transaction and who waits for its verdict.
+/// A transaction and its waiter.
 #[derive(Debug)]
 pub struct Commit<I> {
     /// The transaction.
     pub txn: Box<TxnRequest>,
-    /// Who waits.
+    /// The waiter for the verdict.
     pub waiter: I,
 }
 
-/// What a store's push has found out since its last report.
+/// Findings of a store's push since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushReport {
-    /// An embedded store was opened. Before `rewound`, if both are there.
+    /// An embedded store was opened. Precedes `rewound` if both are present.
     pub opened: bool,
-    /// The storage is at this record, which may be before what it had acknowledged.
+    /// The storage is at this record, which may be before its last acknowledged one.
     pub rewound: Option<Lsn>,
-    /// The storage has acknowledged everything up to this record. After `rewound`, if both are there.
+    /// The storage has acknowledged everything up to this record. Follows `rewound` if both are present.
     pub acked: Option<Lsn>,
-    /// An embedded store was found damaged, and what it acknowledges is not all that it should have.
+    /// An embedded store was found damaged: its acknowledged data is incomplete.
     pub damaged: bool,
     /// The push stopped.
     pub stopped: bool,
 }
 
-/// How far a storage is, as the node that pushes to it tells the others.
+/// Position of a storage, as the node that pushes to it reports it to the other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageAt {
     /// The store.
     pub store: StoreId,
     /// The control entry that started the push.
     pub push: ControlIndex,
-    /// The storage has acknowledged everything up to this record, and nothing after it is known.
+    /// The storage has acknowledged everything up to this record; nothing after it is known.
     pub acked: Lsn,
 }
 
-/// What happens to a replica.
+/// An event of a replica.
 pub enum Event<W: Waiters> {
     /// Transactions to decide, in this order.
     Commits(Vec<Commit<W::Item>>),
@@ -88,67 +88,66 @@ pub enum Event<W: Waiters> {
     Abort(NamespaceId, TxnId, W::Item),
     /// Make sure that an id that never arrived never commits.
     Fence(NamespaceId, TxnId, W::Item),
-    /// Tell what is known of an id as soon as that is a verdict.
+    /// Report the status of an id as soon as it has a verdict.
     Watch(NamespaceId, TxnId, W::Watch),
     /// Versions of existing rows.
     Import(Vec<ImportedVersion>, W::Import),
     /// A change of configuration.
     Control(ControlChange, W::Control),
-    /// The next entry of a group's log is agreed on and durable.
+    /// The next entry of a group's log, agreed on and durable.
     Entry(Arc<Batch>),
     /// Another node has proposed a batch with items that ends with this epoch; it is not agreed on yet.
     Appended(Epoch),
-    /// A leader of a group has begun its term: all entries of the terms before it came before this event.
+    /// A leader of a group has begun its term: all entries of earlier terms came before this event.
     TermBegun {
         /// The group.
         group: GroupId,
-        /// This node is the leader, and still is: what it proposes from now on belongs to this term.
+        /// Whether this node is the leader, and still is: its proposals from now on belong to this term.
         leads: bool,
     },
-    /// This node leads a group no more, or only in a later term, which has not begun.
+    /// This node no longer leads a group, or only in a later term that has not begun.
     LeaderLost(GroupId),
     /// A group's log did not take this proposal; it will never contain it.
     NotProposed(Arc<Batch>),
-    /// The next entry of the control log is agreed on and durable.
+    /// The next entry of the control log, agreed on and durable.
     ControlEntry(ControlIndex, ControlEntry),
-    /// The push that a control entry started reports.
+    /// A report of the push that a control entry started.
     Pushed {
-        /// Whose push.
+        /// The store of the push.
         store: StoreId,
         /// The control entry that started it.
         generation: ControlIndex,
-        /// What it reports.
+        /// The report.
         report: PushReport,
     },
-    /// Another member tells how far the storages are to which it pushes. What comes from one node comes in its order.
+    /// Another member's report of the storages it pushes to. Reports of one node arrive in order.
     PushesReported {
         /// The member.
         from: NodeId,
         /// The storages.
         stores: Vec<StorageAt>,
     },
-    /// Propose a change of configuration that nobody waits for.
+    /// Propose a change of configuration without a waiter.
     Propose(ControlChange),
-    /// Without this store, the log could be truncated below this epoch and its quota be kept.
+    /// Without this store, the log could be truncated below this epoch to stay within its quota.
     OverQuota {
         /// The store.
         store: StoreId,
-        /// The first epoch that the quota leaves.
+        /// The first epoch that the quota retains.
         bound: Epoch,
-        /// What its storage last complained about.
+        /// The last complaint of its storage.
         complaint: Option<String>,
-        /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
+        /// While an embedded store is being opened, the last record that its rows reflect; otherwise `None`.
         opens_at: Option<Lsn>,
     },
-    /// Nothing else has happened since the last event, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has
-    /// come.
+    /// No other event since the last one, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has come.
     Tick,
-    /// There is time to copy a slice of the image that is being taken.
+    /// There is time to copy a slice of the image being taken.
     CopyImage,
-    /// Take nothing new, finish what is under way: what was proposed is waited for. In a cluster that takes a majority,
-    /// which may be missing, so the caller limits the time, and ends it with [`Event::StopNow`].
+    /// Take nothing new and finish the work in flight, proposals included. In a cluster, this takes a majority, which
+    /// may be missing, so the caller limits the time and ends it with [`Event::StopNow`].
     Stop,
-    /// Do not wait for what is under way any longer: its outcome is unknown.
+    /// Stop waiting for the work in flight: its outcome is unknown.
     StopNow,
     /// Nothing will become durable any more.
     LogFailed,

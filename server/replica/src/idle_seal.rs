@@ -1,4 +1,4 @@
-//! When an idle node seals empty epochs: only for an activation that waits for one. Epochs are counted by commits, so
+//! When an idle node seals empty epochs: only for an activation waiting for its epoch. Epochs advance with commits, so
 //! without traffic the activation's epoch would never come.
 
 use core::time::Duration;
@@ -7,7 +7,7 @@ use tribunal_types::Epoch;
 
 /// A node that has sealed nothing for this long counts as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// Epochs that an idle node skips for one activation. A number that was mistyped must not use up the epochs.
+/// Maximum number of epochs that an idle node skips for one activation. A mistyped number must not use up the epochs.
 const SKIPPED_MAX: u64 = 100_000;
 
 /// Time of the last seal, by the monotonic clock.
@@ -27,7 +27,7 @@ impl IdleSeal {
         self.sealed_at = now;
     }
 
-    /// Returns when a batch was last sealed.
+    /// Returns the time at which a batch was last sealed.
     pub(crate) fn sealed_at(&self) -> Duration {
         self.sealed_at
     }
@@ -37,8 +37,8 @@ impl IdleSeal {
         (self.sealed_at + IDLE_AFTER).saturating_sub(now)
     }
 
-    /// Returns the last epoch to seal empty, so that the activation decides from `from` on; `next` is the first epoch
-    /// that is not sealed. `None` if that is too far away: such an activation waits for epochs with transactions.
+    /// Returns the last epoch to seal empty, so that the activation decides from `from` on; `next` is the first
+    /// unsealed epoch. `None` if it is too far away: such an activation waits for epochs with transactions.
     pub(crate) fn last_before(next: Epoch, from: Epoch) -> Option<Epoch> {
         (from > next && from.0 - next.0 <= SKIPPED_MAX).then(|| from.prev())
     }

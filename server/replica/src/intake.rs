@@ -1,4 +1,4 @@
-//! What clients send: into the open batch, or answered at once.
+//! Client requests: added to the open batch, or answered at once.
 
 use alloc::vec::Vec;
 
@@ -13,20 +13,20 @@ use crate::items::PendingTxn;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 
-/// How many commits before its turn a commit's rows are loaded, and where they are: of 1 to 8 the fastest
-/// (`cargo bench -p tribunal-core --bench resolve -- --admit 2`).
+/// How many commits ahead a commit's rows are loaded, and their locations: the fastest of 1 to 8 (`cargo bench -p
+/// tribunal-core --bench resolve -- --admit 2`).
 const ROWS_AHEAD: usize = 2;
 const TAGS_AHEAD: usize = 2 * ROWS_AHEAD;
-/// Memory for more commits than this is given back.
+/// Memory for more commits than this is freed.
 const SPARE_COMMITS_MAX: usize = 4096;
 /// A larger transaction is freed as soon as it is copied into the batch.
 const SPENT_BYTES_MAX: usize = 64 * 1024;
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Takes transactions in.
+    /// Processes a list of commits.
     pub(crate) fn commits(&mut self, mut commits: Vec<Commit<W::Item>>) {
         let mut left = commits.drain(..);
-        // Looked up one after the other, each row would be waited for.
+        // Prefetch: otherwise each lookup would wait for its row.
         let first = left.as_slice();
         first.iter().take(TAGS_AHEAD).for_each(|commit| self.resolver.prefetch_tags(&commit.txn));
         first.iter().take(ROWS_AHEAD).for_each(|commit| self.resolver.prefetch_rows(&commit.txn));
@@ -50,7 +50,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Puts a transaction into the open batch; gives it back if that is full.
+    /// Adds a transaction to the open batch; returns it if the batch is full.
     fn offer(&mut self, commit: Commit<W::Item>) -> Option<Commit<W::Item>> {
         let Commit { txn, waiter } = commit;
         let key = (txn.namespace, txn.id);
@@ -129,7 +129,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.opened();
     }
 
-    /// Puts the next import into the open batch, unless that has one or is full.
+    /// Adds the next import to the open batch, unless the batch is full or already has one.
     pub(crate) fn take_import(&mut self) {
         if self.open.import.is_none()
             && let Some((versions, waiter)) = self.imports.pop_front()

@@ -1,4 +1,4 @@
-//! Items of one batch that clients wait for, and their answers once its epoch is decided.
+//! Items of one batch with waiting clients, and their answers once its epoch is decided.
 //!
 //! Invariant: every item is answered exactly once, with a decision or because there will be none.
 
@@ -13,9 +13,9 @@ use crate::event::Waiters;
 /// The pending items of one batch, in its order.
 pub struct PendingItems<W: Waiters> {
     pub(crate) txns: Vec<PendingTxn<W::Item>>,
-    /// Items that were aborted before their epoch.
+    /// Items aborted before their epoch.
     pub(crate) aborts: Vec<PendingTxn<W::Item>>,
-    /// Places among these, ascending, of those whose id is outside the window of their epoch: they are not remembered.
+    /// Ascending indexes into `aborts` of ids that are outside the window of their epoch: they are not remembered.
     pub(crate) expired: Vec<usize>,
     pub(crate) fences: Vec<W::Item>,
     pub(crate) import: Option<W::Import>,
@@ -24,7 +24,7 @@ pub struct PendingItems<W: Waiters> {
 /// A pending transaction.
 pub(crate) struct PendingTxn<I> {
     pub(crate) waiter: I,
-    /// The transaction, copied into the batch; goes back with the answer.
+    /// The transaction, copied into the batch; returned with the answer.
     pub(crate) spent: Option<Box<TxnRequest>>,
 }
 
@@ -47,7 +47,8 @@ impl<W: Waiters> PendingItems<W> {
         self.len() == 0
     }
 
-    /// Tells every item what the epoch decided, and returns the import; the batch's items have these places in the epoch.
+    /// Answers every item with the epoch's decision, and returns the import. `places` are the items' positions in the
+    /// epoch.
     pub fn answer(
         self,
         outcome: &EpochOutcome,
@@ -66,7 +67,8 @@ impl<W: Waiters> PendingItems<W> {
         }
         for ((place, txn), &at) in self.aborts.into_iter().enumerate().zip(&outcome.early_aborts[early_aborts]) {
             let answer = match at {
-                // A commit of an id ahead of the window may still come in time, so nobody is told that it is aborted.
+                // A commit of an id ahead of the window may still arrive in time, so it must not be reported as
+                // aborted.
                 _ if self.expired.binary_search(&place).is_ok() => Answer::Expired,
                 VerdictAt { epoch, item } if epoch == outcome.epoch => Answer::Decided { epoch: (), item },
                 at => Answer::Stored(at),
@@ -85,7 +87,7 @@ impl<W: Waiters> PendingItems<W> {
         self.import.map(|import| (import, imported))
     }
 
-    /// Tells every item the same, and returns the import.
+    /// Gives every item the same answer, and returns the import.
     pub fn answer_all(
         self,
         answer: Answer,
@@ -119,7 +121,8 @@ mod tests {
         }
     }
 
-    /// Three groups' batches in one epoch: two transactions, an early abort and a fence each, and an import of its own size.
+    /// Returns three groups' batches in one epoch: two transactions, an early abort and a fence each, and an import of
+    /// distinct size.
     fn epoch() -> (EpochInput, EpochOutcome) {
         let batch = |node: u16| {
             let mut batch = Batch { group: GroupId { node: NodeId(node), ..GroupId::default() }, ..Batch::default() };
@@ -150,7 +153,7 @@ mod tests {
         (input, outcome)
     }
 
-    /// Those who wait for two transactions, an early abort, a fence and an import.
+    /// Returns the waiters of two transactions, an early abort, a fence and an import.
     fn items() -> PendingItems<Named> {
         let txn = |waiter| PendingTxn { waiter, spent: None };
         let (txns, aborts) = (alloc::vec![txn('a'), txn('b')], alloc::vec![txn('c')]);

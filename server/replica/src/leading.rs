@@ -1,7 +1,8 @@
-//! Which groups this node leads: its own, unless others have taken it over, and those that it has taken over itself.
+//! The groups that this node leads: its own, unless another node has taken it over, and groups it has taken over
+//! itself.
 //!
-//! For a group that is not its own it seals empty ranges, as far as others wait for them, and nothing else: entries made
-//! for others have no clock and no items (rules 8 and 10 of the cluster).
+//! For another node's group it seals only empty ranges, up to the epochs that are needed: entries made for another node
+//! have no clock and no items (rules 8 and 10 of the cluster).
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,7 +20,7 @@ use crate::replica::Replica;
 pub(crate) struct Leading {
     /// The own group.
     pub(crate) own: bool,
-    /// Groups of other nodes, each with the last epoch of the entry that is proposed for it and not agreed on.
+    /// Groups of other nodes, each with the last epoch of the entry that is proposed for it and not agreed on yet.
     others: BTreeMap<GroupId, Option<Epoch>>,
 }
 
@@ -34,7 +35,7 @@ impl Leading {
         if group == own { self.own } else { self.others.contains_key(&group) }
     }
 
-    /// Notes that everything that was proposed for a group up to `last` is agreed on, or will never be.
+    /// Notes that every proposal for a group up to `last` is either agreed on or never will be.
     pub(crate) fn sealed(&mut self, group: GroupId, last: Epoch) {
         if let Some(proposed) = self.others.get_mut(&group) {
             *proposed = proposed.filter(|proposed| *proposed > last);
@@ -48,12 +49,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.leading.own && self.is_member()
     }
 
-    /// Returns whether a group is to close: its node is being removed.
+    /// Returns whether a group is to close because its node is being removed.
     pub(crate) fn leaves(&self, group: GroupId) -> bool {
         self.replicated.members().leaves(group.node)
     }
 
-    /// Takes note of a leader's first entry: everything that earlier leaders of the group got agreed on is before it.
+    /// Notes a leader's first entry: all agreed entries of the group's earlier leaders precede it.
     pub(crate) fn term_begun(&mut self, group: GroupId, leads: bool) {
         if group == self.group {
             self.leading.own = leads;
@@ -87,8 +88,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Proposes empty entries for the groups of other nodes that this node leads and that others wait for, and closes those
-    /// whose nodes are being removed.
+    /// Proposes empty entries for groups of other nodes that this node leads and that are being waited for, and closes
+    /// groups whose nodes are being removed.
     pub(crate) fn seal_for_others(&mut self) {
         let wanted = self.demand.upto().max(self.wanted());
         let members = self.replicated.members();
@@ -107,7 +108,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Answers own proposals that are not in the log of the own group and can no longer get there.
+    /// Answers own proposals that are not in the own group's log and can no longer get there.
     fn forget_lost(&mut self) {
         let lost = self.proposals.take_where(|proposed| proposed.durable_at.is_none());
         self.writing -= lost.len();

@@ -1,9 +1,10 @@
-//! What one node does with its part of the epochs: it gathers transactions into batches, proposes them, folds what the
-//! groups' logs agreed on, resolves complete epochs and says who is told what.
+//! One node's part in the epochs: collects transactions into batches, proposes them, folds the entries that the groups'
+//! logs agreed on, resolves complete epochs, and determines the reply of every waiter.
 //!
-//! Sans I/O: [`Event`]s in by [`Replica::step`], [`Effect`]s out by [`Replica::poll`]. No clock (every event comes with
-//! the time), no thread, channel, file or random number: the same events at the same times have the same effects, byte for
-//! byte. Threads, queues and the log are the caller's, and so is the code that fills the slots ([`PolicyRunner`]).
+//! Sans I/O: [`Event`]s in by [`Replica::step`], [`Effect`]s out by [`Replica::poll`]. No clock (every event carries
+//! the time), no thread, channel, file or random number: the same events at the same times have the same effects, byte
+//! for byte. Threads, queues and the log belong to the caller, as does the code that fills the slots
+//! ([`PolicyRunner`]).
 #![no_std]
 
 extern crate alloc;

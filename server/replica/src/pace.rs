@@ -1,33 +1,33 @@
 //! How often batches are sealed while earlier ones wait for the other nodes.
 //!
-//! An epoch costs every node its frames, records, syncs and wake-ups whatever is in it. A batch that is sealed as soon as
-//! something is there makes many epochs of few transactions each, and their cost is what makes everybody wait. So what comes while a
-//! batch is not decided gathers for a part of the time that batches take: they follow each other evenly instead of one by
-//! one. A batch that others wait for is never held back, and neither is the first one.
+//! Whatever its content, an epoch costs every node its frames, records, syncs and wake-ups. Sealing a batch as soon as
+//! there is an item makes many epochs of few transactions each, and their cost delays all clients. So while a batch is
+//! undecided, new items are collected for a fraction of the time that batches take: batches follow each other evenly
+//! instead of one by one. A batch that other nodes wait for is never held back, and neither is the first one.
 
 use core::time::Duration;
 
-/// The share of a measurement in the mean.
+/// The weight of a measurement in the mean is one part in this many.
 const WEIGHT: u32 = 8;
 /// The longest pause, unless a longer one is set.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// How long batches take from their seal to their decision, as a moving mean.
+/// The time from seal to decision of batches, as a moving mean.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     takes: Duration,
 }
 
 impl Pace {
-    /// Notes that a batch was decided so long after its seal.
+    /// Notes the time from a batch's seal to its decision.
     pub(crate) fn decided(&mut self, took: Duration) {
         self.takes = if self.takes.is_zero() { took } else { (self.takes * (WEIGHT - 1) + took) / WEIGHT };
     }
 
-    /// Returns the pause between two batches, of which so many may be on their way.
+    /// Returns the pause between two batches, of which at most `in_flight_max` are in flight.
     pub(crate) fn pause(&self, in_flight_max: usize, pause_min: Duration) -> Duration {
         let shared = self.takes / u32::try_from(in_flight_max).unwrap_or(u32::MAX).max(1);
-        // One that takes longer than usual, because something is wrong, must not hold up all that follow.
+        // A batch that takes unusually long because of a failure must not delay all batches after it.
         shared.clamp(pause_min, PAUSE_MAX.max(pause_min))
     }
 }

@@ -1,37 +1,37 @@
-//! What runs the code in the slots that decide transactions.
+//! Interface to the code in the slots that decide transactions.
 
 use alloc::vec::Vec;
 
 use tribunal_core::policy::Policies;
 use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
 
-/// Runs the rule and the validators in force. What it does must follow from the calls alone, so that every replica decides
-/// the same.
+/// Runs the rule and the validators in force. Its behaviour must follow from the calls alone, so that every replica
+/// decides the same.
 pub trait PolicyRunner {
     /// Returns the policies for one epoch.
     fn policies(&self) -> Policies<'_>;
 
-    /// Takes an activation that the slots have taken. `holds` tells whether it decides from the next epoch on.
+    /// Takes an activation that the slots have accepted. `holds`: it decides from the next epoch on.
     fn activated(&mut self, activation: &PluginActivation, holds: bool);
 
-    /// Returns whether all code is here that epochs are decided with from now on. As long as it is not, no epoch is decided and
-    /// no control entry applied; it is asked again at every event.
+    /// Returns whether the node has all code that decides epochs from now on. Until it does, no epoch is decided and no
+    /// control entry applied; the replica checks again at every event.
     fn is_complete(&mut self) -> bool;
 
-    /// Everything is decided in this generation from the next epoch on. Code that cannot do so is not complete.
+    /// Switches to this generation from the next epoch on. Code that does not support it is not complete.
     fn set_generation(&mut self, generation: Generation);
 
-    /// Puts the code that waits for a slot into it: the slot's activation holds from now on.
+    /// Installs the code that waits for a slot: the slot's activation is in force from now on.
     fn install(&mut self, slot: &PluginSlot);
 
-    /// Changes after how many faults in a row a slot goes back; 0 for never.
+    /// Sets the number of faults in a row after which a slot is rolled back; 0 for never.
     fn set_faults_max(&mut self, faults_max: u32);
 
-    /// Notes that a stand-in decided an epoch: of the rule, or of a level's validator.
+    /// Notes that a fallback decided an epoch: for the rule, or for a level's validator.
     fn fell_back(&self, level: Option<Isolation>);
 
-    /// An epoch is about to be decided. What is called from now until [`PolicyRunner::count_faults`] is part of it; other calls
-    /// are this node's alone: for transactions that only read, and dry runs.
+    /// Marks the start of deciding an epoch. Calls until [`PolicyRunner::count_faults`] are part of it; all other calls
+    /// are local to this node: for read-only transactions and dry runs.
     fn epoch_begins(&mut self) {}
 
     /// Counts the faults of an epoch, and returns the slots whose plugin has now failed too often in a row.

@@ -36,34 +36,37 @@ use crate::stall::Stalls;
 use crate::store_watch::StoreWatches;
 use crate::watchers::Watchers;
 
-/// What decides when a replica does something; never what it decides.
+/// Settings of when a replica acts; they never affect its decisions.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Epochs are sealed so long after their first item; `None`: as soon as the batch before is durable.
+    /// An epoch is sealed this long after its first item; `None`: as soon as the previous batch is durable.
     pub epoch_length: Option<Duration>,
-    /// Bytes of decided epochs after which a new image is taken, and one at the end; [`u64::MAX`] if none is, ever.
+    /// Bytes of decided epochs after which a new image is taken; another is taken at the end. [`u64::MAX`] disables
+    /// images.
     pub image_every_bytes: u64,
-    /// Bytes charged for an epoch on top of its items: it takes time to decide again, whatever is in it.
+    /// Bytes charged for an epoch in addition to its items: deciding it again takes time, whatever its content.
     pub epoch_bytes: u64,
-    /// How much of the log a store may hold back, in words.
+    /// How much of the log a store may hold back, as text.
     pub quota: String,
-    /// Own batches that may be in flight at a time. 1 where only the disk is waited for: every sync carries
-    /// all that came meanwhile.
+    /// Maximum number of own batches in flight. 1 if only the disk is waited for: each sync then carries everything
+    /// that arrived in the meantime.
     pub in_flight_max: usize,
-    /// Time between two own batches with items while the former is not decided, at least. Zero where only the disk is waited for.
+    /// Minimum time between two own batches with items while the earlier one is undecided. Zero if only the disk is
+    /// waited for.
     pub pause_min: Duration,
-    /// Bytes of a batch, unless it is a single item. Long ones would delay what follows them to other nodes.
+    /// Maximum bytes of a batch, unless it is a single item. Long batches would delay the batches after them on the way
+    /// to other nodes.
     pub batch_bytes_max: usize,
-    /// A group that others wait for is taken over after this time without progress; `None` if nobody else could lead it. Then
-    /// a [`Event::Tick`] has to come at a steady pace.
+    /// A group that other groups wait for is taken over after this duration without progress; `None` if no other node
+    /// could lead it. If set, [`Event::Tick`] must come at a steady pace.
     pub take_over_after: Option<Duration>,
 }
 
-/// What a replica starts with, after recovery. `P` runs the plugins, `E` the shards.
+/// Initial state of a replica, after recovery. `P` runs the plugins, `E` the shards.
 pub struct ReplicaStart<P, E> {
     /// The own group.
     pub group: GroupId,
-    /// The node leads the own group from the start, because nobody else could.
+    /// Whether the node leads its own group from the start, because no other node could.
     pub leads: bool,
     /// The resolver, at its last complete epoch.
     pub resolver: Resolver,
@@ -73,23 +76,23 @@ pub struct ReplicaStart<P, E> {
     pub batcher: Batcher,
     /// Progress of the stores.
     pub visibility: Visibility,
-    /// What the control log adds up to.
+    /// The state built from the control log.
     pub replicated: ReplicatedState,
-    /// Last control entry that is durable.
+    /// The last durable control entry.
     pub control: ControlIndex,
-    /// A random number: proposals of this process are told from those of others by it.
+    /// A random number that distinguishes the proposals of this process from those of others.
     pub run: u64,
     /// The policies in force.
     pub policies: P,
     /// The shards' workers.
     pub executor: E,
-    /// Epochs that were decided again since the last state image, which the next start would decide again as well.
+    /// Epochs decided again since the last state image, which the next start would also decide again.
     pub replayed: u64,
-    /// When things are done.
+    /// Settings of when things happen.
     pub settings: Settings,
 }
 
-/// A batch that was proposed and is not decided.
+/// A batch that was proposed and is not decided yet.
 pub(crate) struct ProposedBatch<W: Waiters> {
     pub(crate) batch: Arc<Batch>,
     pub(crate) items: PendingItems<W>,
@@ -98,24 +101,24 @@ pub(crate) struct ProposedBatch<W: Waiters> {
     pub(crate) durable_at: Option<Duration>,
 }
 
-/// How far a replica that was told to stop is.
+/// Progress of stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stopping {
-    /// It was not told to.
+    /// No stop was requested.
     No,
-    /// Something is under way.
+    /// Work is in flight.
     Finishing,
-    /// Nothing is.
+    /// No work is left.
     Done,
 }
 
-/// The deterministic state of one node, and what it does next.
+/// The deterministic state of one node and its pending effects.
 ///
 /// Invariants:
-/// * an epoch is resolved only once the entries of all members are there, in the order of epochs, and with the control
-///   entries that `Epochs` requests before it: none is applied at any other time;
-/// * at most `in_flight_max` own batches are in flight, each of which begins where the one before it ends;
-/// * a waiter of an item or an import is answered exactly once.
+/// * an epoch is resolved only once the entries of all members are present, in epoch order and after the control
+///   entries that `Epochs` requests before it; control entries are applied at no other time;
+/// * at most `in_flight_max` own batches are in flight, each starting where the previous one ends;
+/// * every waiter of an item or an import is answered exactly once.
 pub struct Replica<W: Waiters, P, E> {
     pub(crate) group: GroupId,
     pub(crate) resolver: Resolver,
@@ -126,50 +129,50 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) policies: P,
     pub(crate) executor: E,
     pub(crate) settings: Settings,
-    /// The time of the event.
+    /// The time of the current event.
     pub(crate) now: Now,
     pub(crate) effects: VecDeque<Effect<W>>,
-    /// Something was folded since the fold was last found to have nothing to hand out.
+    /// Whether anything was folded since the fold last had nothing to return.
     pub(crate) folded: bool,
-    /// Entries of groups that have not joined, in the order of each log.
+    /// Entries of groups that have not joined yet, in log order.
     pub(crate) early: BTreeMap<GroupId, Vec<Arc<Batch>>>,
     pub(crate) open: PendingItems<W>,
-    /// Since when the open batch has something to seal, by the monotonic clock.
+    /// The time since which the open batch has contents to seal, by the monotonic clock.
     pub(crate) opened_at: Option<Duration>,
     pub(crate) proposals: Proposals<ProposedBatch<W>>,
-    /// Own batches on their way through the log.
+    /// Own batches in flight in the log.
     pub(crate) writing: usize,
-    /// When a batch with items was last sealed.
+    /// Time at which a batch with items was last sealed.
     pub(crate) items_at: Duration,
     pub(crate) pace: Pace,
-    /// When everybody was last asked for a clock.
+    /// Time at which all groups were last made to contribute a clock.
     pub(crate) renewed_at: Duration,
-    /// Last epoch that a counted entry gives items to.
+    /// Last epoch that a counted entry contributes items to.
     pub(crate) counted_to: Epoch,
     pub(crate) leading: Leading,
     pub(crate) demand: Demand,
     pub(crate) stalls: Stalls,
-    /// Last control entry that is durable.
+    /// The last durable control entry.
     pub(crate) control: ControlIndex,
-    /// The last control entry that a sealed batch carries.
+    /// The last control entry carried by a sealed batch.
     pub(crate) sealed_control: ControlIndex,
-    /// Where the fold was after the last epoch that was resolved: what an image of that state continues from.
+    /// Position of the fold after the last resolved epoch: an image of that state continues from here.
     pub(crate) resolved_to: FoldPosition,
-    /// Ids of own batches that are not decided yet, each with its body; `None` is a request to abort.
+    /// Ids of own undecided batches, each with its body; `None` for an abort request.
     pub(crate) in_flight: HashMap<(NamespaceId, TxnId), Option<BodyHash>, FixedState>,
     pub(crate) watchers: Watchers<W>,
-    /// What found no place in the open batch.
+    /// Events that did not fit into the open batch.
     pub(crate) deferred: VecDeque<Event<W>>,
-    /// Empty; its memory is used again.
+    /// Empty; kept to reuse its memory.
     pub(crate) spare_commits: Vec<Commit<W::Item>>,
     pub(crate) imports: VecDeque<(Vec<ImportedVersion>, W::Import)>,
     pub(crate) controls: ControlQueue<W::Control>,
     pub(crate) idle: IdleSeal,
     pub(crate) image_bytes: u64,
     pub(crate) image_at: Epoch,
-    /// One begins once the effects of the last epoch are carried out.
+    /// Whether an image begins once the effects of the last epoch are carried out.
     pub(crate) image_due: bool,
-    /// Nothing is decided: code is not here that decides it.
+    /// Whether deciding is suspended because the node lacks the code for it.
     pub(crate) waits_for_code: bool,
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
@@ -236,8 +239,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Takes an event in. What follows from it comes from [`Replica::poll`], all of it before the next event; at least what
-    /// [`Replica::poll_ready`] returns.
+    /// Processes an event. All its effects must be taken with [`Replica::poll`] before the next event, or at least
+    /// those that [`Replica::poll_ready`] returns.
     pub fn step(&mut self, event: Event<W>, now: Now) {
         debug_assert!(self.effects.is_empty(), "effects are taken before the next event");
         self.now = now;
@@ -250,13 +253,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.watch_stalls();
     }
 
-    /// Returns the next effect that is there without an epoch being resolved; `None` if only [`Replica::poll`] has more. So a
-    /// caller may bring several events, and what others wait for leaves first.
+    /// Returns the next effect that does not require resolving an epoch; `None` if only [`Replica::poll`] has more.
+    /// This lets a caller pass in several events and send the effects that other nodes wait for first.
     pub fn poll_ready(&mut self) -> Option<Effect<W>> {
         self.effects.pop_front()
     }
 
-    /// Returns the next effect; `None` until there is another event. Epochs are resolved here, one at a time.
+    /// Returns the next effect; `None` until there is another event. Resolves epochs, one at a time.
     pub fn poll(&mut self) -> Option<Effect<W>> {
         loop {
             let next = self.effects.pop_front();
@@ -266,7 +269,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Returns the own group: its batches are those of this node's clients.
+    /// Returns the own group, which proposes the batches of this node's clients.
     #[must_use]
     pub fn group(&self) -> GroupId {
         self.group
@@ -295,8 +298,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Event::LeaderLost(group) => self.leader_lost(group),
             Event::NotProposed(batch) => self.not_proposed(&batch),
             Event::ControlEntry(index, entry) => {
-                // Batches sealed from now on carry it, an empty one if there is nothing else. What another group's batch
-                // carried may have waited for it.
+                // Batches sealed from now on carry it; an empty batch, if there is no other. Another group's batch may
+                // have been waiting for it.
                 self.control = index;
                 self.controls.durable(index, entry);
                 self.folded = true;
@@ -322,7 +325,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Returns after which time a [`Event::Tick`] does something even if nothing else happens; `None` if that is never.
+    /// Returns the duration after which a [`Event::Tick`] has an effect without any other event; `None` if never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
         if self.image.is_some() {
@@ -338,33 +341,35 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         due.or_else(|| self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)))
     }
 
-    /// Returns whether what comes now is sealed later, with what follows it: the log is busy, or a fixed length has begun.
+    /// Returns whether new items are sealed later, together with the items after them: the log is busy, or a fixed
+    /// length has begun.
     #[must_use]
     pub fn gathers(&self) -> bool {
         self.writing > 0 || self.opened_at.is_some()
     }
 
-    /// Returns whether an epoch may be complete that is not decided: [`Replica::poll`] finds out.
+    /// Returns whether there may be a complete, undecided epoch: [`Replica::poll`] finds out.
     #[must_use]
     pub fn may_decide(&self) -> bool {
         self.folded
     }
 
-    /// Returns whether an image is being taken: [`Event::CopyImage`] goes on with it.
+    /// Returns whether an image is being taken: [`Event::CopyImage`] continues it.
     #[must_use]
     pub fn takes_image(&self) -> bool {
         self.image.is_some()
     }
 
-    /// Returns what a commit would get now if it were alone: its verdict, or the answer for an id that is known.
+    /// Returns what a commit would get now if it were alone: its verdict, or the answer for an id that is already
+    /// known.
     ///
     /// # Errors
-    /// That answer.
+    /// The answer for a known id.
     pub fn dry_run(&mut self, txn: &TxnRequest, now: Now) -> Result<Verdict, Answer> {
         if let Some(undecided) = self.undecided(txn) {
             return Err(undecided);
         }
-        // A commit would be sealed now, and not at the time of the last epoch.
+        // A commit would be sealed at the current time, not at the time of the last epoch.
         let time_ms = now.unix_ms().max(self.resolver.epoch_time_ms());
         match self.resolver.known_at(txn.namespace, txn.id, time_ms) {
             Known::At(_, Some(body)) if body != txn.body_hash => return Err(Answer::BodyMismatch),
@@ -375,13 +380,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         Ok(self.resolver.dry_run(self.epochs.last_complete(), txn, &self.policies.policies()))
     }
 
-    /// Judges transactions that only read, on the state of this moment.
+    /// Judges read-only transactions on the current state.
     #[must_use]
     pub fn judge(&mut self, txns: &[TxnRequest]) -> Vec<Verdict> {
         self.resolver.dry_runs(self.epochs.last_complete(), txns, &self.policies.policies())
     }
 
-    /// Returns the answer for a transaction whose id waits for its epoch; `None` if it does not.
+    /// Returns the answer for a transaction whose id is waiting for its epoch; `None` if it is not.
     pub(crate) fn undecided(&self, txn: &TxnRequest) -> Option<Answer> {
         match self.in_flight.get(&(txn.namespace, txn.id))? {
             Some(body) if *body != txn.body_hash => Some(Answer::BodyMismatch),
@@ -389,7 +394,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Returns what is known of an id.
+    /// Returns the status of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {
         if self.in_flight.contains_key(&(namespace, id)) {
@@ -398,13 +403,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         match self.resolver.known(namespace, id) {
             Known::Unknown => KnownNow::Unknown,
             Known::At(at, _) => KnownNow::At(at),
-            // `epoch_time` does not advance while nothing is committed: an id ahead of it may well be of this minute.
+            // `epoch_time` does not advance while nothing commits: an id ahead of it may well be current.
             Known::OutsideWindow if id.unix_ms() > self.resolver.epoch_time_ms() => KnownNow::Unknown,
             Known::OutsideWindow => KnownNow::Expired,
         }
     }
 
-    /// Returns the first epoch to name when the own group joins: one that nobody waits for at this moment.
+    /// Returns the first epoch to name when the own group joins: one that no node is waiting for at present.
     #[must_use]
     pub fn joining_epoch(&self) -> Epoch {
         self.demand.ahead().max(self.epochs.last_complete()).next()
@@ -416,13 +421,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.epochs.last_complete()
     }
 
-    /// Returns whether nothing is decided at present because code is not here that decides it.
+    /// Returns whether deciding is suspended because the node lacks the code for it.
     #[must_use]
     pub fn waits_for_code(&self) -> bool {
         self.waits_for_code
     }
 
-    /// Returns where the fold was after the last epoch that was resolved: what an image of that state continues from.
+    /// Returns the position of the fold after the last resolved epoch: an image of that state continues from here.
     #[must_use]
     pub fn resolved_to(&self) -> &FoldPosition {
         &self.resolved_to
@@ -440,24 +445,24 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         &self.resolver
     }
 
-    /// Returns what the control log adds up to.
+    /// Returns the state built from the control log.
     #[must_use]
     pub fn replicated(&self) -> &ReplicatedState {
         &self.replicated
     }
 
-    /// Returns what runs the plugins.
+    /// Returns the policy runner.
     #[must_use]
     pub fn policies(&self) -> &P {
         &self.policies
     }
 
-    /// Takes back the memory of a batch that nobody needs any more.
+    /// Takes back the memory of a batch that is no longer needed.
     pub fn recycle(&mut self, batch: Batch) {
         self.batcher.recycle(batch);
     }
 
-    /// Returns an empty vector for the next [`Event::Commits`], with the memory of the last one if that was not large.
+    /// Returns an empty vector for the next [`Event::Commits`], reusing the memory of the last one if it was not large.
     #[must_use]
     pub fn spare_commits(&mut self) -> Vec<Commit<W::Item>> {
         core::mem::take(&mut self.spare_commits)

@@ -1,9 +1,9 @@
-//! When a node takes over a group that others wait for: its leader may be alive, send heartbeats, and write nothing, because
-//! its disk is stuck (rule 8 of the cluster). A leader that is silent is replaced by Raft itself.
+//! When a node takes over a group that is being waited for: its leader may be alive and send heartbeats, but write
+//! nothing because its disk is stuck (rule 8 of the cluster). Raft itself replaces a silent leader.
 //!
-//! A node that may be in a minority takes nothing over: each attempt raises a term, which disturbs the others when it returns.
-//! Leading its own group shows that a majority follows it. And one node tries at a time, in the order of their numbers after
-//! the stuck one: a second candidate would depose the first.
+//! A node that may be in a minority takes no group over: each attempt raises a term, which disturbs the other nodes
+//! when it returns. Leading its own group shows that a majority follows it. The nodes try one at a time, in the order
+//! of their numbers after the stuck one: a second candidate would depose the first.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -17,28 +17,28 @@ use crate::event::Waiters;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 
-/// How long a node waits for each of those that try before it.
+/// How long a node waits for each node that tries before it.
 const TURN: Duration = Duration::from_millis(150);
 
-/// Since when something does not move that is waited for, and where it is.
+/// A position that does not advance, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Stall<T> {
     since: Duration,
     at: T,
 }
 
-/// What does not move.
+/// Awaited positions that do not advance.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
     epochs: Option<Stall<Epoch>>,
     control: Option<Stall<(ControlIndex, u64)>>,
     /// A group that is to close.
     closing: Option<Stall<GroupId>>,
-    /// Groups that this node has tried to take over since they stall.
+    /// Groups that this node has tried to take over since the stall began.
     tried: BTreeSet<GroupId>,
 }
 
-/// Returns for how long something has not moved; `None` if it has, or if nobody waits for it.
+/// Returns for how long `at` has not advanced; `None` if nothing waits for it.
 fn stalled<T: PartialEq>(stall: &mut Option<Stall<T>>, waits: bool, at: T, now: Duration) -> Option<Duration> {
     if !waits {
         *stall = None;
@@ -52,7 +52,7 @@ fn stalled<T: PartialEq>(stall: &mut Option<Stall<T>>, waits: bool, at: T, now: 
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Notes what does not move, and asks for takeovers of what has not for too long.
+    /// Notes stalled positions, and requests takeovers of groups that have stalled for too long.
     pub(crate) fn watch_stalls(&mut self) {
         let Some(after) = self.settings.take_over_after else { return };
         if self.waits_for_code {
@@ -90,7 +90,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         let all_tried = after + TURN * self.epochs.members() as u32;
         if epochs.max(control).max(closing) >= Some(after + all_tried) {
-            // Nobody had success: it begins again.
+            // No node succeeded: start over.
             self.stalls = Stalls::default();
         }
         for group in stuck {
@@ -105,13 +105,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let members = self.epochs.groups().map(|(member, _)| member).filter(|member| *member != group);
         let own = self.group;
         let first = members.filter(|member| {
-            // Those between the group and the own one, in a ring.
+            // Members between the group and the own one, in a ring.
             if own > group { *member > group && *member < own } else { *member > group || *member < own }
         });
         first.count() as u32
     }
 
-    /// Returns the last epoch that has to be complete: one that has items, or the next one if that lets a control entry be
+    /// Returns the last epoch that has to be complete: one with items, or the next one if a control entry can then be
     /// applied.
     pub(crate) fn wanted(&self) -> Epoch {
         let for_control =
@@ -119,7 +119,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.counted_to.max(for_control)
     }
 
-    /// Returns whether a control entry is missing that is known to exist, or was proposed here.
+    /// Returns whether a control entry is missing that is known to exist or was proposed here.
     fn misses_control(&self) -> bool {
         self.epochs.control() > self.control || self.controls.waits()
     }

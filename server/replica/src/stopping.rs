@@ -1,5 +1,4 @@
-//! How a replica ends: by finishing what is under way, because that takes too long, or because nothing will become
-//! durable any more.
+//! How a replica ends: by finishing the work in flight, by a timeout, or because nothing will become durable any more.
 
 use alloc::vec::Vec;
 
@@ -13,7 +12,8 @@ use crate::policy_runner::PolicyRunner;
 use crate::replica::{Replica, Stopping};
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Refuses what a replica that stops, or whose group is no member, does not take in; gives everything else back.
+    /// Refuses requests that a stopping replica, or one whose group is not a member, does not take; returns all other
+    /// events.
     pub(crate) fn refuse(&mut self, event: Event<W>, answer: Answer, imported: Imported) -> Option<Event<W>> {
         match event {
             Event::Commits(commits) => {
@@ -29,8 +29,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         None
     }
 
-    /// Answers what has gathered for a group that has closed meanwhile, or that this node leads no more: nothing of it
-    /// is taken.
+    /// Answers the queued items of a group that has closed in the meantime, or that this node no longer leads: none of
+    /// them is taken.
     pub(crate) fn refuse_gathered(&mut self) {
         if self.may_propose() || self.opened_at.is_none() {
             return;
@@ -50,7 +50,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Takes a last image and ends, once a replica that stops has nothing under way any more. Returns whether it did.
+    /// Takes a last image and ends, once a stopping replica has no work in flight. Returns whether it did.
     pub(crate) fn finish(&mut self) -> bool {
         if self.stopping != Stopping::Finishing || self.gathers() || !self.proposals.is_empty() {
             return false;
@@ -59,7 +59,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         true
     }
 
-    /// Ends without what is under way, whose outcome is unknown.
+    /// Ends without the work in flight, whose outcome is unknown.
     pub(crate) fn stop_now(&mut self) {
         self.fail();
         self.end();
@@ -76,10 +76,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::Stopped);
     }
 
-    /// Tells everybody who waits that the outcome is unknown.
+    /// Answers every waiter with an unknown outcome.
     pub(crate) fn fail(&mut self) {
         let open = core::mem::take(&mut self.open);
-        // Nobody waits for it any more, so it must never be proposed.
+        // It has no waiters any more, so it must never be proposed.
         drop(self.batcher.seal(Epoch::MAX, Epoch::MAX, self.control, 0));
         (self.opened_at, self.writing) = (None, 0);
         let effects = &mut self.effects;
@@ -99,7 +99,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         let imports = imports.into_iter().chain(self.imports.drain(..).map(|(_, waiter)| waiter));
         effects.extend(imports.map(|waiter| Effect::Imported(waiter, Imported::Unknown)));
-        // Nothing else will come.
+        // No further events matter.
         (self.stopping, self.folded) = (Stopping::Done, false);
     }
 }

@@ -1,5 +1,4 @@
-//! What a replica has seen of each store's push since it was started, and when a store that holds the log back is
-//! detached.
+//! State of each store's push since it was started, and when a store that holds the log back is detached.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -7,39 +6,41 @@ use core::time::Duration;
 use tribunal_core::visibility::Delivery;
 use tribunal_types::{Epoch, Lsn, NodeId, StoreId, StoreSpec};
 
-/// How long an embedded store may take to open, and to flush after it exceeded its quota, before it counts as broken.
+/// How long an embedded store may take to open, or to flush after it exceeded its quota, before it counts as broken.
 const EMBEDDED_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long what another member has told of its copy of an embedded store counts. It tells more within a second, as long as
-/// that copy is whole.
+/// How long another member's report of its copy of an embedded store counts. While the copy is whole, the next report
+/// comes within a second.
 const COPY_TOLD_LEASE: Duration = Duration::from_secs(5);
-/// How long what another node has told of a storage counts. Within that time it tells more, or the storage may have lost what
-/// it had, and this node would not know.
+/// How long another node's report of a storage counts. If no report follows within this time, the storage may have lost
+/// data without this node knowing.
 const TOLD_LEASE: Duration = Duration::from_millis(1_500);
 
 /// One store's push.
 #[derive(Debug)]
 struct StoreWatch {
-    /// How far an embedded store that is being opened had applied the log, and since when; `None` if it is not.
+    /// How far an embedded store that is being opened had applied the log, and since when; `None` if it is not being
+    /// opened.
     opening: (Option<Lsn>, Duration),
     /// The last epoch that was complete when the push was started.
     from: Epoch,
-    /// The log was empty when the push was started, so nothing of it can be in doubt.
+    /// Whether the log was empty when the push was started, so that none of it can be in doubt.
     empty: bool,
-    /// The storage has reported its watermark.
+    /// Whether the storage has reported its watermark.
     watermark: bool,
-    /// When another node has told how far the storage is; `None` if this node pushes to it.
+    /// When another node last reported the storage's position; `None` if this node pushes to it.
     told: Option<Duration>,
-    /// The push of an embedded store stopped: it needs an operator.
+    /// Whether the push of an embedded store stopped: it needs an operator.
     stopped: bool,
-    /// An embedded store was found damaged since it was opened.
+    /// Whether an embedded store was found damaged since it was opened.
     damaged: bool,
-    /// What an embedded store had applied when it exceeded its quota, and since when it has.
+    /// The applied epoch of an embedded store that exceeds its quota, and since when it has not advanced.
     over_quota: Option<(Epoch, Duration)>,
-    /// Its detachment is on its way through the log.
+    /// Whether its detachment is in flight.
     detaching: bool,
-    /// How far other members' copies of an embedded store are on their disks, and when they have told so.
+    /// On-disk positions of the other members' copies of an embedded store, and the times of their reports.
     copies: BTreeMap<NodeId, (Lsn, Duration)>,
-    /// The log does not wait for this node's copy until it is opened again or reports, but for others, which have everything up to this epoch.
+    /// Until this node's copy is opened again or reports, the log waits for the other members' copies instead, which
+    /// have everything up to this epoch.
     left_out: Option<Epoch>,
 }
 
@@ -49,19 +50,19 @@ pub(crate) struct StoreWatches {
     stores: BTreeMap<StoreId, StoreWatch>,
 }
 
-/// What follows when an embedded store has flushed.
+/// The consequence of an embedded store's flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFlush {
-    /// The store was not what the log waited for.
+    /// The log was not waiting for the store.
     Nothing,
-    /// It still lacks epochs below the last image.
+    /// The store still lacks epochs below the last image.
     Flush,
     /// The log need not wait for the store any longer.
     Truncate,
 }
 
 impl AfterFlush {
-    /// Returns what follows when a store that had applied `before` has applied `now`, and the last image is at `image_at`.
+    /// Returns the consequence for a store that had applied `before` and now `now`, with the last image at `image_at`.
     #[must_use]
     pub(crate) fn of(before: Epoch, now: Epoch, image_at: Epoch) -> AfterFlush {
         match (before < image_at, now < image_at) {
@@ -91,8 +92,8 @@ impl StoreWatches {
         self.stores.insert(store, watch);
     }
 
-    /// Notes that an embedded store was opened, and perhaps rebuilt: nothing is known until it reports, and what it lacks it is about
-    /// to read from the log.
+    /// Notes that an embedded store was opened, and perhaps rebuilt: nothing is known until it reports, and it is about
+    /// to read the missing records from the log.
     pub(crate) fn opened(&mut self, store: StoreId) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = false;
@@ -120,7 +121,7 @@ impl StoreWatches {
         }
     }
 
-    /// Notes that the node that pushes to a store has told how far its storage is.
+    /// Notes that the node that pushes to a store has reported its storage's position.
     pub(crate) fn told(&mut self, store: StoreId, now: Duration) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.watermark = true;
@@ -128,13 +129,14 @@ impl StoreWatches {
         }
     }
 
-    /// Returns until when what another node has told of a store counts; `None` if it is known here, or not at all.
+    /// Returns the time until which another node's report of a store counts; `None` if the position is known here, or
+    /// not at all.
     #[must_use]
     pub(crate) fn known_until(&self, store: StoreId) -> Option<Duration> {
         self.stores.get(&store).and_then(|watch| watch.told).map(|at| at + TOLD_LEASE)
     }
 
-    /// Returns whether a storage has reported its watermark to this node, and has all that it has acknowledged.
+    /// Returns whether a storage has reported its watermark to this node and has everything it acknowledged.
     #[must_use]
     pub(crate) fn is_whole(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_some_and(|watch| watch.watermark && watch.told.is_none() && !watch.damaged)
@@ -149,23 +151,24 @@ impl StoreWatches {
         }
     }
 
-    /// Tells whether what a store has applied is known: its storage has reported its watermark, or had nothing to report.
+    /// Returns whether a store's applied position is known: its storage has reported its watermark, or had nothing to
+    /// report.
     #[must_use]
     pub(crate) fn is_known(&self, store: StoreId) -> bool {
         self.stores.get(&store).is_some_and(|watch| watch.watermark || watch.empty)
     }
 
-    /// Returns whether a storage that has applied nothing as far as is known exceeds a quota that leaves the epochs
-    /// from `bound` on, and may be detached. One that has not reported its watermark yet may have had everything when
-    /// its push was started.
+    /// Returns whether a storage without any known applied record exceeds a quota that retains the epochs from `bound`
+    /// on, and may be detached. A storage that has not reported its watermark yet may have had everything when its push
+    /// was started.
     #[must_use]
     pub(crate) fn exceeds(&self, store: StoreId, bound: Epoch) -> bool {
         self.stores.get(&store).is_some_and(|watch| !watch.detaching && (watch.watermark || watch.from < bound))
     }
 
-    /// Returns whether an embedded store that exceeds its quota may be detached: it has opened, has stopped, or has got no
-    /// further for too long. `opens_at` is the last record that its rows reflect while it is being opened: it first applies what
-    /// the log has after its last flush, which may be as much as the quota.
+    /// Returns whether an embedded store that exceeds its quota may be detached: it has opened, has stopped, or has
+    /// made no progress for too long. `opens_at` is the last record that its rows reflect while it is being opened: it
+    /// first applies the log after its last flush, which may be as much as the quota.
     pub(crate) fn has_opened_or_failed(&mut self, store: StoreId, opens_at: Option<Lsn>, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         if watch.detaching {
@@ -178,8 +181,8 @@ impl StoreWatches {
         has_ended || now.saturating_sub(watch.opening.1) >= EMBEDDED_TIMEOUT
     }
 
-    /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota, and was told to flush. Returns
-    /// whether it has been told long enough ago, and is no further since.
+    /// Notes that an embedded store that has applied the log up to `applied` exceeds its quota and was requested to
+    /// flush. Returns whether it has made no progress for too long since the request.
     pub(crate) fn fails_to_flush(&mut self, store: StoreId, applied: Epoch, now: Duration) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         match watch.over_quota {
@@ -191,15 +194,15 @@ impl StoreWatches {
         }
     }
 
-    /// Notes that another member has told that its copy of an embedded store has everything up to `acked` on its disk.
+    /// Notes another member's report that its copy of an embedded store has everything up to `acked` on disk.
     pub(crate) fn copy_told(&mut self, store: StoreId, node: NodeId, acked: Lsn, now: Duration) {
         if let Some(watch) = self.stores.get_mut(&store) {
             watch.copies.insert(node, (acked, now));
         }
     }
 
-    /// Returns how far the best copy of an embedded store is of those that other members have told of lately; `is_present`
-    /// tells who is one.
+    /// Returns the position of the best copy of an embedded store among the other members' recent reports; `is_present`
+    /// returns whether a node is a member.
     #[must_use]
     pub(crate) fn best_copy(&self, store: StoreId, now: Duration, is_present: impl Fn(NodeId) -> bool) -> Option<Lsn> {
         let copies = self.stores.get(&store).into_iter().flat_map(|watch| &watch.copies);
@@ -207,14 +210,15 @@ impl StoreWatches {
         copies.filter(|(node, (_, at))| counts(**node, *at)).map(|(_, (acked, _))| *acked).max()
     }
 
-    /// Has the log wait for the copies of other members instead of this node's, which is broken: they have everything up to
-    /// `applied`. Returns whether it did not before.
+    /// Makes the log wait for the other members' copies, which have everything up to `applied`, instead of this node's
+    /// broken one. Returns whether it did not do so before.
     pub(crate) fn leave_out(&mut self, store: StoreId, applied: Epoch) -> bool {
         let Some(watch) = self.stores.get_mut(&store) else { return false };
         watch.left_out.replace(watch.left_out.map_or(applied, |before| before.max(applied))).is_none()
     }
 
-    /// Returns up to which epoch other members' copies have everything, if the log waits for them instead of this node's.
+    /// Returns the epoch up to which the other members' copies have everything, if the log waits for them instead of
+    /// this node's.
     #[must_use]
     pub(crate) fn left_out(&self, store: StoreId) -> Option<Epoch> {
         self.stores.get(&store).and_then(|watch| watch.left_out)

@@ -1,4 +1,5 @@
-//! What stores have applied: takes their reports, detaches those that hold the log back too long, tells their progress.
+//! Applied positions of stores: processes their reports, detaches stores that hold the log back too long, and reports
+//! progress.
 
 use alloc::format;
 use alloc::string::String;
@@ -23,21 +24,21 @@ pub struct StoreProgress {
     pub head: Lsn,
     /// Newest record that the storage has acknowledged as durable.
     pub acked: Lsn,
-    /// Snapshot that the storage holds.
+    /// Snapshot that the storage contains.
     pub applied: Epoch,
-    /// `acked` and `applied` are what the storage has reported since the push was started. Until it has, both are 0
-    /// and mean nothing.
+    /// Whether the storage has reported `acked` and `applied` since the push was started. Until then, both are 0 and
+    /// meaningless.
     pub reported: bool,
-    /// `applied` is what another node has told, and counts up to this time of the monotonic clock.
+    /// If another node reported `applied`: the time of the monotonic clock until which that report counts.
     pub known_until: Option<Duration>,
-    /// Nothing is pushed to the storage any more, so nothing more will be applied.
+    /// Whether nothing is pushed to the storage any more, so that nothing more will be applied.
     pub detached: bool,
     /// Its rows, if it is tracked.
     pub rows: u64,
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
-    /// Takes over what a push has reported, unless that push is not the store's any more.
+    /// Processes a push's report, unless that push is no longer the store's.
     pub(crate) fn push_reported(&mut self, store: StoreId, generation: ControlIndex, report: PushReport) {
         let PushReport { opened, rewound, acked, damaged, stopped } = report;
         let Some(declared) = self.replicated.stores().store(store) else { return };
@@ -46,7 +47,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
         if opened {
             self.watches.opened(store);
-            // What was reported before may be void: it may have been rebuilt, and perhaps not to its end.
+            // Earlier reports may be void: the store may have been rebuilt, and perhaps not to its end.
             self.visibility.rewound(store, Lsn(0));
         }
         if rewound.is_some() || acked.is_some() {
@@ -68,8 +69,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::Progress);
     }
 
-    /// Takes over what another member has told of storages to which it pushes, unless another node does by now, and of its copies
-    /// of embedded stores.
+    /// Processes another member's report of the storages it pushes to, except storages that another node pushes to by
+    /// now, and of its copies of embedded stores.
     pub(crate) fn pushes_told(&mut self, from: NodeId, stores: &[StorageAt]) {
         let now = self.now.monotonic;
         for &StorageAt { store, push, acked } in stores {
@@ -77,7 +78,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             if declared.push() != push || declared.detached.is_some() || from == self.group.node {
                 continue;
             }
-            // What only a member has that leaves is about to be nowhere.
+            // Data that only a leaving member has is about to be lost.
             let is_leaving = self.replicated.members().leaves(from);
             if declared.spec.is_embedded() && !is_leaving {
                 self.watches.copy_told(store, from, acked, now);
@@ -92,8 +93,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(Effect::Progress);
     }
 
-    /// Returns how far the storages are to which `node`, this one, pushes, as they have reported here, and its copies of
-    /// embedded stores on their disk. A copy that is broken, damaged or still being opened is left out.
+    /// Returns the positions that the storages `node` (this node) pushes to have reported here, and those of its copies
+    /// of embedded stores on disk. Leaves out copies that are broken, damaged or still being opened.
     pub fn pushed_by(&self, node: NodeId) -> impl Iterator<Item = StorageAt> {
         let pushes = move |store: &&DeclaredStore| {
             let is_pusher = store.pusher.is_some_and(|pusher| pusher.node == node);
@@ -107,7 +108,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         })
     }
 
-    /// Has the log truncated if an embedded store that had applied `before` was what it waited for: now, instead of with the
+    /// Truncates the log if it was waiting for an embedded store that had applied `before`: now, instead of with the
     /// next image.
     fn flushed(&mut self, store: StoreId, before: Epoch) {
         let effect = match AfterFlush::of(before, self.visibility.applied(store), self.image_at) {
@@ -118,10 +119,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.effects.push_back(effect);
     }
 
-    /// Proposes to truncate the log without a store that holds back too much of it. Of a storage, only the node
-    /// proposes it that pushes to it: the others know less. Of an embedded store, every member has a copy, and nothing is
-    /// proposed: instead of the one that is broken here, this node's log waits for the others. What none of them has on its disk,
-    /// only the log has, and it is kept.
+    /// Proposes to truncate the log without a store that holds back too much of it. For a storage, only the node that
+    /// pushes to it proposes this: the other nodes know less. Every member has a copy of an embedded store, so nothing
+    /// is proposed for one: this node's log waits for the other members' copies instead of its own broken one. Data
+    /// that none of them has on disk exists only in the log, and is kept.
     pub(crate) fn over_quota(
         &mut self,
         store: StoreId,
@@ -143,7 +144,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         } else {
             self.watches.exceeds(store, bound)
         };
-        // An embedded store flushes when it is told to, which the same truncation does; unless it is broken.
+        // An embedded store flushes on request, which the same truncation sends; unless it is broken.
         let may_flush = || embedded && self.watches.is_known(store);
         if !may_detach || may_flush() && !self.watches.fails_to_flush(store, applied, now) {
             return;
@@ -167,8 +168,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.propose_control(ControlChange::DetachPush(Detachment { store, declared, at, acked, reason }), None);
     }
 
-    /// Begins to watch a store whose push begins now. It may be another storage than before: its own watermark says
-    /// what it holds.
+    /// Begins to watch a store whose push begins now. The storage may be a different one than before: its own watermark
+    /// determines what it contains.
     pub(crate) fn restart_push(&mut self, store: StoreId) {
         let Some(declared) = self.replicated.stores().store(store) else { return };
         let head = self.resolver.head_lsn(store);
@@ -177,8 +178,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.watches.start(store, head, self.epochs.last_complete(), self.now.monotonic);
     }
 
-    /// Returns what the stores that the log waits for have applied: of an embedded store whose copy is broken here, what others
-    /// have.
+    /// Returns the applied epochs of the stores that the log waits for; for an embedded store whose copy is broken
+    /// here, the other members' applied epoch.
     pub fn applied(&self) -> Vec<(StoreId, Epoch)> {
         let attached = self.replicated.stores().stores().filter(|store| store.detached.is_none());
         let applied = |store| self.watches.left_out(store).unwrap_or_else(|| self.visibility.applied(store));
@@ -191,8 +192,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             let store = declared.spec.id;
             let head = self.resolver.head_lsn(store);
             let pushed = declared.spec.adaptor.is_some() && declared.detached.is_none();
-            // Readers of an embedded store apply what it lacks themselves: what it acknowledges is what is on its disk. One that is
-            // broken is not read.
+            // Readers of an embedded store apply the missing records themselves: its acknowledged position is the one
+            // on disk. A broken store is not read.
             let fresh = pushed && declared.spec.is_embedded() && self.watches.is_known(store);
             let progress = StoreProgress {
                 head,

@@ -1,7 +1,7 @@
-//! Questions about ids that wait for a verdict, without a transaction of their own in the batch.
+//! Watches of ids that wait for a verdict, without a transaction of their own in the batch.
 //!
-//! A replica tells them when an epoch has decided the id, so none of them polls. Bounded: a question that does not
-//! fit is answered with what is known now.
+//! A replica answers them when an epoch has decided the id, so clients do not poll. Bounded: a watch that does not fit
+//! is answered with the current status.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,14 +10,14 @@ use tribunal_types::{NamespaceId, TxnId};
 
 use crate::event::Waiters;
 
-/// Waiting questions of a node.
+/// Maximum number of pending watches of a node.
 const WATCHERS_MAX: usize = 65_536;
-/// Waiting questions below which those of disconnected clients are not looked for.
+/// Number of pending watches below which watches of disconnected clients are not purged.
 const PURGE_MIN: usize = 1_024;
 
-/// The waiting questions.
+/// The pending watches.
 pub(crate) struct Watchers<W: Waiters> {
-    /// In order: clients choose the ids, and could make them collide in a hash table.
+    /// Ordered: clients choose the ids, and could make them collide in a hash table.
     waiting: BTreeMap<(NamespaceId, TxnId), Vec<W::Watch>>,
     count: usize,
     purge_at: usize,
@@ -30,7 +30,7 @@ impl<W: Waiters> Default for Watchers<W> {
 }
 
 impl<W: Waiters> Watchers<W> {
-    /// Takes a question in; gives it back if there are too many.
+    /// Adds a watch; returns it if there are too many.
     pub(crate) fn add(&mut self, namespace: NamespaceId, id: TxnId, watch: W::Watch) -> Option<W::Watch> {
         if self.count >= self.purge_at.max(PURGE_MIN) {
             self.purge();
@@ -43,20 +43,20 @@ impl<W: Waiters> Watchers<W> {
         None
     }
 
-    /// Returns whether there is no waiting question.
+    /// Returns whether there is no pending watch.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns those who wait for an id.
+    /// Removes and returns the watches of an id.
     pub(crate) fn take(&mut self, namespace: NamespaceId, id: TxnId) -> Vec<W::Watch> {
         let taken = self.waiting.remove(&(namespace, id)).unwrap_or_default();
         self.count -= taken.len();
         taken
     }
 
-    /// Forgets questions of disconnected clients. The next look is taken when as many again have come.
+    /// Drops watches of disconnected clients. The next purge is due when the number of watches has doubled.
     fn purge(&mut self) {
         self.waiting.retain(|_, watches| {
             watches.retain(|watch| !W::has_left(watch));
@@ -71,7 +71,7 @@ impl<W: Waiters> Watchers<W> {
 mod tests {
     use super::*;
 
-    /// Names a watch, and tells whether it has left.
+    /// Names a watch, and whether its client has disconnected.
     struct Named;
 
     impl Waiters for Named {

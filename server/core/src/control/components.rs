@@ -1,7 +1,7 @@
-//! Components of plugins that were uploaded to a cluster, and which members have them ready: fetched, checked and compiled.
+//! Plugin components uploaded to a cluster, and which members have them ready: fetched, checked and compiled.
 //!
-//! An activation counts only if every member that exists when it is applied has the component ready, so that no member has
-//! to decide an epoch with code that it lacks. A single node keeps its uploads to itself: nothing of it is here then.
+//! An activation counts only if every member that exists when it is applied has the component ready, so that no member
+//! has to decide an epoch with code it lacks. A single node keeps its uploads to itself; they do not appear here.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -11,14 +11,14 @@ use tribunal_types::{AnnouncedComponent, Component, ComponentReport, ControlInde
 
 use super::effect::{Applied, Effect, Refusal};
 
-/// All components. A copy shares what did not change since.
+/// All components. A copy shares all unchanged parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Components {
     by_digest: Arc<BTreeMap<[u8; 32], AnnouncedComponent>>,
 }
 
 impl Components {
-    /// Takes a component that was uploaded. What members have reported of it stays.
+    /// Adds an uploaded component. Members' reports about it are kept.
     pub(super) fn announce(&mut self, index: ControlIndex, component: &Component) -> Applied {
         let of_other_world = |known: &AnnouncedComponent| {
             known.component.name == component.name && known.component.world != component.world
@@ -38,7 +38,7 @@ impl Components {
         Ok(Effect::ComponentAnnounced(component.digest))
     }
 
-    /// Notes what a member has made of a component.
+    /// Notes a member's report about a component.
     pub(super) fn report(&mut self, digest: &[u8; 32], node: NodeId, report: &ComponentReport) -> Effect {
         let known = self.by_digest.get(digest).map(|announced| announced.reports.get(&node));
         if known.is_none_or(|known| known.is_some_and(|known| known == report)) {
@@ -62,18 +62,18 @@ impl Components {
         self.by_digest.get(digest)
     }
 
-    /// Returns all components, ascending digest.
+    /// Returns all components in ascending order of digest.
     pub fn iter(&self) -> impl Iterator<Item = &AnnouncedComponent> {
         self.by_digest.values()
     }
 
-    /// Returns whether a component is known, and ready on all of these members.
+    /// Returns whether a component is known and ready on all of these members.
     #[must_use]
     pub fn is_ready(&self, digest: &[u8; 32], members: &[NodeId]) -> bool {
         self.get(digest).is_some_and(|announced| members.iter().all(|member| announced.is_ready_on(*member)))
     }
 
-    /// Returns whether none of these members has reported that it has another engine than this one.
+    /// Returns whether none of these members has reported a different engine.
     #[must_use]
     pub fn is_for_engine(&self, digest: &[u8; 32], members: &[NodeId], engine: &str) -> bool {
         self.get(digest).is_some_and(|announced| {

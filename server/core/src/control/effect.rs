@@ -1,4 +1,5 @@
-//! What an entry of the control log did: the reply to its proposer, and what the rest of a node has to follow.
+//! The effect of a control log entry: the reply to its proposer, and the changes that the rest of the node has to
+//! follow.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,38 +13,38 @@ use tribunal_types::{ApiKey, Bounds, Generation, GroupJoin, Lsn, NodeId, PluginA
 
 use super::readers::ReaderMoved;
 
-/// The result of an entry: every node that applies it gets the same one.
+/// The result of an entry: the same on every node that applies it.
 pub type Applied = Result<Effect, Refusal>;
 
-/// What an entry did.
+/// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A store is declared: its push starts, in place of the one before.
+    /// A store is declared: its push starts, replacing the previous one.
     StoreDeclared {
         /// The store.
         store: StoreId,
-        /// It did not exist before.
+        /// Whether it did not exist before.
         created: bool,
     },
-    /// The store was declared so before.
+    /// The store was already declared exactly this way.
     StoreKnown(StoreId),
-    /// Nothing is pushed to the store any more.
+    /// The store is no longer pushed to.
     PushDetached(StoreId),
     /// The store's push starts again.
     PushAttached(StoreId),
     /// Another node pushes to the store from now on.
     PushAssigned(StoreId),
-    /// The store's storage was found ahead of the log, or is back.
+    /// The store's storage was found ahead of the log, or no longer is.
     PushForked(StoreId),
-    /// A store's log has a receiver, or another one: its delivery starts.
+    /// A store's log has a receiver, or a different one: its delivery starts.
     WebhookRegistered(StoreId),
-    /// A store's log has no receiver any more.
+    /// A store's log no longer has a receiver.
     WebhookRemoved(StoreId),
     /// Another node delivers a store's log from now on.
     WebhookAssigned(StoreId),
-    /// Offsets and watermarks were moved: what became of each, in the order of the entry.
+    /// Offsets and watermarks were moved: the result of each move, in the order of the entry.
     ReadersMoved(Vec<ReaderMoved>),
-    /// A record is not given to a storage.
+    /// A record is skipped for a storage.
     RecordSkipped(StoreId, Lsn),
     /// These bounds are in force from the next epoch on.
     BoundsSet(Bounds),
@@ -51,38 +52,38 @@ pub enum Effect {
     PluginActivated {
         /// Its content.
         activation: PluginActivation,
-        /// It decides from the next epoch on; otherwise it waits for its epoch.
+        /// It decides from the next epoch on; otherwise it is pending until its epoch.
         holds: bool,
     },
-    /// A component is to be fetched, checked and compiled by all members.
+    /// All members are to fetch, check and compile a component.
     ComponentAnnounced([u8; 32]),
-    /// A member has reported what became of a component.
+    /// A member has reported the outcome for a component.
     ComponentReported([u8; 32]),
-    /// No slot returns to this code.
+    /// No slot can return to this code.
     PluginForgotten([u8; 32]),
     /// A key is valid from now on.
     KeyCreated {
         /// The key, with the number of its tenant.
         key: ApiKey,
-        /// Its tenant did not exist before.
+        /// Whether its tenant did not exist before.
         founded: bool,
     },
-    /// The key was created before, exactly so.
+    /// The same key was created before.
     KeyKnown(ApiKey),
-    /// A key is not valid any more.
+    /// A key is no longer valid.
     KeyRevoked {
         /// Its public part.
         id: String,
-        /// A key that was revoked before and is forgotten now, with the entries that were about it.
+        /// A key revoked earlier that is forgotten now, with its entries.
         forgotten: Option<RevokedKey>,
     },
     /// A node has a number, and its group begins.
     NodeAdmitted(NodeId),
     /// A node has its data directory.
     NodeClaimed(NodeId),
-    /// What this node runs is known, and was not before.
+    /// A node's release is known, and was not before.
     ReleaseAnnounced(NodeId),
-    /// Everything is decided in this generation from the next epoch on.
+    /// All epochs from the next one on are decided in this generation.
     GenerationSwitched(Generation),
     /// A group is a member from this epoch on.
     GroupJoined(GroupJoin),
@@ -90,28 +91,28 @@ pub enum Effect {
     NodeLeaves(NodeId),
     /// A node is drained from now on.
     NodeDrained(NodeId),
-    /// A node is not drained any more.
+    /// A node is no longer drained.
     NodeResumed(NodeId),
-    /// No group has the node any more.
+    /// No group contains the node any more.
     NodeLeft(NodeId),
-    /// This node is the only one; all others have left.
+    /// This node is the only one left; all others have left.
     OthersLeft(NodeId),
     /// An entry is missing that may have changed anything.
     EntryLost,
-    /// Nothing: the same proposal was applied before, and its proposer was answered then.
+    /// None: the same proposal was applied before, and its proposer was answered then.
     Repeated,
-    /// Nothing: what it would change is so already, or is gone.
+    /// None: its change is already in place, or its subject no longer exists.
     Unchanged,
 }
 
-/// Why an entry changed nothing.
+/// The reason why an entry changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The service has its stores.
+    /// The service has the maximum number of stores.
     TooManyStores,
-    /// The tenant has its stores.
+    /// The tenant has the maximum number of stores.
     TooManyStoresOfTenant,
-    /// The store has records, so what decides existence there cannot be changed.
+    /// The store has records or rows, so its existence rule cannot be changed.
     ExistenceFixed,
     /// There is no such store.
     StoreUnknown,
@@ -119,25 +120,25 @@ pub enum Refusal {
     TooManySkips,
     /// Another plugin has this name, or the component another name.
     PluginNameTaken,
-    /// The service has its plugin versions.
+    /// The service has the maximum number of plugin versions.
     TooManyPlugins,
-    /// A member lacks the component, or nobody has announced it.
+    /// A member lacks the component, or it was never announced.
     PluginNotReady,
-    /// A member has another engine than the one that the activation names.
+    /// A member's engine differs from the one named in the activation.
     EnginesDiffer,
-    /// A slot holds this version, or will.
+    /// The version is active or pending in a slot.
     PluginInUse,
-    /// The service has its keys.
+    /// The service has the maximum number of keys.
     TooManyKeys,
-    /// The tenant has its keys.
+    /// The tenant has the maximum number of keys.
     TooManyKeysOfTenant,
-    /// The service has its tenants.
+    /// The service has the maximum number of tenants.
     TooManyTenants,
     /// Another key has this id, or had it.
     KeyIdTaken,
     /// All node ids are used.
     OutOfNodes,
-    /// The cluster has its nodes.
+    /// The cluster has the maximum number of nodes.
     TooManyNodes,
     /// A node has no name or no address, or one that is too long.
     NodeNameLength,
@@ -145,11 +146,11 @@ pub enum Refusal {
     NodeNameTaken,
     /// No node ever had this number.
     NodeUnknown,
-    /// Together with the removals that are not complete, too many would leave at once, or nobody would be left.
+    /// Counting incomplete removals, too many nodes would leave at once, or none would be left.
     LastMajority,
     /// No other member would take commits.
     LastServing,
-    /// The node is no member yet, or is being removed.
+    /// The node is not a member yet, or is being removed.
     NodeNotMember,
     /// The node of this group was not admitted.
     NodeNotAdmitted,
@@ -157,11 +158,11 @@ pub enum Refusal {
     NodeClaimed,
     /// The node has another group.
     NodeHasGroup,
-    /// A release with a name that is too long, or without a generation.
+    /// The name of the release is too long, or it has no generation.
     ReleaseMalformed,
-    /// A member runs a release that cannot decide in this generation, or has not announced what it runs.
+    /// A member runs a release that cannot decide in this generation, or has not announced its release.
     GenerationUnknown,
-    /// Positions of the control log no longer fit the numbers of stores and tenants.
+    /// Positions of the control log no longer fit into the numbers of stores and tenants.
     OutOfNumbers,
 }
 

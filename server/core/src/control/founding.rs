@@ -1,4 +1,4 @@
-//! A node that ran alone becomes the first member of a cluster: what its control log added up to is the cluster's from then on.
+//! A single node becomes the first member of a cluster: its control state becomes the cluster's.
 
 use tribunal_types::GroupJoin;
 
@@ -6,11 +6,11 @@ use super::members::Members;
 use super::replicated_state::ReplicatedState;
 
 impl ReplicatedState {
-    /// Makes this the state of a cluster that has one group. Plugins of components that were announced count as announced,
-    /// too: members that join later wait until they have them.
+    /// Turns this into the state of a cluster with one group. Plugins of announced components count as announced, too:
+    /// members that join later wait until they have them.
     ///
     /// # Panics
-    /// If it is the state of a cluster already.
+    /// If it is already the state of a cluster.
     pub fn found(&mut self, group: GroupJoin) {
         assert!(self.members.nodes().next().is_none(), "node {} would begin a cluster in a cluster", group.group.node);
         self.members = Members::begun_by(group);

@@ -1,5 +1,5 @@
-//! Keys and tenants: who exists. Whether a key is valid at a moment, and when it was used, is the shell's business. A copy
-//! shares everything until one of the two is changed.
+//! Keys and tenants: which ones exist. Whether a key is valid at a given time, and when it was used, is up to the
+//! shell. A copy shares everything until either one is changed.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -12,9 +12,9 @@ use tribunal_types::{ApiKey, ControlIndex, DEFAULT_NAMESPACE, HeldKey, Namespace
 use super::effect::{Applied, Effect, Refusal};
 use super::numbering::number_of;
 
-/// The keys that are not revoked, the last ones that were, and the tenants that keys were ever created for.
+/// The keys that are not revoked, the most recently revoked ones, and all tenants that keys were ever created for.
 ///
-/// The first key of a tenant is never forgotten: the number of the tenant is that of its entry.
+/// The first key of a tenant is never forgotten: the tenant's number is that of its entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyTable {
     keys: Arc<BTreeMap<String, HeldKey>>,
@@ -24,13 +24,13 @@ pub struct KeyTable {
 }
 
 impl KeyTable {
-    /// Creates a key, and its tenant if that does not exist.
+    /// Creates a key, and its tenant if that does not exist yet.
     ///
     /// # Errors
     /// If there is no room, or its id is taken.
     pub fn create(&mut self, index: ControlIndex, key: &ApiKey) -> Applied {
         if let Some(HeldKey { key: held, .. }) = self.keys.get(&key.id) {
-            // Proposed twice, if nothing but the tenant's number differs.
+            // The same proposal twice, if only the tenant's number differs.
             let is_same = *held == ApiKey { namespace: held.namespace, ..key.clone() };
             return if is_same { Ok(Effect::KeyKnown(held.clone())) } else { Err(Refusal::KeyIdTaken) };
         }
@@ -56,7 +56,7 @@ impl KeyTable {
         Ok(Effect::KeyCreated { key, founded })
     }
 
-    /// Checks that there is room for a key of a tenant, `None` being a new one.
+    /// Checks that there is room for a key of a tenant; `None` is a new tenant.
     fn check_room(&self, namespace: Option<NamespaceId>) -> Result<(), Refusal> {
         let of_tenant = |namespace| self.keys.values().filter(|held| held.key.namespace == namespace).count();
         match namespace {
@@ -93,17 +93,17 @@ impl KeyTable {
         if name == DEFAULT_NAMESPACE { Some(NamespaceId(0)) } else { self.tenants.get(name).copied() }
     }
 
-    /// Returns the tenants beside the one that exists from the start, ascending name.
+    /// Returns all tenants except the default one, in ascending order of name.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, NamespaceId)> {
         self.tenants.iter().map(|(name, namespace)| (name.as_str(), *namespace))
     }
 
-    /// Returns the keys that are not revoked, ascending id.
+    /// Returns the keys that are not revoked, in ascending order of id.
     pub fn held(&self) -> impl Iterator<Item = &HeldKey> {
         self.keys.values()
     }
 
-    /// Returns the keys that were revoked last, oldest first.
+    /// Returns the most recently revoked keys, oldest first.
     pub fn revoked(&self) -> impl Iterator<Item = &RevokedKey> {
         self.revoked.iter()
     }

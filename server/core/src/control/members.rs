@@ -1,9 +1,9 @@
-//! The members: nodes with which the cluster began or that were admitted, by number, and the groups that joined. A number
-//! is never used again.
+//! The members: nodes that the cluster began with or that were admitted, by number, and the groups that joined. Numbers
+//! are never reused.
 //!
-//! A node is admitted, which begins its group; its group joins once it has a leader; later the node may be removed: its
-//! group closes by an entry of its own log, the node leaves all groups, and then it is forgotten but for its number. What
-//! the groups make of it is not known here, so a removal is complete when an entry says so.
+//! A node is admitted, which begins its group; its group joins once it has a leader. Later the node may be removed: its
+//! group closes by an entry in its own log, the node leaves all groups, and everything but its number is forgotten. The
+//! state of the groups is not known here, so a removal is complete when an entry reports it.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -14,36 +14,37 @@ use tribunal_types::{ClusterNode, Csn, Epoch, GroupId, GroupJoin, Incarnation, N
 
 use super::effect::{Applied, Effect, Refusal};
 
-/// Largest node id: a [`Csn`] carries it.
+/// Largest node id that fits into a [`Csn`].
 const NODE_MAX: u16 = (1 << Csn::NODE_BITS) - 1;
-/// Numbers that are left out after a majority was lost: the others may have given them to nodes of which nothing is known.
+/// Numbers skipped after a majority was lost: the lost nodes may have assigned them to unknown nodes.
 const UNKNOWN_NODES: u16 = 16;
 
-/// All members. A copy shares everything until one of the two is changed.
+/// All members. A copy shares everything until either one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     nodes: Arc<BTreeMap<NodeId, ClusterNode>>,
 }
 
 impl Members {
-    /// Returns the members with which a cluster of these groups begins.
+    /// Returns the initial members of a cluster of these groups.
     pub(super) fn founded(groups: &[GroupId]) -> Members {
         Self::restore(groups.iter().map(|&group| founder(GroupJoin { group, first: Epoch(1) })).collect())
     }
 
-    /// Returns the only member with which a cluster begins.
+    /// Returns the only initial member of a cluster.
     pub(super) fn begun_by(group: GroupJoin) -> Members {
         Self::restore([founder(group)].into())
     }
 
-    /// Returns the group of a node that was admitted.
+    /// Returns the group of an admitted node.
     #[must_use]
     pub fn group_of(node: NodeId) -> GroupId {
         GroupId { node, incarnation: Incarnation(1) }
     }
 
-    /// Gives a node its number. Its group begins with the voters of the control group at this entry, those included that are being
-    /// removed: so it has a majority whenever the control group had one. Without them, it begins with the members that stay.
+    /// Assigns a node its number. Its group begins with the voters of the control group at this entry, including those
+    /// being removed: so it has a majority whenever the control group had one. If none of them is known, it begins with
+    /// the present members.
     pub(super) fn admit(&mut self, name: &str, address: &str, voters: &[NodeId]) -> Applied {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || !(1..=ADDRESS_BYTES_MAX).contains(&address.len()) {
             return Err(Refusal::NodeNameLength);
@@ -73,7 +74,7 @@ impl Members {
         Ok(Effect::NodeAdmitted(id))
     }
 
-    /// Binds a node that was admitted to its data directory.
+    /// Binds an admitted node to its data directory.
     pub(super) fn claim(&mut self, node: NodeId, directory: u64) -> Applied {
         let is_admitted = |node: &&ClusterNode| node.stage == NodeStage::Present && !node.name.is_empty();
         let Some(known) = self.nodes.get(&node).filter(is_admitted) else { return Err(Refusal::NodeNotAdmitted) };
@@ -87,7 +88,7 @@ impl Members {
         }
     }
 
-    /// Lets a group join; `next` is the first epoch that carries the entry, and no group is a member before that.
+    /// Lets a group join; `next` is the first epoch that carries the entry, and no group becomes a member before it.
     pub(super) fn join(&mut self, join: GroupJoin, next: Epoch) -> Applied {
         let join = GroupJoin { first: join.first.max(next), ..join };
         let Some(node) = self.nodes.get(&join.group.node).filter(|node| node.stage == NodeStage::Present) else {
@@ -104,8 +105,8 @@ impl Members {
         }
     }
 
-    /// Begins the removal of a node. At least half of the members must stay that the groups may still have: whatever
-    /// order the groups lose the others in, those that stay decide with few of them.
+    /// Begins the removal of a node. At least half of the members that the groups may still have must stay: then the
+    /// remaining ones can decide, whatever the order in which the groups lose the others.
     pub(super) fn remove(&mut self, node: NodeId) -> Applied {
         let Some(known) = self.nodes.get(&node) else { return Err(Refusal::NodeUnknown) };
         if known.stage != NodeStage::Present {
@@ -125,7 +126,7 @@ impl Members {
         Ok(Effect::NodeLeaves(node))
     }
 
-    /// Drains a node, or lets it resume. Somebody must go on taking commits.
+    /// Drains or resumes a node. Some member must keep taking commits.
     pub(super) fn drain(&mut self, node: NodeId, drained: bool) -> Applied {
         let Some(known) = self.nodes.get(&node) else { return Err(Refusal::NodeUnknown) };
         if known.stage != NodeStage::Present || known.joined.is_none() {
@@ -146,7 +147,7 @@ impl Members {
         self.present().filter(|node| node.joined.is_some() && !node.drained).map(|node| node.id)
     }
 
-    /// Removes all nodes but one, whatever is under way, those included that others may have admitted.
+    /// Removes all nodes but one, whatever is in flight, including nodes that the other members may have admitted.
     pub(super) fn leave_alone(&mut self, node: NodeId) -> Applied {
         let Some(known) = self.nodes.get(&node).filter(|known| known.joined.is_some()) else {
             return Err(Refusal::NodeNotMember);
@@ -169,7 +170,7 @@ impl Members {
         Ok(Effect::OthersLeft(node))
     }
 
-    /// Notes that no group has a node that was removed.
+    /// Notes that no group contains a removed node any more.
     pub(super) fn forget(&mut self, node: NodeId) -> Effect {
         let Some(known) = self.nodes.get(&node).filter(|known| known.stage == NodeStage::Leaving) else {
             return Effect::Unchanged;
@@ -178,7 +179,7 @@ impl Members {
         Effect::NodeLeft(node)
     }
 
-    /// Returns the nodes, those included that were removed, ascending id.
+    /// Returns all nodes, including removed ones, in ascending order of id.
     pub fn nodes(&self) -> impl Iterator<Item = &ClusterNode> {
         self.nodes.values()
     }
@@ -189,12 +190,12 @@ impl Members {
         self.nodes.get(&node)
     }
 
-    /// Returns the nodes that are not being removed, ascending id.
+    /// Returns the nodes that are not being removed, in ascending order of id.
     pub fn present(&self) -> impl Iterator<Item = &ClusterNode> {
         self.nodes().filter(|node| node.stage == NodeStage::Present)
     }
 
-    /// Returns whether a node is being removed, or was.
+    /// Returns whether a node is being removed or was removed.
     #[must_use]
     pub fn leaves(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| node.stage != NodeStage::Present)
@@ -206,7 +207,8 @@ impl Members {
         self.nodes.get(&node).is_some_and(|node| node.drained)
     }
 
-    /// Returns the groups that joined, ascending node, each with the first epoch that waits for it. Some may have closed.
+    /// Returns the groups that joined, in ascending order of node, each with the first epoch that waits for it. Some
+    /// may have closed.
     pub fn groups(&self) -> impl Iterator<Item = GroupJoin> {
         self.nodes.values().filter_map(|node| node.joined)
     }
@@ -391,7 +393,7 @@ mod tests {
         assert_eq!(members.remove(NodeId(2)), Ok(Effect::NodeLeaves(NodeId(2))));
         members.forget(NodeId(2));
         assert_eq!(members.remove(NodeId(3)), Err(Refusal::LastMajority));
-        // One that has not joined decides nothing alone, so it may always go.
+        // A node that has not joined decides nothing alone, so it may always be removed.
         members.admit("d", "d:1", &[]).unwrap();
         assert_eq!(members.remove(NodeId(4)), Ok(Effect::NodeLeaves(NodeId(4))));
     }

@@ -1,4 +1,4 @@
-//! What the control log adds up to. Nothing here reads that log: its owner hands over entry by entry.
+//! The state built from the control log. Nothing here reads that log: its owner passes the entries in one by one.
 
 pub mod components;
 pub mod effect;

@@ -1,8 +1,7 @@
-//! Which proposals were applied: a change that its proposer has sent again may be agreed on twice, and counts once.
+//! Tracks which proposals were applied: a change that its proposer sent again may be agreed on twice, and counts once.
 //!
-//! In one run of a proposer numbers rise, and its changes are agreed on in their order, so the last number of each run
-//! is all that has to be known. Of runs that ended long ago nothing is under way any more: only those that proposed
-//! last are kept.
+//! Within one run of a proposer, numbers rise and changes are agreed on in order, so the last number of each run
+//! suffices. Runs that ended long ago have nothing in flight: only the runs that proposed last are kept.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -13,15 +12,15 @@ use tribunal_types::{ControlIndex, LastProposal, ProposalId};
 
 use crate::planted::{Bug, planted};
 
-/// The last proposal of each run. A copy shares everything until one of the two is changed.
+/// The last proposal of each run. A copy shares everything until either one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proposers {
-    /// By run: the number, and the entry.
+    /// Number and entry by run.
     last: Arc<BTreeMap<u64, (u64, ControlIndex)>>,
 }
 
 impl Proposers {
-    /// Notes that entry `index` is about to be applied. Returns false if its proposal was applied before.
+    /// Records that entry `index` is about to be applied. Returns false if its proposal was applied before.
     pub(super) fn is_new(&mut self, proposal: ProposalId, index: ControlIndex) -> bool {
         if proposal == ProposalId::default() {
             return true;

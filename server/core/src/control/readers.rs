@@ -1,7 +1,8 @@
-//! Readers of a cluster's logs: offsets of consumers, webhooks, and which nodes deliver these. A node that runs alone
-//! remembers its readers beside the log: nothing of it is here then.
+//! Readers of a cluster's logs: offsets of consumers, webhooks, and the nodes that deliver to these. A single node
+//! stores its readers beside the log; they do not appear here.
 //!
-//! No verdict depends on any of it. It is here so that every node knows the same, with a majority, and keeps its log for it.
+//! No verdict depends on readers. They are here so that every node has the same state, backed by a majority, and keeps
+//! its log for them.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -15,7 +16,7 @@ use tribunal_types::{
 
 use super::effect::Effect;
 
-/// What a change of a reader has done.
+/// The result of a reader change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReaderMoved {
     /// The consumer has the offset.
@@ -27,9 +28,9 @@ pub enum ReaderMoved {
         /// The store.
         store: StoreId,
     },
-    /// There is no room for another offset: this is the maximum.
+    /// There is no room for another offset; the value is the maximum.
     Full(usize),
-    /// The consumer has no offset in these stores any more; it had none if there are none.
+    /// The consumer no longer has an offset in these stores; if the list is empty, it had none.
     Forgotten {
         /// Namespace of the consumer.
         namespace: NamespaceId,
@@ -40,13 +41,13 @@ pub enum ReaderMoved {
     },
     /// The store's receiver has another watermark.
     Delivered(StoreId),
-    /// Nothing: the delivery has ended since.
+    /// None: the delivery has ended since.
     Void,
 }
 
 type Key = (NamespaceId, String, StoreId);
 
-/// All readers. A copy shares everything until one of the two is changed.
+/// All readers. A copy shares everything until either one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReaderTable {
     offsets: Arc<BTreeMap<Key, ConsumerOffset>>,
@@ -59,7 +60,7 @@ impl ReaderTable {
         let before = self.webhooks.get(&store);
         let resumed = before.filter(|_| resumes).map(|before| (before.webhook.log, before.webhook.watermark));
         let (log, watermark) = resumed.unwrap_or((webhook.log, webhook.watermark));
-        // The node that delivered to the receiver before delivers to this one.
+        // The node that delivered to the previous receiver delivers to this one.
         let deliverer = before.and_then(|before| before.deliverer);
         let webhook = Webhook { log, watermark, ..webhook.clone() };
         Arc::make_mut(&mut self.webhooks).insert(store, HeldWebhook { webhook, registered: index, deliverer });
@@ -81,7 +82,7 @@ impl ReaderTable {
         replaces: ControlIndex,
         node: NodeId,
     ) -> Effect {
-        // Decided about a delivery that has ended since.
+        // Ignore a decision about a delivery that has ended since.
         let is_meant = |held: &HeldWebhook| {
             held.delivery() == replaces && held.deliverer.is_none_or(|deliverer| deliverer.node != node)
         };
@@ -139,7 +140,7 @@ impl ReaderTable {
         ReaderMoved::Delivered(store)
     }
 
-    /// Returns the number of offsets that leaves no room for another one of a tenant, if it is reached.
+    /// Returns the maximum number of offsets if it leaves no room for another offset of the tenant.
     fn full(&self, namespace: NamespaceId) -> Option<usize> {
         let from = (namespace, String::new(), StoreId(0));
         let of_tenant = || self.offsets.range(from..).take_while(|((of, ..), _)| *of == namespace).count();
@@ -172,19 +173,19 @@ impl ReaderTable {
         self.webhooks.get(&store)
     }
 
-    /// Returns all receivers, ascending store.
+    /// Returns all receivers in ascending order of store.
     pub fn webhooks(&self) -> impl Iterator<Item = &HeldWebhook> + Clone {
         self.webhooks.values()
     }
 
-    /// Returns a copy that shares nothing: both may change all the time without being copied again.
+    /// Returns a copy that shares nothing: both may change frequently without copying again.
     #[must_use]
     pub fn unshared(&self) -> ReaderTable {
         let (offsets, webhooks) = self.image();
         ReaderTable::restore(offsets, webhooks)
     }
 
-    /// Takes over from `other` what an entry that had this effect has changed there. Shares nothing with it.
+    /// Copies the changes of an entry with this effect from `other`. Shares nothing with it.
     pub fn follow(&mut self, other: &ReaderTable, effect: &Effect) {
         match effect {
             Effect::WebhookRegistered(store) | Effect::WebhookAssigned(store) | Effect::WebhookRemoved(store) => {

@@ -1,7 +1,7 @@
-//! What the nodes of a cluster run, and the generation in which all of them decide.
+//! The releases that the nodes of a cluster run, and the generation in which all of them decide.
 //!
-//! Every node announces its release at each start. The generation changes by an entry, and only to one that the release of
-//! every member of that moment can decide in: until the last node is a new one, all decide as the oldest of them does.
+//! Every node announces its release at each start. The generation changes by an entry, and only to one supported by the
+//! release of every current member: until the last node is upgraded, all decide as the oldest release does.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -12,7 +12,7 @@ use tribunal_types::{Generation, NodeId, Release};
 
 use super::effect::{Applied, Effect, Refusal};
 
-/// All releases. A copy shares everything until one of the two is changed.
+/// All releases. A copy shares everything until either one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Releases {
     generation: Generation,
@@ -20,7 +20,7 @@ pub struct Releases {
 }
 
 impl Releases {
-    /// Notes what a node runs.
+    /// Notes a node's release.
     pub(super) fn announce(&mut self, node: NodeId, release: &Release) -> Applied {
         let Release { version, generations, engine } = release;
         if version.len().max(engine.len()) > NAME_BYTES_MAX || generations.oldest > generations.newest {
@@ -40,7 +40,7 @@ impl Releases {
         }
     }
 
-    /// Lets everything be decided in another generation, from the first epoch on that carries the entry.
+    /// Switches to another generation, from the first epoch that carries the entry.
     pub(super) fn switch(&mut self, generation: Generation, members: &[NodeId]) -> Applied {
         if generation <= self.generation {
             return Ok(Effect::Unchanged);
@@ -52,16 +52,16 @@ impl Releases {
         Ok(Effect::GenerationSwitched(generation))
     }
 
-    /// Returns whether all of these members can decide in a generation, as far as is known.
+    /// Returns whether all of these members are known to support a generation.
     fn all_can(&self, generation: Generation, members: &[NodeId]) -> bool {
         members.iter().all(|node| self.of(*node).is_some_and(|release| release.generations.contain(generation)))
     }
 
-    /// Returns the newest generation that all of these members can decide in, if it is newer than the present one.
+    /// Returns the newest generation that all of these members support, if it is newer than the current one.
     #[must_use]
     pub fn next(&self, members: &[NodeId]) -> Option<Generation> {
         let newest = members.iter().map(|node| self.of(*node).map(|release| release.generations.newest));
-        // None is the least.
+        // `None` is the smallest.
         let next = newest.min().flatten().filter(|next| *next > self.generation)?;
         self.all_can(next, members).then_some(next)
     }
@@ -72,7 +72,7 @@ impl Releases {
         self.generation
     }
 
-    /// Returns what a node runs, if it has announced that.
+    /// Returns a node's release, if announced.
     #[must_use]
     pub fn of(&self, node: NodeId) -> Option<&Release> {
         self.by_node.get(&node)

@@ -1,11 +1,10 @@
-//! The one fold of the control log, for the running node, for recovery and for followers.
+//! The single fold of the control log, for the running node, recovery and followers.
 //!
-//! What an entry does depends on the entries before it and on the epoch that carries it ([`Moment`]), on nothing else:
-//! no clock, no randomness, no order of a hash map, nothing that a proposer believed. Everything that must be unique
-//! gets its number here. All of it is in a state image, so what a node continues with is the image and the entries
-//! after it.
+//! An entry's effect depends on the entries before it and on the epoch that carries it ([`Moment`]), and on nothing
+//! else: no clock, no randomness, no hash map order, no belief of the proposer. Everything that must be unique is
+//! numbered here. All of it is in a state image, so a node continues from the image and the entries after it.
 //!
-//! Must never: be changed by anything but an entry or the advance of epochs, grow beyond the limits of what it holds.
+//! It must never be changed except by an entry or the advance of epochs, nor grow beyond the limits of its parts.
 
 use alloc::vec::Vec;
 
@@ -24,18 +23,18 @@ use super::releases::Releases;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
 
-/// When an entry is applied.
+/// The moment at which an entry is applied.
 #[derive(Clone, Copy)]
 pub struct Moment<'a> {
     /// First epoch that carries the entry.
     pub next: Epoch,
-    /// Tells whether a store has records or rows of earlier epochs, so that its existence cannot be declared otherwise.
+    /// Returns whether a store has records or rows of earlier epochs, so that its existence rule cannot change.
     pub is_existence_fixed: &'a dyn Fn(StoreId) -> bool,
     /// The members that seal the epoch, and those that are to join.
     pub members: &'a [NodeId],
 }
 
-/// What the control log adds up to. A copy is cheap.
+/// The state built from the control log. Copying is cheap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicatedState {
     index: ControlIndex,
@@ -51,17 +50,17 @@ pub struct ReplicatedState {
 }
 
 impl ReplicatedState {
-    /// Returns the state with which a cluster of these groups begins.
+    /// Returns the initial state of a cluster of these groups.
     #[must_use]
     pub fn founded(groups: &[GroupId]) -> ReplicatedState {
         ReplicatedState { members: Members::founded(groups), ..ReplicatedState::default() }
     }
 
-    /// Applies the next entry. Indices may be missing: what was compacted away has no effect. Neither has the repeat of
-    /// a proposal that was applied.
+    /// Applies the next entry. Indices may be missing: compacted entries have no effect. Neither does the repetition of
+    /// an applied proposal.
     ///
     /// # Errors
-    /// If the entry is refused: it changed nothing.
+    /// If the entry is refused; then it changed nothing.
     ///
     /// # Panics
     /// If the entry was applied before.
@@ -135,7 +134,7 @@ impl ReplicatedState {
             }
             ControlChange::AnnounceRelease { node, release } => self.releases.announce(*node, release),
             ControlChange::SwitchGeneration(generation) => {
-                // A node that runs alone announces nothing: it proposes what its own release can.
+                // A single node announces nothing: it proposes only what its own release supports.
                 let is_alone = self.members.nodes().next().is_none();
                 self.releases.switch(*generation, if is_alone { &[] } else { moment.members })
             }
@@ -144,8 +143,8 @@ impl ReplicatedState {
         }
     }
 
-    /// Checks that every member can run what an activation names. What a slot goes back to ran on all of them, if they
-    /// have the same engine still.
+    /// Checks that every member can run the plugin of an activation. A plugin that a slot returns to ran on all of
+    /// them, if they still have the same engine.
     fn check_ready(&self, activation: &PluginActivation, members: &[NodeId]) -> Result<(), Refusal> {
         let PluginActivation { choice, by, .. } = activation;
         if !choice.announced {
@@ -162,12 +161,12 @@ impl ReplicatedState {
         Ok(())
     }
 
-    /// Lets every activation hold whose epoch `next` is. Returns the slots that changed.
+    /// Puts every activation for epoch `next` in force. Returns the slots that changed.
     pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
         self.slots.advance(next)
     }
 
-    /// Returns the last entry that was applied.
+    /// Returns the last applied entry.
     #[must_use]
     pub fn index(&self) -> ControlIndex {
         self.index
@@ -191,19 +190,19 @@ impl ReplicatedState {
         &self.keys
     }
 
-    /// Returns what fills the slots.
+    /// Returns the slots.
     #[must_use]
     pub fn slots(&self) -> &Slots {
         &self.slots
     }
 
-    /// Returns the components that were uploaded to a cluster.
+    /// Returns the components uploaded to a cluster.
     #[must_use]
     pub fn components(&self) -> &Components {
         &self.components
     }
 
-    /// Returns what the nodes run, and the generation in which epochs are decided.
+    /// Returns the nodes' releases, and the generation in which epochs are decided.
     #[must_use]
     pub fn releases(&self) -> &Releases {
         &self.releases
@@ -221,7 +220,7 @@ impl ReplicatedState {
         &self.members
     }
 
-    /// Returns all of it, for a state image.
+    /// Returns the whole state, for a state image.
     #[must_use]
     pub fn image(&self) -> ControlImage {
         let (tenants, keys, revoked) = self.keys.image();

@@ -1,8 +1,9 @@
-//! Which plugin fills which slot, in which epoch: a pure function of the control log and of the epochs that carried it.
+//! Which plugin fills which slot in which epoch: a pure function of the control log and the epochs that carried it.
 //!
-//! An entry holds from the first epoch that carries it and that its `from` allows; until then it is pending, and the next
-//! entry of the slot replaces it. Former entries are stacked, so that a rollback finds the one before. No clock, no I/O,
-//! no code: the owner of the modules reads what is in force and loads it. A copy shares what did not change since.
+//! An entry is in force from the first epoch that carries it and is allowed by its `from`; until then it is pending,
+//! and the slot's next entry replaces it. Former entries are stacked, so that a rollback finds the previous one. No
+//! clock, no I/O, no code: the owner of the modules reads the active entry and loads it. A copy shares all unchanged
+//! parts.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -10,40 +11,40 @@ use alloc::vec::Vec;
 
 use tribunal_types::{ControlIndex, Epoch, FilledBy, PastEntry, PluginActivation, PluginSlot, SlotEntry, SlotImage};
 
-/// Entries that a slot can roll back through.
+/// Maximum number of entries that a slot can roll back through.
 const DEPTH_MAX: usize = 32;
-/// Entries of the control log that are shown for a slot.
+/// Maximum number of control log entries shown for a slot.
 const HISTORY_MAX: usize = 32;
 /// How a slot uses a plugin's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotUse {
     /// It decides now.
     Active,
-    /// It waits for its epoch.
+    /// It is pending until its epoch.
     Pending,
 }
 
-/// What an entry did to its slot.
+/// The effect of an entry on its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotEffect {
     /// It decides from the next epoch on.
     Holds,
-    /// It waits for its epoch.
+    /// It is pending until its epoch.
     Pending,
-    /// Nothing: it goes back from something that holds no more.
+    /// None: it rolls back an entry that is no longer active.
     Void,
 }
 
 /// One slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotState {
-    /// What held, oldest first; the last one holds.
+    /// Entries in force so far, oldest first; the last one is active.
     stack: Vec<SlotEntry>,
     waiting: Option<SlotEntry>,
     history: VecDeque<PastEntry>,
 }
 
-/// Makes an entry that decides nothing yet.
+/// Returns an entry that decides nothing yet.
 fn entry_of(index: ControlIndex, activation: PluginActivation) -> SlotEntry {
     let configured = activation.by == FilledBy::Configuration;
     SlotEntry { index, activation, since: None, configured }
@@ -55,25 +56,25 @@ fn is_same_plugin(one: &SlotEntry, other: &SlotEntry) -> bool {
 }
 
 impl SlotState {
-    /// Returns what holds.
+    /// Returns the active entry.
     #[must_use]
     pub fn active(&self) -> Option<&SlotEntry> {
         self.stack.last()
     }
 
-    /// Returns what will hold.
+    /// Returns the pending entry.
     #[must_use]
     pub fn waiting(&self) -> Option<&SlotEntry> {
         self.waiting.as_ref()
     }
 
-    /// Returns what held before.
+    /// Returns the previously active entry.
     #[must_use]
     pub fn before(&self) -> Option<&SlotEntry> {
         self.earlier().next()
     }
 
-    /// Returns what rollbacks return to, one after the other.
+    /// Returns the entries that successive rollbacks return to.
     pub fn earlier(&self) -> impl Iterator<Item = &SlotEntry> {
         self.stack.iter().rev().skip(1)
     }
@@ -83,7 +84,7 @@ impl SlotState {
         self.history.iter().rev()
     }
 
-    /// Tells whether an activation goes back from something that holds no more.
+    /// Returns whether an activation rolls back an entry that is no longer active.
     fn is_void(&self, activation: &PluginActivation) -> bool {
         activation.by == FilledBy::Faults && self.active().is_none_or(|active| active.index != activation.replaces)
     }
@@ -109,7 +110,7 @@ impl SlotState {
         self.history.push_back(PastEntry { entry: entry.clone(), until: None });
     }
 
-    /// Lets an entry hold from epoch `since` on.
+    /// Puts an entry in force from epoch `since` on.
     fn hold(&mut self, mut entry: SlotEntry, since: Epoch) {
         self.note_held(entry.index, since);
         let depth = self.stack.len();
@@ -121,7 +122,7 @@ impl SlotState {
         }
         let is_back = self.stack.len() < depth;
         match self.stack.last_mut() {
-            // The same under another engine, requested by another caller, or back again.
+            // The same plugin under another engine, requested by another caller, or back again.
             Some(top) if is_same_plugin(top, &entry) => {
                 if !goes_back {
                     top.configured = entry.configured;
@@ -149,7 +150,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Takes an entry of the control log, which the epoch `next` is the first to carry.
+    /// Applies an entry of the control log; epoch `next` is the first to carry it.
     pub fn apply(&mut self, index: ControlIndex, activation: &PluginActivation, next: Epoch) -> SlotEffect {
         let slot = &activation.choice.slot;
         if self.by_slot.get(slot).map_or(activation.by == FilledBy::Faults, |state| state.is_void(activation)) {
@@ -167,7 +168,7 @@ impl Slots {
         SlotEffect::Pending
     }
 
-    /// Lets everything hold whose epoch `next` is. Returns the slots that changed.
+    /// Puts every pending entry for epoch `next` in force. Returns the slots that changed.
     pub fn advance(&mut self, next: Epoch) -> Vec<PluginSlot> {
         let mut changed = Vec::new();
         for (slot, state) in &mut self.by_slot {
@@ -176,7 +177,7 @@ impl Slots {
             }
             let state = Arc::make_mut(state);
             if let Some(entry) = state.waiting.take() {
-                // Epochs that were passed over since then were sealed empty, and it would have decided them.
+                // The epochs skipped since then were sealed empty, and it would have decided them.
                 let since = entry.activation.from;
                 state.hold(entry, since);
                 changed.push(slot.clone());
@@ -185,7 +186,7 @@ impl Slots {
         changed
     }
 
-    /// Removes code that no slot holds from what rollbacks return to.
+    /// Removes code that is not active in a slot from its rollback targets.
     pub fn forget(&mut self, digest: &[u8; 32]) {
         for state in self.by_slot.values_mut() {
             let held = state.stack.len().saturating_sub(1);
@@ -201,7 +202,7 @@ impl Slots {
         }
     }
 
-    /// Notes that the components of these digests were announced to the members of a cluster.
+    /// Marks the components with these digests as announced to the members of a cluster.
     pub(super) fn mark_announced(&mut self, is_announced: impl Fn(&[u8; 32]) -> bool) {
         for state in self.by_slot.values_mut() {
             let SlotState { stack, waiting, history } = Arc::make_mut(state);
@@ -219,7 +220,7 @@ impl Slots {
         self.by_slot.values().filter_map(|state| Some(state.waiting.as_ref()?.activation.from)).min()
     }
 
-    /// Returns the slots that hold this code, or will.
+    /// Returns the slots in which this code is active or pending.
     #[must_use]
     pub fn users_of(&self, digest: &[u8; 32]) -> Vec<(PluginSlot, SlotUse)> {
         let of = |entry: Option<&SlotEntry>| entry.is_some_and(|entry| entry.activation.choice.digest == *digest);
@@ -283,8 +284,8 @@ mod tests {
         PluginActivation { choice, by, from: Epoch(from), ..PluginActivation::default() }
     }
 
-    /// Applies `NAME@from` (activate), `-NAME` (rollback to), `.NAME` (configuration) in epochs 1, 2, 3, and so on; returns
-    /// what held in each epoch, and the slots.
+    /// Applies `NAME@from` (activate), `-NAME` (rollback to), `.NAME` (configuration) in epochs 1, 2, 3, and so on;
+    /// returns the active entry of each epoch, and the slots.
     fn played(script: &str) -> (String, Slots) {
         let mut slots = Slots::default();
         let mut held = Vec::new();

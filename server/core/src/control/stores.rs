@@ -1,5 +1,5 @@
-//! The stores: their declarations, which of them are detached, which nodes push to them, which records they skip. Knows
-//! nothing of how a push is doing. A copy shares everything until one of the two is changed.
+//! The stores: their declarations, which are detached, which nodes push to them, and which records they skip. Contains
+//! no state of the pushes themselves. A copy shares everything until either one is changed.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -19,20 +19,20 @@ pub struct StoreTable {
     stores: Arc<BTreeMap<StoreId, DeclaredStore>>,
 }
 
-/// What a declaration would do.
+/// The effect of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declaration {
     /// It creates a store.
     New,
     /// It changes this store.
     Change(StoreId),
-    /// This store is declared so.
+    /// This store is already declared this way.
     Known(StoreId),
 }
 
 impl StoreTable {
-    /// Tells what a declaration would do. `is_fixed` tells whether the existence of a store's rows cannot
-    /// be declared otherwise any more.
+    /// Returns the effect that a declaration would have. `is_fixed` returns whether the existence rule of a store can
+    /// no longer change.
     ///
     /// # Errors
     /// If it would be refused.
@@ -71,7 +71,7 @@ impl StoreTable {
         let stores = Arc::make_mut(&mut self.stores);
         let before = stores.remove(&id).unwrap_or_default();
         let spec = StoreSpec { id, ..spec.clone() };
-        // The node that pushed to the storage before pushes to this one.
+        // The node that pushed to the previous storage pushes to this one.
         let (pusher, skips) = (before.pusher, before.skips);
         let store =
             DeclaredStore { spec, declared: index, generation: index, detached: None, pusher, fork: None, skips };
@@ -81,7 +81,7 @@ impl StoreTable {
 
     pub(super) fn detach(&mut self, detachment: &Detachment) -> Effect {
         let store = detachment.store;
-        // Decided about a storage that was replaced or attached since: it is not meant.
+        // Ignore a decision about a storage that was replaced or attached since.
         let is_meant = |store: &DeclaredStore| store.detached.is_none() && store.generation == detachment.declared;
         self.change(store, is_meant, Effect::PushDetached(store), |store| store.detached = Some(detachment.clone()))
     }
@@ -104,7 +104,7 @@ impl StoreTable {
         replaces: ControlIndex,
         node: NodeId,
     ) -> Effect {
-        // Decided about a push that has ended since.
+        // Ignore a decision about a push that has ended since.
         let is_meant = |store: &DeclaredStore| {
             store.is_external()
                 && store.detached.is_none()
@@ -137,7 +137,7 @@ impl StoreTable {
         effect: Effect,
         change: impl FnOnce(&mut DeclaredStore),
     ) -> Effect {
-        // Looked at first: a table that does not change stays shared.
+        // Check first: an unchanged table stays shared.
         if !self.store(store).is_some_and(changes) {
             return Effect::Unchanged;
         }
@@ -153,13 +153,13 @@ impl StoreTable {
         self.stores.get(&store)
     }
 
-    /// Returns the store of a name.
+    /// Returns the store with a given name.
     #[must_use]
     pub fn named(&self, namespace: NamespaceId, name: &str) -> Option<&DeclaredStore> {
         self.stores().find(|store| store.spec.namespace == namespace && store.spec.name == name)
     }
 
-    /// Returns all stores, ascending id.
+    /// Returns all stores in ascending order of id.
     pub fn stores(&self) -> impl Iterator<Item = &DeclaredStore> + Clone {
         self.stores.values()
     }

@@ -1,9 +1,9 @@
-//! The state after one epoch, held still while later epochs are resolved: what images are made of.
+//! The state after one epoch, frozen while later epochs are resolved: the source of images.
 //!
-//! [`Resolver::begin_image`] shares what never changes again (history and window of closed epochs) or is copied when it
-//! does (sums), copies what is small, and notes which rows and ids are still to be copied. [`Resolver::step_image`]
-//! copies a slice of those, between two epochs; whatever an epoch changes before its slice comes is kept as it was. So
-//! no single step takes longer than a segment of the version map, however large the state is.
+//! [`Resolver::begin_image`] shares data that never changes again (history and window of closed epochs) or is copied on
+//! write (sums), copies small data, and notes which rows and ids are still to be copied. [`Resolver::step_image`]
+//! copies a slice of those between two epochs; anything that an epoch changes before its slice is copied is kept in its
+//! old state. So no single step takes longer than one segment of the version map, however large the state is.
 
 use alloc::vec::Vec;
 
@@ -17,7 +17,7 @@ use crate::state::row_counts::RowCounts;
 use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
-/// Replicated state after an epoch. Independent of the resolver: it may be made an image on any thread.
+/// Replicated state after an epoch. Independent of the resolver: any thread may convert it to an image.
 #[derive(Debug, Default)]
 pub struct Frozen {
     pub(crate) epoch: Epoch,
@@ -32,11 +32,11 @@ pub struct Frozen {
     pub(crate) histories: Vec<History>,
     pub(crate) windows: Vec<RangeWindow>,
     pub(crate) sums: Vec<RowSums>,
-    /// Store and rows.
+    /// Pairs of store and row count.
     pub(crate) row_counts: Vec<u64>,
-    /// Store and the last epoch that deleted a row of it.
+    /// Pairs of store and the last epoch that deleted one of its rows.
     pub(crate) deletions: Vec<u64>,
-    /// By shard; while the state is being copied, those of finished shards.
+    /// By shard; during copying, only finished shards.
     pub(crate) rows: Vec<Vec<Entry>>,
     pub(crate) ids: Vec<IdEntry>,
 }
@@ -50,8 +50,7 @@ impl Frozen {
 }
 
 impl Resolver {
-    /// Begins to take an image of the state as it is now; [`Resolver::step_image`] continues. One that is under way is
-    /// abandoned.
+    /// Begins an image of the current state; [`Resolver::step_image`] continues it. Abandons an unfinished image.
     pub fn begin_image(&mut self) {
         let upto = self.last;
         self.shards.iter_mut().for_each(|shard| shard.state.map.begin_copy(upto));
@@ -59,7 +58,7 @@ impl Resolver {
         self.freezing = Some(self.freeze());
     }
 
-    /// Copies the next slice of the image that is being taken, and returns the state when that was the last one.
+    /// Copies the next slice of the image being taken, and returns the state after the last slice.
     pub fn step_image(&mut self) -> Option<Frozen> {
         let frozen = self.freezing.as_mut()?;
         if let Some(shard) = self.shards.get_mut(frozen.rows.len()) {
@@ -89,7 +88,7 @@ impl Resolver {
         frozen
     }
 
-    /// Returns stores and their rows, those of all shards together.
+    /// Returns pairs of store and row count, summed over all shards.
     fn row_counts(&self) -> Vec<u64> {
         let mut all = RowCounts::default();
         for (store, rows) in self.shards.iter().flat_map(|shard| shard.state.row_counts.iter()) {

@@ -1,5 +1,5 @@
-//! The resolver's whole replicated state as plain columns, and back. An image fits any number of shards; its columns
-//! come in no particular order within an epoch. Wrong columns are refused, never believed.
+//! Conversion of the resolver's whole replicated state to plain columns, and back. An image fits any number of shards;
+//! within an epoch, its columns have no particular order. Invalid columns are rejected, never trusted.
 
 pub mod frozen;
 
@@ -49,18 +49,18 @@ mod bytes {
     pub(super) const WINDOW_KEYS: u16 = 1;
 }
 
-/// What the columns mean; another layout is another number. An image of the first generation is as releases read it that know
-/// no other one.
+/// Number of the column layout. An image of the first generation keeps the layout that releases supporting only that
+/// generation can read.
 const LAYOUT_OF_FIRST: u64 = 3;
 const LAYOUT: u64 = 4;
 
-/// More history than one epoch can hold, bytes.
+/// More history than one epoch can contain, in bytes.
 const MARK_BYTES_MAX: u64 = 1 << 40;
 
-/// An image that this resolver cannot have made.
+/// An image that this resolver cannot have produced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageMismatch {
-    /// What does not fit.
+    /// The mismatch.
     pub what: &'static str,
 }
 
@@ -77,7 +77,7 @@ fn mismatch(what: &'static str) -> ImageMismatch {
 }
 
 impl Frozen {
-    /// Makes an image of the state.
+    /// Converts the state to an image.
     #[must_use]
     pub fn into_image(self) -> StateImage {
         let Frozen { epoch, generation, floor, head, stores, store_texts, marks, .. } = self;
@@ -126,7 +126,8 @@ impl Frozen {
     }
 }
 
-/// Returns a column of at most `count` rows, in one allocation: one that grows is copied to fresh pages time and again.
+/// Returns a column of at most `count` rows, in one allocation: a growing one would be copied to fresh pages
+/// repeatedly.
 fn words_of<const N: usize>(count: usize, rows: impl Iterator<Item = [u64; N]>) -> Vec<u64> {
     let mut words = Vec::with_capacity(count * N);
     rows.for_each(|row| words.extend_from_slice(&row));
@@ -157,7 +158,7 @@ impl Resolver {
     /// Rebuilds a resolver from an image; `config` may have another number of shards.
     ///
     /// # Errors
-    /// If a column is missing or cannot be of a resolver.
+    /// If a column is missing or cannot come from a resolver.
     pub fn restore(config: ResolverConfig, image: StateImage) -> Result<Resolver, ImageMismatch> {
         let image = &image;
         let mut resolver = Resolver::new(config);
@@ -274,8 +275,9 @@ impl Resolver {
         Ok(())
     }
 
-    /// A count is not of one shard's rows, so any shard may hold it. It decides nothing, and is taken as it is: of a store
-    /// that was declared in another way after versions were imported, it includes rows that have been forgotten.
+    /// Restores the row counts. A count covers the rows of all shards, so any shard may hold it. It affects no decision
+    /// and is taken as is: for a store that was declared differently after versions were imported, it includes
+    /// forgotten rows.
     fn restore_row_counts(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         for &[store, count] in rows_of(image, words::ROW_COUNTS)? {
             let store = u32::try_from(store).map_err(|_| mismatch("a store's number is too large"))?;
@@ -307,8 +309,9 @@ impl Resolver {
         Ok(())
     }
 
-    /// A range takes part in every shard, and would find a key in any of them. Each is where its row is, as on a node that has
-    /// applied the write: a validator's call gets the changes of one shard, so its fuel depends on where they are.
+    /// Restores the range window. A range takes part in every shard, so it would find a key in any of them. Each key
+    /// still goes to the shard of its row, as on a node that applied the write: a validator's call gets the changes of
+    /// one shard, so its fuel depends on their placement.
     fn restore_window(&mut self, image: &StateImage) -> Result<(), ImageMismatch> {
         let mut keys = image.bytes(bytes::WINDOW_KEYS).ok_or(mismatch("the window's keys are missing"))?;
         let mut epochs: BTreeMap<u64, KeysOfEpoch> = BTreeMap::new();
@@ -353,7 +356,7 @@ type PastOfEpoch = (Vec<(RowKey, RowState)>, Vec<RowKey>);
 /// An arena, and the keys in it with their rows.
 type KeysOfEpoch = (Vec<u8>, Vec<(RowKey, StoreId, Span)>);
 
-/// Returns epoch, its time, floor, digest and the floor of the ids, and the generation that decided.
+/// Returns the epoch, its time, floor, digest and the floor of the ids, and the generation that decided.
 fn head_of(words: &[u64]) -> Result<([u64; 5], Generation), ImageMismatch> {
     let (layout, head) = words.split_first().ok_or(mismatch("the head has another length"))?;
     match (*layout, head) {

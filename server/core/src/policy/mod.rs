@@ -1,8 +1,8 @@
-//! The two seams through which policies reach the resolver: columns in, columns out.
+//! The two interfaces through which policies reach the resolver: columns in, columns out.
 //!
-//! A policy is a pure function of its columns. The resolver calls it once per epoch (a validator once per level
-//! and shard), hands it only what it can affect, and never trusts its answer further than its shape: a wrong
-//! length or a fault makes the whole epoch fall back to the native one in [`crate::policy::native`], on every replica.
+//! A policy is a pure function of its columns. The resolver calls it once per epoch (a validator once per level and
+//! shard), passes only the data it can affect, and trusts nothing of its answer but the shape: a wrong length or a
+//! fault makes the whole epoch fall back to the native policy in [`crate::policy::native`], on every replica.
 
 pub mod native;
 
@@ -11,12 +11,12 @@ use alloc::vec::Vec;
 
 use tribunal_types::Isolation;
 
-/// Columns of transactions, all of one length `n`, in the order of the epoch.
+/// Columns of transactions, all of length `n`, in epoch order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnColumns {
     /// Arrival stamps.
     pub csn: Vec<u64>,
-    /// The epoch that resolves (the same in every row).
+    /// The epoch being resolved (the same in every row).
     pub epoch: u64,
     /// Epoch at Begin; `epoch` if the transaction did not begin here.
     pub start: Vec<u64>,
@@ -28,18 +28,19 @@ pub struct TxnColumns {
     pub reads: Vec<u32>,
     /// Number of rows written.
     pub writes: Vec<u32>,
-    /// When the client first attempted the work, Unix milliseconds; the time in the transaction's id if it did not tell.
+    /// Time of the client's first attempt at the work in Unix milliseconds; the time in the transaction's id if it gave
+    /// none.
     pub first_attempt: Vec<u64>,
 }
 
-/// Evidence about reads: one row per read, those of transaction `t` at `ends[t - 1]..ends[t]`.
+/// Evidence about reads: one row per read; transaction `t` has rows `ends[t - 1]..ends[t]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadColumns {
     /// Ends by transaction; length `n`.
     pub ends: Vec<u32>,
-    /// Version seen, as bits; 0 observed "absent".
+    /// Version seen, as bits; 0 if "absent" was observed.
     pub seen: Vec<u64>,
-    /// Version now (state after the previous epoch), as bits; 0 if the row is absent now.
+    /// Current version (state after the previous epoch), as bits; 0 if the row is absent now.
     pub latest: Vec<u64>,
 }
 
@@ -52,7 +53,7 @@ pub struct WriteColumns {
     pub kind: Vec<u8>,
     /// Bit set of [`write_flag`].
     pub flags: Vec<u8>,
-    /// Version now, as bits; 0 if the row is absent now.
+    /// Current version, as bits; 0 if the row is absent now.
     pub latest: Vec<u64>,
 }
 
@@ -62,10 +63,10 @@ pub mod write_flag {
     pub const EXISTS: u8 = 1;
     /// The row is in the transaction's own read set.
     pub const WAS_READ: u8 = 2;
-    /// That read is still current; at the snapshot level, if it saw no row, also that the row was not written and
-    /// deleted since the moment at which all reads hold. Meaningless without `WAS_READ`.
+    /// That read is still current; at the snapshot level, if it saw no row, this also requires that the row was not
+    /// written and deleted since the moment at which all reads hold. Meaningless without `WAS_READ`.
     pub const READ_CURRENT: u8 = 4;
-    /// The row changed after the transaction's snapshot of its store (with no snapshot: never).
+    /// The row changed after the transaction's snapshot of its store (without a snapshot: never).
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
 }
 
@@ -74,15 +75,15 @@ pub mod write_flag {
 pub struct RangeColumns {
     /// Ends by transaction; length `n`.
     pub ends: Vec<u32>,
-    /// 1 if a row within the range was written after the transaction's snapshot of its store, else 0.
+    /// 1 if a row within the range was written after the transaction's snapshot of its store, otherwise 0.
     pub changed: Vec<u8>,
 }
 
-/// Groups of a validator's columns, a bit each. Ends are always there.
+/// Groups of a validator's columns, one bit each. Ends are always present.
 pub mod group {
     /// The transactions' own columns.
     pub const TXNS: u8 = 1;
-    /// `snapshot`, `current_from`, `current_until` and `multi_version`, at any level that asks.
+    /// `snapshot`, `current_from`, `current_until` and `multi_version`, at any level that needs them.
     pub const SNAPSHOTS: u8 = 2;
     /// Evidence about reads.
     pub const READS: u8 = 4;
@@ -94,23 +95,23 @@ pub mod group {
     pub const ALL: u8 = TXNS | SNAPSHOTS | READS | RANGES | WRITES;
 }
 
-/// What a validator sees: the transactions of its level that take part in one shard. Columns of groups that it does not
+/// A validator's input: the transactions of its level that take part in one shard. Columns of groups that it does not
 /// need may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidatorColumns {
-    /// The transactions; counts are those of the whole transaction, not of this shard.
+    /// The transactions; counts cover the whole transaction, not only this shard.
     pub txns: TxnColumns,
     /// The newest store snapshot of each transaction (an epoch); `epoch - 1` if it named none. Length `n`.
     pub snapshot: Vec<u64>,
-    /// First epoch of a stretch in which *every* row read, in all shards, was current; 0 if nothing was read. Of several,
-    /// the earliest with an epoch at or after `snapshot` and, at the snapshot level, after the last deletion of a row that
-    /// was read as absent and is written. `u64::MAX` if there is none. Length `n`.
+    /// First epoch of an interval in which *every* row read, in all shards, was current; 0 if nothing was read. If
+    /// there are several, the earliest one with an epoch at or after `snapshot` and, at the snapshot level, after the
+    /// last deletion of a row that was read as absent and is written. `u64::MAX` if there is none. Length `n`.
     pub current_from: Vec<u64>,
-    /// Last epoch of that stretch; `u64::MAX` while all rows still are current. Below `current_from` if there is none.
-    /// Length `n`.
+    /// Last epoch of that interval; `u64::MAX` while all rows are still current. Less than `current_from` if there is
+    /// none. Length `n`.
     pub current_until: Vec<u64>,
-    /// 1 if a store of the transaction keeps versions itself, so that all its reads must hold at `snapshot` exactly
-    /// (its reads of such stores are left out of `current_from` and `current_until`), else 0.
+    /// 1 if a store of the transaction is multi-version, so that all its reads must hold exactly at `snapshot` (its
+    /// reads of such stores are excluded from `current_from` and `current_until`), otherwise 0.
     pub multi_version: Vec<u8>,
     /// Reads of this shard.
     pub reads: ReadColumns,
@@ -137,17 +138,17 @@ impl ValidatorColumns {
 /// A validator's answer: one row per transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// 0 accepts; else a `Reason::code` (1-127 are the plugin's own).
+    /// 0 accepts; otherwise a `Reason::code` (1-127 are the plugin's own).
     pub code: Vec<u8>,
-    /// Which operation of the transaction's operations *in the columns given* is to blame, counted through its reads,
-    /// then its ranges, then its writes; [`NO_WITNESS`] if none in particular.
+    /// The operation to blame among the transaction's operations *in the columns given*, counted through its reads,
+    /// then its ranges, then its writes; [`NO_WITNESS`] for none in particular.
     pub witness: Vec<u32>,
 }
 
 /// "No operation in particular."
 pub const NO_WITNESS: u32 = u32::MAX;
 
-/// A rule's answer: one 128-bit rank per transaction, lower wins. Ties are broken by CSN.
+/// A rule's answer: one 128-bit rank per transaction; the lower rank wins. Ties are broken by CSN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
     /// High halves.
@@ -156,14 +157,15 @@ pub struct Ranks {
     pub lo: Vec<u64>,
 }
 
-/// A deterministic failure of a policy: the same on every replica. (A failure of the host is no fault: the host stops.)
+/// A deterministic failure of a policy: the same on every replica. (A failure of the host is not a fault: the host
+/// stops.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFault(pub String);
 
-/// Judges whether transactions of a level are acceptable, each by itself and conjunctively over its operations, so
-/// that the verdict does not depend on how rows are spread over shards (split-invariance).
+/// Judges whether transactions of a level are acceptable, each by itself and as a conjunction over its operations, so
+/// that the verdict does not depend on how rows are distributed over shards (split-invariance).
 pub trait Validator: Sync {
-    /// Returns the groups of columns ([`group`]) that judging this level looks at; always the same answer.
+    /// Returns the groups of columns ([`group`]) that judging this level needs; always the same answer.
     fn needs(&self, _level: Isolation) -> u8 {
         group::ALL
     }
@@ -171,17 +173,17 @@ pub trait Validator: Sync {
     /// Judges every transaction of `columns`.
     ///
     /// # Errors
-    /// A deterministic fault; the epoch then falls back to the native one.
+    /// A deterministic fault; the epoch then falls back to the native validator.
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault>;
 }
 
-/// Orders transactions that contend for rows: each by its own columns and the epoch's constants alone, whatever else
-/// is in the batch (subset-invariance).
+/// Orders transactions that contend for rows: each only by its own columns and the epoch's constants, whatever else is
+/// in the batch (subset-invariance).
 pub trait ConflictRule: Sync {
     /// Ranks every transaction of `columns`.
     ///
     /// # Errors
-    /// A deterministic fault; the epoch then falls back to the native one.
+    /// A deterministic fault; the epoch then falls back to the native rule.
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault>;
 }
 
@@ -192,12 +194,12 @@ pub struct Policies<'a> {
     pub rule: &'a dyn ConflictRule,
     /// Judges the transactions of every level.
     pub validator: &'a dyn Validator,
-    /// Decides in place of a rule that failed.
+    /// Decides in place of a failed rule.
     pub rule_fallback: crate::policy::native::NativeRule,
 }
 
 impl Policies<'_> {
-    /// Returns the groups of columns that each level's validator needs, or the native fallback that would replace it.
+    /// Returns the groups of columns that each level's validator needs, combined with those of its native fallback.
     pub(crate) fn needs(&self) -> [u8; 4] {
         let fallback = crate::policy::native::NativeValidator;
         Isolation::ALL.map(|level| self.validator.needs(level) | fallback.needs(level))

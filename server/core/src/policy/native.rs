@@ -1,4 +1,5 @@
-//! The built-in rules and validators in native code: fallback after a plugin's fault, and baseline of its cost.
+//! The built-in rules and validators in native code: the fallback after a plugin's fault, and the baseline for its
+//! cost.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,17 +14,17 @@ use crate::policy::{
 /// The built-in conflict rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NativeRule {
-    /// Lowest CSN wins (CCaaS, algorithm 1 and definition 1).
+    /// The lowest CSN wins (CCaaS, algorithm 1 and definition 1).
     #[default]
     FirstWriterWins,
     /// The transaction that began last wins, then the lowest CSN (GeoGauss, section 4.2: "shorter transaction first").
     ShorterTxnWins,
-    /// Origins take turns by epoch: the one at `epoch mod n` first, where `n` is the configured number of turns.
+    /// Origins take turns by epoch: the one at `epoch mod n` is first, where `n` is the configured number of turns.
     FairRotation {
         /// Number of turns; at least 1.
         turns: u32,
     },
-    /// Highest priority wins, then the lowest CSN.
+    /// The highest priority wins, then the lowest CSN.
     Priority,
 }
 
@@ -44,7 +45,7 @@ impl ConflictRule for NativeRule {
 }
 
 impl NativeRule {
-    /// Returns the native form of a built-in by its module's name and, for `fair-rotation`, its number of turns.
+    /// Returns the native form of a built-in rule by its module's name and, for `fair-rotation`, its number of turns.
     ///
     /// # Errors
     /// If there is no built-in rule of that name.
@@ -93,7 +94,7 @@ impl Validator for NativeValidator {
     }
 }
 
-/// Returns the rows of transaction `t` in a column that is split by `ends`.
+/// Returns the rows of transaction `t` in a column split by `ends`.
 fn rows(ends: &[u32], t: usize) -> core::ops::Range<usize> {
     let start = if t == 0 { 0 } else { ends[t - 1] as usize };
     start..ends[t] as usize
@@ -117,7 +118,7 @@ fn first_changed_range(columns: &ValidatorColumns, t: usize) -> Rejection {
     at.find(|&i| ranges.changed[i] != 0).map(|i| (Reason::RangeConflict, (reads + i - start) as u32))
 }
 
-/// Rules (i) to (iii) of the snapshot level.
+/// Judges a transaction by rules (i) to (iii) of the snapshot level.
 fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
     let snapshot = columns.snapshot[t];
     let first = snapshot.max(columns.current_from[t]);
@@ -126,12 +127,12 @@ fn judge_snapshot(columns: &ValidatorColumns, t: usize) -> Rejection {
         let blamed = first_stale_read(columns, t).map_or(NO_WITNESS, |(_, witness)| witness);
         return Some((Reason::ReadConflict, blamed));
     }
-    // Reads, ranges, writes: the order in which the opinions of shards combine, so that the reason is theirs together.
+    // Reads, ranges, writes: the order in which shard answers combine, so that the shards agree on one reason.
     first_changed_range(columns, t).or_else(|| first_foreign_write(columns, t))
 }
 
-/// Rule (ii), first committer wins: a written row that was read is still at the version read, any other is unchanged
-/// since the snapshot. An `add` of a row that was not read commutes and is exempt.
+/// Applies rule (ii), first committer wins: a written row that was read must still have the version read, any other
+/// must be unchanged since the snapshot. An `add` to a row that was not read commutes and is exempt.
 fn first_foreign_write(columns: &ValidatorColumns, t: usize) -> Rejection {
     let writes = &columns.writes;
     let mut at = rows(&writes.ends, t);

@@ -1,16 +1,16 @@
-//! How an operation takes part in its row, and which committed accesses conflict with it.
+//! How an operation accesses its row, and which committed accesses conflict with it.
 
 use tribunal_types::WriteKind;
 
 use crate::planted::{Bug, planted};
 
-/// Access classes of an operation, a bit each.
+/// Access classes of an operation, one bit each.
 pub(crate) mod class {
     /// Reads the value. Only reads of ordered transactions take part.
     pub(crate) const READ_VALUE: u8 = 1;
     /// Relies on whether the row exists: `insert`, `update`, `delete`, `add`.
     pub(crate) const READ_EXISTENCE: u8 = 2;
-    /// Relies on the value before the epoch being the one that it adds to, an integer with room for it: `add`.
+    /// Relies on the value before the epoch being the one it adds to, an integer with headroom: `add`.
     pub(crate) const READ_BASE: u8 = 4;
     /// Replaces the value.
     pub(crate) const WRITE: u8 = 8;
@@ -18,54 +18,54 @@ pub(crate) mod class {
     pub(crate) const ADD: u8 = 16;
     /// Creates or removes the row: `insert`, `delete`, `put` of an absent row.
     pub(crate) const CHANGE_EXISTENCE: u8 = 32;
-    /// Replaces the value that others may add to.
+    /// Replaces the value that other transactions may add to.
     pub(crate) const CHANGE_BASE: u8 = 64;
-    /// Creates the row unless an add before it has: an add that says what a missing row starts with.
+    /// Creates the row unless an earlier add did: an add with a start value for a missing row.
     pub(crate) const CREATE_OR_ADD: u8 = 128;
     /// Any write.
     pub(crate) const WRITES: u8 = WRITE | ADD;
 }
 
-/// What the committed of this epoch have done to a row so far, a bit each.
+/// Accesses of this epoch's committed transactions to a row so far, one bit each.
 pub(crate) mod held {
-    /// Written by an unordered one.
+    /// Written by an unordered transaction.
     pub(crate) const WRITE_UNORDERED: u16 = 1;
-    /// Added to by an unordered one.
+    /// Added to by an unordered transaction.
     pub(crate) const ADD_UNORDERED: u16 = 2;
-    /// Written by an ordered one.
+    /// Written by an ordered transaction.
     pub(crate) const WRITE_ORDERED: u16 = 4;
-    /// Added to by an ordered one.
+    /// Added to by an ordered transaction.
     pub(crate) const ADD_ORDERED: u16 = 8;
     /// Created or removed.
     pub(crate) const EXISTENCE_CHANGED: u16 = 16;
     /// Replaced, so that adds no longer add to the value before the epoch.
     pub(crate) const BASE_CHANGED: u16 = 32;
-    /// Value read by an ordered one.
+    /// Value read by an ordered transaction.
     pub(crate) const VALUE_READ: u16 = 64;
-    /// Existence relied on by an ordered one.
+    /// Existence relied on by an ordered transaction.
     pub(crate) const EXISTENCE_READ: u16 = 128;
-    /// Base of an add relied on by an ordered one.
+    /// Base of an add relied on by an ordered transaction.
     pub(crate) const BASE_READ: u16 = 256;
     /// Created by an add.
     pub(crate) const CREATED_BY_ADD: u16 = 512;
-    /// Relied on by an ordered add to be absent, or created by an add.
+    /// Relied on by an ordered add to be absent or to be created by an add.
     pub(crate) const ABSENCE_READ: u16 = 1024;
     /// Written in any way.
     pub(crate) const WRITTEN: u16 = WRITE_UNORDERED | ADD_UNORDERED | WRITE_ORDERED | ADD_ORDERED;
-    /// Written in any way by an unordered one.
+    /// Written in any way by an unordered transaction.
     pub(crate) const WRITTEN_UNORDERED: u16 = WRITE_UNORDERED | ADD_UNORDERED;
 }
 
-/// Returns a write's access classes. `exists` is the state before the epoch; an `add` of a row that the transaction
-/// also reads is an update.
+/// Returns a write's access classes. `exists` refers to the state before the epoch; an `add` to a row that the
+/// transaction also reads counts as an update.
 #[inline(always)]
 pub(crate) fn of_write(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
     let exists = exists || kind == WriteKind::Put && planted(Bug::SkipPutExistence);
     CLASSES[kind as usize][usize::from(exists) << 1 | usize::from(was_read)]
 }
 
-/// Returns the access classes of an add that creates its row, which is missing before the epoch. Unless the transaction
-/// has read the row, two of them do not conflict: the first in the order creates the row.
+/// Returns the access classes of an add that creates its row, which is missing before the epoch. Two such adds do not
+/// conflict unless the transaction has read the row: the first in the order creates the row.
 #[inline(always)]
 pub(crate) fn of_creating_add(was_read: bool) -> u8 {
     use class::*;
@@ -73,8 +73,8 @@ pub(crate) fn of_creating_add(was_read: bool) -> u8 {
     ADD | READ_BASE | creates
 }
 
-/// Access classes by kind, then by whether the row exists and whether it was read, a bit each: what a
-/// branch would mispredict is cheaper to look up.
+/// Access classes by kind, then by whether the row exists and whether it was read, one bit each: a lookup is cheaper
+/// than a branch that mispredicts.
 static CLASSES: [[u8; 4]; WriteKind::ALL.len()] = {
     let mut classes = [[0; 4]; WriteKind::ALL.len()];
     let mut kind = 0;
@@ -97,20 +97,20 @@ const fn classes_of(kind: WriteKind, exists: bool, was_read: bool) -> u8 {
         WriteKind::Put if exists => WRITE | CHANGE_BASE,
         WriteKind::Put => WRITE | CHANGE_EXISTENCE | CHANGE_BASE,
         WriteKind::Delete => WRITE | READ_EXISTENCE | CHANGE_EXISTENCE,
-        // It writes as an update does, and its sum counts as an add's does.
+        // It writes as an update does, and its sum counts as an add's.
         WriteKind::Add if was_read => WRITE | ADD | READ_EXISTENCE | READ_BASE,
         WriteKind::Add => ADD | READ_EXISTENCE | READ_BASE,
     }
 }
 
-/// Masks over [`held`] that follow from an access' classes. Merging looks them up: it asks for every part of a
+/// Masks over [`held`] derived from an access's classes. Precomputed, because the merge needs them for every part of a
 /// contended transaction.
 #[derive(Clone, Copy)]
 struct Masks {
     write_write: u16,
     read_after_write: u16,
     write_after_read: u16,
-    /// Of an unordered transaction, and of an ordered one.
+    /// Bits set by an unordered transaction, and by an ordered one.
     holds: [u16; 2],
 }
 
@@ -143,7 +143,7 @@ const fn masks_of(class: u8) -> Masks {
         | when(class & READ_BASE != 0, held::BASE_READ)
         | when(class & CREATE_OR_ADD != 0, held::ABSENCE_READ);
     Masks {
-        // Two adds do not meet.
+        // Two adds do not conflict.
         write_write: when(class & WRITE != 0, held::WRITTEN)
             | when(class & ADD != 0, held::WRITE_UNORDERED | held::WRITE_ORDERED),
         read_after_write: when(class & READ_VALUE != 0, held::WRITTEN)
@@ -163,7 +163,7 @@ fn masks(class: u8) -> &'static Masks {
     &MASKS[usize::from(class)]
 }
 
-/// `WW`: what is held that the access writes as well.
+/// `WW`: returns the [`held`] bits that conflict with the access's writes.
 #[inline(always)]
 pub(crate) fn write_write(class: u8) -> u16 {
     if planted(Bug::IgnoreWriteSet) {
@@ -173,7 +173,7 @@ pub(crate) fn write_write(class: u8) -> u16 {
     masks(class).write_write
 }
 
-/// `RAW`: what is held that the access relies on not being changed.
+/// `RAW`: returns the [`held`] bits of changes to anything the access relies on.
 #[inline(always)]
 pub(crate) fn read_after_write(class: u8) -> u16 {
     let class = if planted(Bug::AddsNeverConflict) { class & !class::READ_BASE } else { class };
@@ -181,13 +181,13 @@ pub(crate) fn read_after_write(class: u8) -> u16 {
     masks(class).read_after_write
 }
 
-/// `WAR`: what ordered ones hold that relies on the access not happening before.
+/// `WAR`: returns the [`held`] bits of ordered transactions that rely on the access not happening before them.
 #[inline(always)]
 pub(crate) fn write_after_read(class: u8) -> u16 {
     masks(class).write_after_read
 }
 
-/// What a committed access holds from then on.
+/// Returns the [`held`] bits that a committed access sets.
 #[inline(always)]
 pub(crate) fn holds(class: u8, ordered: bool) -> u16 {
     masks(class).holds[usize::from(ordered)]

@@ -1,7 +1,7 @@
-//! Apply: brings an outcome into one shard's state. Nothing here decides anything.
+//! Apply: applies an outcome to one shard's state. Nothing is decided here.
 //!
-//! A row's newest version is that of its last writer in the serial order, whatever order the writes come in here:
-//! versions rise along that order. The state before the epoch goes into the history once.
+//! A row's newest version is that of its last writer in the serial order, regardless of the order in which its writes
+//! arrive here: versions rise along the serial order. The state before the epoch is added to the history once.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ use crate::state::row_counts::RowCounts;
 use crate::state::stores::Stores;
 use crate::state::sums::{RowSums, SMALL_TEXT_BYTES, Sum, integer_of};
 
-/// What an epoch changes.
+/// An epoch's changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Changes<'a> {
     pub(crate) input: &'a EpochInput,
@@ -27,18 +27,18 @@ pub(crate) struct Changes<'a> {
     pub(crate) stores: &'a Stores,
     /// By transaction: its version's bits, 0 if it did not commit.
     pub(crate) versions: &'a [u64],
-    /// The epoch was joined before, so the rows' slots are known.
+    /// Whether the epoch was joined before, so that the rows' slots are known.
     pub(crate) joined: bool,
     /// The floor before the epoch.
     pub(crate) floor: Epoch,
 }
 
-/// How many writes ahead a row's entry is asked for.
+/// How many writes ahead a row's entry is prefetched.
 const LOOKAHEAD: usize = 12;
 
 /// Applies the epoch to one shard.
 pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
-    // Most epochs commit most writes: one allocation of their size rather than many on the way there.
+    // Most epochs commit most writes: make one allocation of their size instead of growing step by step.
     let writes = changes.txns.writes.div_ceil(shard.place.count as usize);
     shard.state.history.open(changes.input.epoch, writes);
     shard.state.window.open(changes.input.epoch, writes);
@@ -60,7 +60,7 @@ pub(crate) fn run(shard: &mut Shard, changes: Changes<'_>) {
     import(shard, changes);
 }
 
-/// Applies a batch's committed writes of one shard: its transactions' versions, and where its writes' rows may be.
+/// Applies a batch's committed writes of one shard, given its transactions' versions and its writes' likely slots.
 fn apply_batch(
     (state, deleted): (&mut ShardState, &mut Vec<StoreId>),
     place: ShardPlace,
@@ -82,7 +82,7 @@ fn apply_batch(
         let writes = first..txn.writes_end as usize;
         first = writes.end;
         let Some(version) = Version::from_bits(bits) else { continue };
-        // Whether the next ones committed as well is not asked: most did.
+        // Prefetch without checking whether the next transactions committed: most did.
         let soon = batch.writes.len().min(writes.end + LOOKAHEAD);
         own(writes.start.max(asked)..soon).for_each(|(write, &slot)| map.prefetch_at(write.row, slot));
         asked = soon;
@@ -98,7 +98,7 @@ fn apply_batch(
     }
 }
 
-/// Remembers the store asked for last: neighbours are mostly of one store.
+/// Caches the store queried last: adjacent writes mostly belong to one store.
 struct StoreRules<'a> {
     stores: &'a Stores,
     last: Option<(StoreId, bool)>,
@@ -128,17 +128,18 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// The integer that the write adds or leaves; `None` if its text, which no resolver has checked, is no integer.
+    /// Returns the integer that the write adds or leaves; `None` if its text, which no resolver has checked, is not an
+    /// integer.
     fn integer(&self) -> Option<i64> {
         integer_of(self.write.value.of(self.values))
     }
 
-    /// The flags of the row that the write leaves.
+    /// Returns the flags of the row that the write leaves.
     #[inline(always)]
     fn flags(&self) -> u8 {
         match self.write.kind {
             WriteKind::Delete => row_flag::TOMBSTONE,
-            // Only an integer can be added to, and stays one.
+            // Only an integer can be added to, and it stays an integer.
             WriteKind::Add => row_flag::INTEGER | row_flag::SUMMED | row_flag::ADDED,
             _ if !self.write.integer => 0,
             _ if self.write.value.len <= SMALL_TEXT_BYTES => row_flag::INTEGER,
@@ -172,7 +173,7 @@ fn put(
     };
     let before = *entry;
     if before.version > version.bits() {
-        // Adds of one epoch commute; what replaces a row comes after all of them.
+        // Adds of one epoch commute; a write that replaces the row comes after all of them.
         if write.kind == WriteKind::Add && before.flags() & row_flag::ADDED != 0 {
             sum(sums, change, before.flags());
         }
@@ -180,7 +181,7 @@ fn put(
     }
     entry.set(version, flags);
     map.changed(&before);
-    // One branch for what most writes do not touch.
+    // A single branch covers the cases that most writes skip.
     if (before.flags() | flags) & (row_flag::TOMBSTONE | row_flag::SUMMED) != 0 {
         if (before.flags() ^ flags) & row_flag::TOMBSTONE != 0 && !declared {
             row_counts.add(write.store, if flags == row_flag::TOMBSTONE { -1 } else { 1 });
@@ -196,8 +197,8 @@ fn put(
     }
 }
 
-/// Notes what is known of the row's value after a write, where that is more than that it is small. `before` are the
-/// row's flags so far.
+/// Updates the record of the row's value after a write, if more is known of the value than that it is small. `before`
+/// are the row's previous flags.
 #[inline(never)]
 fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     let row = change.write.row;
@@ -211,8 +212,8 @@ fn sum(sums: &mut RowSums, change: Change<'_>, before: u8) {
     }
 }
 
-/// Adds rows that are not known yet, and counts them by batch. A row that was deleted is not known any more once the floor has
-/// passed; its old version would make a row of it again that reads from before the deletion find unchanged.
+/// Adds rows that are not known yet, and counts them by batch. A deleted row is forgotten once the floor has passed it;
+/// importing its old version would recreate it, and reads from before the deletion would find it unchanged.
 fn import(shard: &mut Shard, changes: Changes<'_>) {
     let Shard { place, state: ShardState { map, row_counts, .. }, scratch } = shard;
     scratch.imported.clear();
@@ -235,7 +236,7 @@ fn import(shard: &mut Shard, changes: Changes<'_>) {
     }
 }
 
-/// Bytes of the key arenas that the epoch keeps alive: one per batch with a committed write.
+/// Returns the bytes of the key arenas that the epoch keeps alive: one per batch with a committed write.
 pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
     let committed = |base: usize, batch: &Arc<Batch>| {
         (0..batch.txns.len()).any(|i| changes.versions[base + i] != 0 && !batch.writes_of(i).is_empty())
@@ -244,7 +245,7 @@ pub(crate) fn arena_bytes(changes: Changes<'_>) -> u64 {
     batches.filter(|(batch, base)| committed(base.txn, batch)).map(|(batch, _)| batch.keys.len() as u64).sum()
 }
 
-/// Drops what is at or below the floor.
+/// Drops entries at or below the floor.
 pub(crate) fn drop_below(shard: &mut Shard, floor: Epoch) {
     let ShardState { map, history, window, sums, .. } = &mut shard.state;
     window.drop_below(floor);

@@ -1,4 +1,4 @@
-//! What the vote hands to the merge: accesses to contended rows, and what is known of the rows' participants.
+//! Data passed from the vote to the merge: accesses to contended rows, and the rows' participants.
 
 use crate::resolve::access_class::class;
 use crate::resolve::epoch_rows::NONE;
@@ -19,9 +19,9 @@ impl Part {
     pub(crate) const NO: Part = Part { row: NONE, op: 0, class: 0 };
 }
 
-/// The committed transactions that hold a contended row: the last that replaced the value, added to it, changed
-/// existence or the base of adds, or relies on it in its place of the order. Apart from what is held, which every
-/// access is checked against.
+/// The committed transactions that hold a contended row: the last one that replaced the value, added to it, changed
+/// existence or the base of adds, or relies on it in its place in the order. Kept apart from the `held` bits, which
+/// every access is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holders {
     pub(crate) writer: u32,
@@ -39,7 +39,7 @@ pub(crate) struct VoteRow {
     participant: u32,
     /// Access classes of all participants.
     access: u8,
-    /// More than one transaction takes part.
+    /// Whether more than one transaction takes part.
     shared: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Judging one transaction on the state after the last complete epoch, without resolving anything: read-only commits, dry runs, and
-//! transactions that are certain to lose. Changes no state, only the order that written keys lie in.
+//! Judging transactions on the state after the last complete epoch without resolving an epoch: read-only commits, dry
+//! runs, and transactions that are certain to lose. Changes no state except the sort order of the written keys.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ use crate::verdicts::conflict_of;
 /// The only transaction of a pretended epoch.
 const ONLY: TxnIx = TxnIx(0);
 
-/// Pretends that the epoch after `complete` holds these transactions and no others.
+/// Returns an input that pretends the epoch after `complete` contains exactly these transactions.
 fn pretend(resolver: &Resolver, complete: Epoch, txns: &[TxnRequest]) -> EpochInput {
     let epoch = complete.next();
     let mut batch = Batch { first: epoch, last: epoch, ..Batch::default() };
@@ -42,16 +42,16 @@ fn for_each_judged(txn: &TxnRequest, f: impl FnMut(RowKey)) {
 }
 
 impl Resolver {
-    /// Judges a transaction by its level on the state after epoch `complete`: the verdict of a read-only commit, and
-    /// whether one that writes would commit alone. Nothing is stored, and the id plays no part. Epochs from the last
-    /// resolved one up to `complete` were sealed empty.
+    /// Judges a transaction by its level on the state after epoch `complete`: the verdict of a read-only commit, or
+    /// whether a writing transaction would commit alone. Stores nothing; the id plays no part. Epochs after the last
+    /// resolved one, up to `complete`, were sealed empty.
     #[must_use]
     pub fn dry_run(&mut self, complete: Epoch, txn: &TxnRequest, policies: &Policies<'_>) -> Verdict {
         self.dry_runs(complete, core::slice::from_ref(txn), policies).pop().expect("one verdict for one transaction")
     }
 
-    /// Judges several transactions, each as if it were alone, in one pretended epoch, which costs far less than one for
-    /// each. More than one must only read: writers would meet each other.
+    /// Judges several transactions, each as if it were alone, in one pretended epoch, which costs far less than one
+    /// epoch each. If there is more than one, all must be read-only: writers would conflict with each other.
     #[must_use]
     pub fn dry_runs(&mut self, complete: Epoch, requests: &[TxnRequest], policies: &Policies<'_>) -> Vec<Verdict> {
         debug_assert!(requests.len() == 1 || requests.iter().all(TxnRequest::is_read_only), "writers in one dry run");
@@ -68,7 +68,7 @@ impl Resolver {
         requests.iter().enumerate().map(verdict).collect()
     }
 
-    /// Puts the fate of one transaction of a pretended epoch into words.
+    /// Converts the fate of one transaction of a pretended epoch to a verdict.
     fn dry_verdict(
         &self,
         complete: Epoch,
@@ -121,8 +121,8 @@ impl Resolver {
         }
     }
 
-    /// Returns why a transaction is certain to lose whatever else its epoch holds, so that it may be answered before
-    /// sealing. Never judges by rank, existence or an "absent" read, which the epoch could still turn.
+    /// Returns why a transaction is certain to lose regardless of the rest of its epoch, so that it can be answered
+    /// before sealing. Never judges by rank, existence or an "absent" read, which the epoch could still change.
     #[must_use]
     pub fn find_early_abort(&self, txn: &TxnRequest) -> Option<(Reason, Vec<Conflict>)> {
         let (reason, (op, index)) = self.find_loss(txn)?;
@@ -132,14 +132,15 @@ impl Resolver {
         Some((reason, conflicts))
     }
 
-    /// Starts loading where the rows are that [`Resolver::find_early_abort`] will look at, and what [`Resolver::known`]
-    /// will. For a transaction that is judged after some others: [`Resolver::prefetch_rows`] follows halfway.
+    /// Starts loading the locations of the rows that [`Resolver::find_early_abort`] will read, and the id that
+    /// [`Resolver::known`] will look up. For a transaction judged a few transactions later; [`Resolver::prefetch_rows`]
+    /// follows halfway.
     pub fn prefetch_tags(&self, txn: &TxnRequest) {
         self.ids.prefetch(&ScopedId { namespace: txn.namespace, id: txn.id });
         for_each_judged(txn, |row| _ = self.shard_of(row).state.map.prefetch_tags(row));
     }
 
-    /// Starts loading those rows themselves.
+    /// Starts loading the rows whose locations [`Resolver::prefetch_tags`] loaded.
     pub fn prefetch_rows(&self, txn: &TxnRequest) {
         for_each_judged(txn, |row| self.shard_of(row).state.map.prefetch_at(row, NO_SLOT));
     }
@@ -171,7 +172,7 @@ impl Resolver {
         }
     }
 
-    /// Returns whether the map knows a newer state than the version read.
+    /// Returns whether the map contains a newer state than the version read.
     fn is_superseded(&self, row: RowKey, seen: Option<Version>) -> bool {
         let newest = self.entry(row).map_or(0, |entry| entry.version);
         seen.is_some_and(|seen| seen.bits() < newest)

@@ -1,7 +1,7 @@
-//! The rows that one epoch touches in one shard, each once, with what the map knows of it.
+//! The rows that one epoch touches in one shard, each once, with their entry in the map.
 //!
-//! Small enough to stay in the cache while the epoch resolves, so a hot row costs one probe of the large map however
-//! often it is touched. Emptied for each epoch, its memory is kept.
+//! Small enough to stay in the cache while the epoch resolves, so a hot row costs one probe of the large map regardless
+//! of how often it is touched. Cleared for each epoch; its memory is kept.
 
 use alloc::vec::Vec;
 
@@ -16,17 +16,17 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// A row touched in this epoch: 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochRow {
-    /// What the map knows.
+    /// The row's entry in the map.
     pub(crate) entry: Entry,
-    /// Where it was found in the map.
+    /// Its slot in the map.
     pub(crate) slot: u32,
-    /// The last transaction that touches it, above the bits of [`touch`].
+    /// The last transaction that touched the row, above the bits of [`touch`].
     toucher: u32,
 }
 
-/// What is known of a row's touches, below the number of the last transaction that touched it.
+/// Flags of a row's touches, below the number of the last transaction that touched it.
 mod touch {
-    /// The last transaction saw a row, what it saw is current, and it read the row at all.
+    /// The last transaction saw a row; saw the current state; read the row at all.
     pub(super) const PRESENT: u32 = 1;
     pub(super) const CURRENT: u32 = 2;
     pub(super) const READ: u32 = 4;
@@ -34,7 +34,7 @@ mod touch {
     pub(super) const WRITTEN: u32 = 8;
     pub(super) const SHARED: u32 = 16;
     pub(super) const BITS: u32 = 5;
-    /// Above all transactions.
+    /// Greater than every transaction.
     pub(super) const NO_TXN: u32 = u32::MAX << BITS;
 }
 
@@ -42,7 +42,7 @@ impl EpochRow {
     const UNNAMED: EpochRow =
         EpochRow { entry: Entry { hi: 0, lo_flags: 0, version: 0 }, slot: NO_SLOT, toucher: touch::NO_TXN };
 
-    /// The row is known and not deleted.
+    /// Returns whether the row is known and not deleted.
     #[inline(always)]
     pub(crate) fn is_live(&self) -> bool {
         self.entry.flags() & (row_flag::KNOWN | row_flag::TOMBSTONE) == row_flag::KNOWN
@@ -53,32 +53,32 @@ impl EpochRow {
         self.entry.flags() & row_flag::KNOWN != 0
     }
 
-    /// The row was deleted above the floor, and not created since.
+    /// Returns whether the row was deleted above the floor and not created since.
     #[inline(always)]
     pub(crate) fn is_deleted(&self) -> bool {
         const BOTH: u8 = row_flag::KNOWN | row_flag::TOMBSTONE;
         self.entry.flags() & BOTH == BOTH
     }
 
-    /// The row's value is an integer, if it is live.
+    /// Returns whether the row's value is an integer, if it is live.
     #[inline(always)]
     pub(crate) fn is_integer(&self) -> bool {
         self.entry.flags() & row_flag::INTEGER != 0
     }
 
-    /// More is known of the row's value than that it is an integer.
+    /// Returns whether more is known of the row's value than that it is an integer.
     #[inline(always)]
     pub(crate) fn is_summed(&self) -> bool {
         self.entry.flags() & row_flag::SUMMED != 0
     }
 
-    /// The last write, a deletion's included; `None` if the row is not known.
+    /// Returns the version of the last write, deletions included; `None` if the row is not known.
     #[inline(always)]
     pub(crate) fn written_at(&self) -> Option<Version> {
         Version::from_bits(self.entry.version)
     }
 
-    /// Version bits of a row that is there, 0 if it is not.
+    /// Returns the version bits of an existing row, 0 if it does not exist.
     #[inline(always)]
     pub(crate) fn live_version(&self) -> u64 {
         if self.is_live() { self.entry.version } else { 0 }
@@ -91,7 +91,7 @@ impl EpochRow {
         self.toucher = self.touched_by(t) | touch::READ | seen;
     }
 
-    /// What transaction `t` itself read here, if it touched the row last.
+    /// Returns transaction `t`'s own read of this row, if `t` touched the row last.
     #[inline(always)]
     pub(crate) fn read_by(&self, t: u32) -> OwnRead {
         OwnRead(if self.toucher >> touch::BITS == t { self.toucher } else { 0 })
@@ -103,15 +103,16 @@ impl EpochRow {
         self.toucher = self.touched_by(t) | touch::WRITTEN;
     }
 
-    /// Transactions touch rows in their order, and [`touch::NO_TXN`] is above all of them.
+    /// Returns the touch word for `t`. Transactions touch rows in ascending order, and [`touch::NO_TXN`] is above all
+    /// of them.
     #[inline(always)]
     fn touched_by(&self, t: u32) -> u32 {
         let by_other = u32::from(self.toucher >> touch::BITS < t);
         t << touch::BITS | self.toucher & (touch::WRITTEN | touch::SHARED) | (by_other * touch::SHARED)
     }
 
-    /// Returns whether a transaction writes the row and another one touches it, at any level, whatever becomes of them:
-    /// no other row can be contended.
+    /// Returns whether one transaction writes the row and another touches it, at any level and with any fate: no other
+    /// row can be contended.
     #[inline(always)]
     pub(crate) fn may_be_contended(&self) -> bool {
         const BOTH: u32 = touch::WRITTEN | touch::SHARED;
@@ -119,7 +120,7 @@ impl EpochRow {
     }
 }
 
-/// A transaction's own read of a row that it writes, if there is one.
+/// A transaction's own read of a row that it writes, if any.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnRead(u32);
 
@@ -129,13 +130,13 @@ impl OwnRead {
         self.0 & touch::READ != 0
     }
 
-    /// The newest state was seen.
+    /// Returns whether the read saw the newest state.
     #[inline(always)]
     pub(crate) fn is_current(self) -> bool {
         self.0 & touch::CURRENT != 0
     }
 
-    /// A row was seen.
+    /// Returns whether the read saw a row.
     #[inline(always)]
     pub(crate) fn is_present(self) -> bool {
         self.0 & touch::PRESENT != 0
@@ -144,12 +145,12 @@ impl OwnRead {
 
 const _: () = assert!(limits::TXNS_PER_EPOCH_MAX < (1 << (u32::BITS - touch::BITS)) - 1, "a transaction's number fits");
 
-/// Rows that are asked for at a time. A request for memory retires only when its address is translated: next to each
-/// other the walks through the page tables overlap, one by one between other work each is waited for.
+/// Rows prefetched at a time. A memory request retires only once its address is translated: adjacent requests overlap
+/// their page-table walks; requests spread between other work are waited for one by one.
 const GROUP: usize = 8;
-/// How many rows ahead a row's slot is asked for. The processor forgets requests beyond some twenty at a time.
+/// How many rows ahead a row's slot is prefetched. The processor drops requests beyond some twenty at a time.
 const SLOT_LOOKAHEAD: usize = 16;
-/// How many rows ahead a row's tags are asked for, which tell the slot.
+/// How many rows ahead a row's tags are prefetched, which determine the slot.
 const TAGS_LOOKAHEAD: usize = 48;
 
 /// Rows of one epoch by key.
@@ -157,17 +158,17 @@ const TAGS_LOOKAHEAD: usize = 48;
 pub(crate) struct EpochRows {
     /// The position in `rows`, counted from 1, below bits of the key; at most half full.
     index: Vec<u32>,
-    /// In the order in which they were named; entries from `named` on mean nothing.
+    /// In the order in which they were named; entries from `named` on are meaningless.
     pub(crate) rows: Vec<EpochRow>,
     named: usize,
-    /// Rows that are looked up in the map, and those whose slots and tags are being loaded.
+    /// Number of rows looked up in the map, and of rows whose slots and tags are loading.
     looked_up: usize,
     slots_asked: usize,
     tags_asked: usize,
 }
 
 impl EpochRows {
-    /// Empties the table and makes room for as many rows.
+    /// Empties the table and makes room for `rows_max` rows.
     pub(crate) fn reset(&mut self, rows_max: usize) {
         let size = (rows_max * 2).next_power_of_two().max(64);
         self.index.clear();
@@ -190,7 +191,7 @@ impl EpochRows {
         &self.rows[..self.named]
     }
 
-    /// Gives each row among `keys` a position, [`NONE`] to those of other shards. New ones are still to be looked up.
+    /// Assigns each row in `keys` a position, [`NONE`] for rows of other shards. New rows are not looked up yet.
     #[inline(always)]
     pub(crate) fn name(
         &mut self,
@@ -207,9 +208,9 @@ impl EpochRows {
         self.named = named;
     }
 
-    /// Asks the map for all rows before position `end` that were not looked up yet, and loads what follows.
+    /// Looks up all pending rows before position `end` in the map, and prefetches the rows after it.
     ///
-    /// Loops that do nothing else: then the processor works on several rows at a time.
+    /// The loops do nothing else, so that the processor works on several rows at a time.
     pub(crate) fn look_up(&mut self, map: &VersionMap, end: usize) {
         let rows = &mut self.rows[..self.named];
         while self.looked_up < end {
@@ -235,7 +236,7 @@ impl EpochRows {
         }
     }
 
-    /// Makes room for as many more rows: a shard may have more than its share of them.
+    /// Makes room for `more` more rows: a shard may have more than its share of them.
     fn reserve(&mut self, more: usize) {
         let rows_max = self.named + more;
         let size = (rows_max * 2).next_power_of_two();
@@ -257,14 +258,14 @@ impl EpochRows {
     }
 }
 
-/// What the index holds of a row: the position from 1, at most half of the index' size, which is a power of two, and
-/// above it as many bits of the key as there is room for.
+/// Returns the index word of a row: the position from 1, at most half of the index's size, which is a power of two, and
+/// in the bits above it as much of the key as fits.
 #[inline(always)]
 fn word_of(key: RowKey, position: usize, mask: usize) -> u32 {
     (key.lo >> 8) as u32 & !mask as u32 | (position as u32 + 1)
 }
 
-/// Returns the row's position; a new row comes after the `named` ones.
+/// Returns the row's position; a new row is appended after the `named` rows.
 #[inline(always)]
 fn position_of(index: &mut [u32], rows: &mut [EpochRow], named: &mut usize, key: RowKey) -> u32 {
     let mask = index.len() - 1;

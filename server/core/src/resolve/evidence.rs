@@ -1,4 +1,4 @@
-//! Placing reads in time, and the columns of evidence that validators see.
+//! Placing reads in time, and the columns of evidence that validators receive.
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use tribunal_types::{Batch, Epoch, Isolation, RowKey, Version, WriteKind};
 use crate::policy::{PolicyFault, Validation, ValidatorColumns, group};
 use crate::state::history::{Before, History, RowState};
 
-/// Epochs at whose ends something held: `from..=until`, empty if `from > until`.
+/// Epochs at whose end a condition held: `from..=until`, empty if `from > until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) from: u64,
@@ -23,7 +23,7 @@ impl Interval {
     }
 }
 
-/// An absent read, of a transaction, that may have seen any of several absences.
+/// A transaction's absent read that may have seen any of several absences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Absences {
     pub(crate) txn: u32,
@@ -31,8 +31,8 @@ pub(crate) struct Absences {
     pub(crate) intervals: Vec<Interval>,
 }
 
-/// A row that a transaction read as absent and writes, and that was deleted above the floor: what it read must have
-/// held after that deletion.
+/// A row that a transaction read as absent and also writes, and that was deleted above the floor: the read must have
+/// been valid after that deletion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnAbsence {
     pub(crate) txn: u32,
@@ -42,25 +42,26 @@ pub(crate) struct OwnAbsence {
     pub(crate) deleted: u64,
 }
 
-/// One level's evidence in one shard.
+/// Evidence of one level in one shard.
 #[derive(Debug, Default)]
 pub(crate) struct LevelEvidence {
     pub(crate) columns: ValidatorColumns,
-    /// The epoch's number of each transaction in the columns.
+    /// Epoch-wide number of each transaction in the columns.
     pub(crate) txns: Vec<u32>,
     /// The validator's answer.
     pub(crate) answer: Option<Result<Validation, PolicyFault>>,
-    /// Rows of the read columns that are filled so far.
+    /// Number of filled rows in the read columns.
     pub(crate) reads: usize,
-    /// The same of the write columns.
+    /// Number of filled rows in the write columns.
     pub(crate) writes: usize,
-    /// Groups that are filled, but for those that are always.
+    /// Groups of columns to fill, besides those always filled.
     needs: u8,
 }
 
 impl LevelEvidence {
-    /// Empties the columns and makes room for as many operations; until [`LevelEvidence::close`], those of operations
-    /// have that length, with stale contents. Their memory is kept. Groups that are not needed stay empty.
+    /// Empties the columns and makes room for the given numbers of operations. Until [`LevelEvidence::close`],
+    /// operation columns have that length, with stale contents. Their memory is kept. Groups that are not needed stay
+    /// empty.
     pub(crate) fn open(&mut self, epoch: Epoch, reads: usize, writes: usize, needs: u8) {
         self.needs = needs;
         let writes = if self.fills_writes() { writes } else { 0 };
@@ -85,7 +86,7 @@ impl LevelEvidence {
         self.answer = None;
     }
 
-    /// Returns whether evidence about writes is wanted.
+    /// Returns whether evidence about writes is needed.
     #[inline(always)]
     pub(crate) fn fills_writes(&self) -> bool {
         self.needs & group::WRITES != 0
@@ -101,7 +102,7 @@ impl LevelEvidence {
         self.writes += 1;
     }
 
-    /// Ends a transaction whose operations are in the columns; nothing if it has none here.
+    /// Ends a transaction whose operations are in the columns; does nothing if it has none here.
     #[inline(always)]
     pub(crate) fn end_txn(&mut self, t: u32) {
         let ValidatorColumns { reads, writes, ranges, .. } = &mut self.columns;
@@ -116,7 +117,7 @@ impl LevelEvidence {
         self.txns.push(t);
     }
 
-    /// Fills the columns of transactions for those of one batch, which begins at `base`, from the `first` on.
+    /// Fills the transaction columns for one batch, whose transactions start at `base`, from row `first` on.
     pub(crate) fn describe(&mut self, batch: &Batch, base: usize, first: usize, newest: &[u64]) {
         if self.needs & (group::TXNS | group::SNAPSHOTS) == 0 {
             return;
@@ -133,13 +134,13 @@ impl LevelEvidence {
         txns.reads.extend(added.iter().map(|&t| reads(t as usize - base) as u32));
         txns.writes.extend(added.iter().map(|&t| batch.writes_of(t as usize - base).len() as u32));
         snapshot.extend(added.iter().map(|&t| newest[t as usize]));
-        // What a level that asks for snapshots has set already is kept.
+        // Keeps the values already set for a level that needs snapshots.
         current_from.resize(self.txns.len(), 0);
         current_until.resize(self.txns.len(), u64::MAX);
         multi_version.resize(self.txns.len(), 0);
     }
 
-    /// Cuts the columns of operations to what is filled.
+    /// Truncates the operation columns to the filled rows.
     pub(crate) fn close(&mut self) {
         let ValidatorColumns { reads, writes, .. } = &mut self.columns;
         reads.seen.truncate(self.reads);
@@ -150,7 +151,7 @@ impl LevelEvidence {
     }
 }
 
-/// A read, at a level whose validator asks for snapshots, of a row that is not as it was seen: its place in time is looked
+/// A read of a row that is not as it was seen, at a level whose validator needs snapshots. Its place in time is looked
 /// up after the join.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unplaced {
@@ -164,17 +165,17 @@ pub(crate) struct Unplaced {
     pub(crate) declared: bool,
 }
 
-/// What is known of a row when its past is asked for.
+/// A row's present state, the starting point for looking into its past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowNow {
     pub(crate) key: RowKey,
     /// The newest state; `None` if the map does not know the row.
     pub(crate) state: Option<RowState>,
-    /// Without history, the engine's read set decides.
+    /// Whether the engine's read set decides where there is no history.
     pub(crate) declared: bool,
 }
 
-/// Looks into rows' past.
+/// Looks into the past of rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Past<'a> {
     pub(crate) history: &'a History,
@@ -200,7 +201,7 @@ impl Past<'_> {
             until = state.version.epoch().0.saturating_sub(1);
             match self.history.before(row.key, state.version, self.floor) {
                 Before::State(before) => state = before,
-                // The engine's read set decides up to the first write that the history knows.
+                // The engine's read set decides up to the first write in the history.
                 Before::Absent if row.declared && seen.epoch() <= self.floor => {
                     return Interval { from: seen.epoch().0, until };
                 }
@@ -209,7 +210,7 @@ impl Past<'_> {
         }
     }
 
-    /// Appends, newest first, when the row was absent at `since` or later.
+    /// Appends, newest first, the intervals in which the row was absent at `since` or later.
     pub(crate) fn when_absent(&self, row: &RowNow, since: u64, absences: &mut Vec<Interval>) {
         let Some(mut state) = row.state else {
             absences.push(Interval::ALWAYS);
@@ -239,7 +240,8 @@ impl Past<'_> {
 
 /// Returns the earliest moment at or after `newest` at which every read was current, as the interval around it.
 ///
-/// `simple` is the common interval of the reads that have one; each of `absences` must hold at some of its own.
+/// `simple` is the common interval of the reads with a single one; each of `absences` must contain the moment in one of
+/// its intervals.
 pub(crate) fn settle(newest: u64, simple: Interval, absences: &[&[Interval]]) -> Interval {
     let mut moment = newest.max(simple.from);
     let mut around = simple;
@@ -247,7 +249,7 @@ pub(crate) fn settle(newest: u64, simple: Interval, absences: &[&[Interval]]) ->
     while at < absences.len() {
         let Some(next) = absences[at].iter().find(|i| i.until >= moment) else { return Interval::NEVER };
         if next.from > moment {
-            // Later than the reads judged so far were asked about: ask them again.
+            // The moment moved past the one the earlier absences were checked at: check them again.
             moment = next.from;
             around = simple;
             at = 0;

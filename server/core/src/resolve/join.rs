@@ -1,5 +1,5 @@
-//! Join: looks every read, write and range up, and fills the columns that validators judge. Existence is checked
-//! here, by the host, for every level. Reads the state after the previous epoch only.
+//! Join: looks up every read, write and range, and fills the columns that validators judge. The host checks existence
+//! here, for every level. Reads only the state after the previous epoch.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ use crate::state::history::RowState;
 use crate::state::sums::{Sum, integer_of};
 use crate::state::window::KeyRange;
 
-/// Transactions that are looked up at a time: their rows are still in the nearest cache when they are judged.
+/// Transactions looked up at a time: few enough that their rows are still in the nearest cache when they are judged.
 const CHUNK: usize = 64;
 
 /// Joins all live transactions of the epoch with one shard.
@@ -32,7 +32,7 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>) {
     place(state, scratch, view);
 }
 
-/// Looks the rows up and fills the columns; [`place`] completes them.
+/// Looks up the rows and fills the columns; [`place`] completes them.
 pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
     open(place, scratch, view);
     for (batch, base) in view.input.batches.iter().zip(&view.txns.bases) {
@@ -40,7 +40,7 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
         let mut start = Starts::default();
         let mut named = name(place, scratch, (batch, *base), start, batch.txns.chunks(CHUNK).next());
         for (n, chunk) in batch.txns.chunks(CHUNK).enumerate() {
-            // The next chunk's rows are named first, so that they are loaded while these are looked up.
+            // Name the next chunk's rows first, so that they load while the current ones are looked up.
             let rows = scratch.rows.named();
             named = name(place, scratch, (batch, *base), named, batch.txns.chunks(CHUNK).nth(n + 1));
             scratch.rows.look_up(&state.map, rows);
@@ -59,7 +59,7 @@ pub(crate) fn join(place: ShardPlace, state: &ShardState, scratch: &mut ShardScr
     scratch.levels.iter_mut().for_each(LevelEvidence::close);
 }
 
-/// Names the rows of the transactions from `start` on, and returns where their operations end.
+/// Names the rows of the transactions from `start` on, and returns the end of their operations.
 fn name(
     place: ShardPlace,
     scratch: &mut ShardScratch,
@@ -81,7 +81,7 @@ fn name(
 fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     let txns = view.txns;
     scratch.rows.reset((txns.reads + txns.writes).div_ceil(place.count as usize));
-    // Nothing of the last epoch is read: rows are all looked up, and the rest is written before.
+    // No contents of the last epoch are read: every row is looked up, and the rest is written before use.
     scratch.read_rows.resize(txns.reads, NONE);
     scratch.write_rows.resize(txns.writes, NONE);
     scratch.write_slots.resize(txns.writes, NONE);
@@ -98,7 +98,7 @@ fn open(place: ShardPlace, scratch: &mut ShardScratch, view: EpochView<'_>) {
     scratch.creations.clear();
 }
 
-/// Where a transaction's operations begin in its batch's columns.
+/// Start of a transaction's operations in its batch's columns.
 #[derive(Clone, Copy, Default)]
 struct Starts {
     snapshots: usize,
@@ -174,8 +174,8 @@ impl OneTxn<'_> {
         level.reads = filled;
     }
 
-    /// Returns the first epoch at which all reads that are current now were current, and notes the others, which have a
-    /// place in time as well.
+    /// Returns the first epoch at which all reads that are current now were current, and adds the other reads, which
+    /// also have a place in time, to `unplaced`.
     fn date_reads(&self, scratch: &mut ShardScratch, view: EpochView<'_>, multi_version: bool) -> u64 {
         let ShardScratch { rows, read_rows, levels, unplaced, .. } = scratch;
         let at = levels[self.txn.isolation as usize].txns.len() as u32;
@@ -184,7 +184,7 @@ impl OneTxn<'_> {
         let positions = &read_rows[self.base.read + start..self.base.read + end];
         for (read, &position) in self.batch.reads[start..end].iter().zip(positions) {
             let Some(row) = rows.rows.get(position as usize) else { continue };
-            // A store that keeps versions was read at its snapshot by its engine.
+            // The engine of a multi-version store read it at its snapshot.
             if multi_version && view.stores.is_multi_version(read.store) {
                 continue;
             }
@@ -251,7 +251,7 @@ impl OneTxn<'_> {
                 let (t, op) = (self.t as u32, (OpKind::Write, w as u32));
                 let is_last = reason == Reason::AddOverflow && tells_sums_last(view);
                 let fate = if is_last { Fate::at_sum(op) } else { Fate::at_join(Some(op), reason) };
-                // The first refusal counts, and before a sum any other one.
+                // The first rejection counts; any other rejection takes precedence over an overflowing sum.
                 if rejected.last().is_none_or(|(last, earlier)| *last != t || fate < *earlier) {
                     rejected.push((t, fate));
                 }
@@ -259,8 +259,8 @@ impl OneTxn<'_> {
         }
     }
 
-    /// Why a row cannot be added to, although it exists or would be created: its value is no integer, or too far from
-    /// zero already. A declared store's values are not known here, so nothing is added there. What a row starts with is
+    /// Returns why a row that exists or would be created cannot be added to: its value is not an integer, or is already
+    /// too far from zero. The values of a declared store are unknown here, so they accept no adds. Start values are
     /// small, see `sums`.
     fn forbidden_add(
         &self,
@@ -296,14 +296,14 @@ impl OneTxn<'_> {
 
     fn join_ranges(&self, state: &ShardState, changed: &mut Vec<u8>, view: EpochView<'_>, multi_version: bool) {
         for range in &self.batch.ranges[self.start.ranges..self.txn.ranges_end as usize] {
-            // Without a snapshot of its store a range could be as old as the floor.
+            // Without a snapshot of its store, a range could be as old as the floor.
             let snapshot = snapshot_of(self.snapshots(), range.store).unwrap_or(view.floor);
             let keys = KeyRange {
                 store: range.store,
                 start: range.start.of(&self.batch.keys),
                 end: range.end.of(&self.batch.keys),
             };
-            // A store that keeps versions was scanned at its snapshot, and may change after it.
+            // The engine of a multi-version store scanned it at its snapshot; the range may change afterwards.
             let at_snapshot = multi_version && view.stores.is_multi_version(range.store);
             let hit = !at_snapshot && !planted(Bug::SkipRanges) && state.window.changed(&keys, snapshot);
             changed.push(u8::from(hit));
@@ -311,7 +311,7 @@ impl OneTxn<'_> {
     }
 }
 
-/// Version bits of the row as it is now, 0 if it is absent.
+/// Returns the version bits of the row's current state, 0 if it is absent.
 #[inline(always)]
 fn latest_of(read: &Read, row: &EpochRow, view: EpochView<'_>) -> u64 {
     if planted(Bug::IgnoreReadSet) {
@@ -320,8 +320,8 @@ fn latest_of(read: &Read, row: &EpochRow, view: EpochView<'_>) -> u64 {
     if row.is_known() { row.live_version() } else { unknown_latest(read, view) }
 }
 
-/// What a row that the map does not know is taken to be: absent, or in a declared store as the engine read it, if
-/// that can be older than the history.
+/// Returns the assumed version of a row that the map does not contain: absent, or in a declared store the version that
+/// the engine read, if that can be older than the history.
 fn unknown_latest(read: &Read, view: EpochView<'_>) -> u64 {
     match read.seen {
         Some(seen) if seen.epoch() <= view.floor && view.stores.is_declared(read.store) => seen.bits(),
@@ -335,17 +335,18 @@ fn exists(write: &Write, row: &EpochRow, own: OwnRead, view: EpochView<'_>) -> b
     if row.is_known() { row.is_live() } else { exists_unknown(write, own, view) }
 }
 
-/// In a declared store, the engine's read set decides whether a row exists that the map does not know.
+/// Returns whether a row that the map does not contain exists: in a declared store, the engine's read set decides.
 fn exists_unknown(write: &Write, own: OwnRead, view: EpochView<'_>) -> bool {
     let claimed =
         if own.was_read() { own.is_present() } else { !matches!(write.kind, WriteKind::Insert | WriteKind::Put) };
     view.stores.is_declared(write.store) && claimed
 }
 
-/// Why a write cannot be done on the state before the epoch.
+/// Returns why a write is not possible on the state before the epoch.
 #[inline(always)]
 fn forbidden(kind: WriteKind, exists: bool) -> Option<Reason> {
-    /// Kinds of which a row must exist, or must not, a bit each: cheaper to look up than a branch that mispredicts.
+    /// Kinds that require the row to exist, or to be missing, one bit each: a lookup is cheaper than a branch that
+    /// mispredicts.
     const NEED_ROW: u32 = 1 << WriteKind::Update as u32 | 1 << WriteKind::Delete as u32 | 1 << WriteKind::Add as u32;
     const NEED_NONE: u32 = 1 << WriteKind::Insert as u32;
     let (failing, reason) = if exists { (NEED_NONE, Reason::RowExists) } else { (NEED_ROW, Reason::RowMissing) };
@@ -357,7 +358,7 @@ fn state_now(row: &EpochRow) -> Option<RowState> {
     Some(RowState { version, tombstone: !row.is_live() })
 }
 
-/// Indexes the parts of the history that [`place`] will look into.
+/// Indexes the parts of the history that [`place`] will search.
 fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) {
     for read in &scratch.unplaced {
         let row = &scratch.rows.rows[read.row as usize];
@@ -368,7 +369,7 @@ fn prepare(state: &mut ShardState, scratch: &ShardScratch, view: EpochView<'_>) 
     }
 }
 
-/// Narrows down when the reads of each transaction were current. Several absences of one row stay undecided until all
+/// Narrows down when the reads of each transaction were current. Multiple absences of one row stay undecided until all
 /// shards are joined.
 pub(crate) fn place(state: &ShardState, scratch: &mut ShardScratch, view: EpochView<'_>) {
     let ShardScratch { rows, unplaced, absences, levels, .. } = scratch;

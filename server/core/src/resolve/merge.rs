@@ -1,28 +1,29 @@
-//! Merge: ranks the contended transactions, and walks them in the order (rank, CSN) building the epoch's serial order
-//! as a double-ended queue. No transaction loses to a loser: only committed ones are in the way of others.
+//! Merge: ranks the contended transactions and walks them in (rank, CSN) order, building the epoch's serial order as a
+//! double-ended queue. No transaction loses to a loser: only committed transactions block others.
 //!
 //! # Why the queue is a serial order
-//! Transactions at repeatable read and serializable are *ordered*. What they rely on are rows read, the existence of
-//! rows, the values that they add to, and at serializable also ranges. Write `S` for the state before the epoch, which
-//! is what every transaction read, and let the queue be `q1 .. qn`. Claim, kept by every step: executing the queue one
-//! by one from `S`, every ordered transaction finds just before its turn what it relies on as it was in `S`.
-//! * *T joins the back.* The others' turns are as before. T has no `RAW`, so nothing that it relies on is written or
-//!   changed by any of the queue: just before its turn it still is as in `S`.
-//! * *T joins the front.* T's turn is on `S` itself. Any other ordered one finds `S` with T's writes below it; T has no
-//!   `WAR`, so nothing that an ordered one relies on is among them.
+//! Transactions at repeatable read and serializable are *ordered*. They rely on the rows they read, the existence of
+//! rows, the values they add to, and at serializable also on ranges. Let `S` be the state before the epoch, which every
+//! transaction read, and `q1 .. qn` the queue. Claim, preserved by every step: when the queue is executed one by one
+//! from `S`, every ordered transaction finds, just before its turn, everything it relies on as it was in `S`.
+//! * *T joins the back.* The other turns do not change. T has no `RAW`, so no transaction in the queue writes or
+//!   changes anything T relies on: just before its turn, all of it is still as in `S`.
+//! * *T joins the front.* T's turn is on `S` itself. Every other ordered transaction now runs on `S` plus T's writes; T
+//!   has no `WAR`, so none of these writes touches anything an ordered transaction relies on.
 //! * *T is not ordered.* It joins the back, and the first half of the first case applies to the others. T itself is
-//!   promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites what
-//!   it writes: `WW` with *any* committed one aborts it, and later an ordered one that writes a row of it.
-//! * *Writes meet.* Only ordered ones share a written row (adds apart, which commute), and the queue decides the final
-//!   value: versions rise along it, so map, log and storage agree on the last writer. One that relies on the
-//!   overwritten value has a `RAW` or `WAR` with the writer, and is covered above.
-//! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row come before
-//!   whatever replaces it, and each adds to the value in `S` and to other adds. How much room there is for them is
-//!   counted for what is added and what is taken away apart: it does not depend on their order.
-//! * *The uncontended* share no row or range with a writer of the epoch, or write what no other transaction touches:
-//!   they fit anywhere, so all of them are in the middle, in one position.
+//!   promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites its
+//!   writes: `WW` with *any* committed transaction aborts it, and an ordered transaction that later writes one of its
+//!   rows is aborted.
+//! * *Writes meet.* Only ordered transactions share a written row (apart from adds, which commute), and the queue
+//!   decides the final value: versions rise along it, so map, log and storage agree on the last writer. A transaction
+//!   that relies on the overwritten value has a `RAW` or `WAR` with the writer, and is covered above.
+//! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row precede any
+//!   write that replaces it, and each adds to the value in `S` plus other adds. Headroom is counted separately for
+//!   additions and subtractions, so it does not depend on their order.
+//! * *The uncontended* share no row or range with a writer of the epoch, or write rows that no other transaction
+//!   touches: they fit anywhere, so all of them share one position in the middle.
 //!
-//! And since the last turn ends in the state that apply stores, the epoch is equivalent to its queue.
+//! Since the last turn ends in the state that apply stores, the epoch is equivalent to its queue.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -40,17 +41,17 @@ use crate::resolve::txns::{EpochView, is_ordered, tells_sums_last};
 use crate::resolve::validate::locate;
 use crate::state::sums::{Headroom, integer_of};
 
-/// What the walk decides.
+/// Result of the walk.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// In the order in which they joined the front: the last is the first of the epoch.
+    /// In the order in which they joined the front: the last one is the first of the epoch.
     pub(crate) front: Vec<u32>,
     /// In serial order.
     pub(crate) back: Vec<u32>,
     pub(crate) losers: Vec<Loser>,
-    /// By transaction: it is contended.
+    /// Whether a transaction is contended, by transaction.
     pub(crate) contended: Vec<bool>,
-    /// The contended, in the order of the walk.
+    /// The contended transactions, in walk order.
     ranked: Vec<Ranked>,
     columns: TxnColumns,
 }
@@ -67,7 +68,7 @@ pub(crate) struct Loser {
 struct Ranked {
     rank: (u64, u64),
     csn: u64,
-    /// Transactions differ in it: what follows orders nothing.
+    /// Distinct per transaction: the fields below never decide the order.
     txn: u32,
     ordered: bool,
 }
@@ -77,7 +78,7 @@ impl Merged {
         self.ranked.len()
     }
 
-    /// Ranks and walks the contended of all shards' votes.
+    /// Ranks and walks the contended transactions of all shards' votes.
     pub(crate) fn run(
         &mut self,
         shards: &mut [Shard],
@@ -129,7 +130,7 @@ impl Merged {
         }
     }
 
-    /// Finds a place in the queue for one transaction, or none.
+    /// Places one transaction in the queue, or adds it to the losers.
     fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, ordered: bool) {
         let clash = shards.iter().fold(Clash::default(), |clash, shard| clash.or(Clash::of(&shard.scratch, t)));
         let queue = if !ordered {
@@ -192,7 +193,7 @@ fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &
     }
 }
 
-/// Asks a rule, and checks the shape of its answer.
+/// Calls a rule, and checks the shape of its answer.
 fn asked(rule: &dyn ConflictRule, columns: &TxnColumns) -> Result<Ranks, PolicyFault> {
     let ranks = rule.rank(columns)?;
     let txns = columns.csn.len();
@@ -203,11 +204,11 @@ fn asked(rule: &dyn ConflictRule, columns: &TxnColumns) -> Result<Ranks, PolicyF
     Err(PolicyFault(format!("{txns} transactions, but {hi} high and {lo} low halves of ranks")))
 }
 
-/// A transaction against the committed so far.
+/// Conflicts of a transaction with the transactions committed so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clash {
     write_write: bool,
-    /// With an unordered one.
+    /// With an unordered transaction.
     write_write_unordered: bool,
     read_after_write: bool,
     write_after_read: bool,
@@ -249,7 +250,7 @@ fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
     &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
-/// Notes what a committed transaction holds. Without branches, which would mispredict.
+/// Sets the `held` bits of a committed transaction. Branchless, because branches would mispredict.
 fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {
@@ -267,7 +268,7 @@ fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     scratch.ranges.commit(t);
 }
 
-/// Returns what an add leaves of its row's headroom; `None` if the sum could leave 64 bits.
+/// Returns the headroom that an add leaves its row; `None` if the sum could leave 64 bits.
 fn headroom_after(
     state: &ShardState,
     headrooms: &[Option<Headroom>],
@@ -286,7 +287,7 @@ fn is_add(part: &Part) -> bool {
     part.class & access_class::class::ADD != 0
 }
 
-/// Finds an add that together with those of the winners could leave 64 bits.
+/// Finds an add that together with the winners' adds could leave 64 bits.
 fn overflowing(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Loser> {
     if planted(Bug::AddsNeverOverflow) {
         return None;
@@ -304,7 +305,7 @@ fn overflowing(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Loser> {
     Some(Loser { txn: t, reason: Reason::AddOverflow, witnesses: [Some(witness), None] })
 }
 
-/// Notes what the transaction's adds leave of their rows' headroom.
+/// Records the headroom that the transaction's adds leave their rows.
 fn take_headroom(shard: &mut Shard, view: EpochView<'_>, t: u32) {
     let at = locate(view, t as usize);
     let Shard { state, scratch, .. } = shard;
@@ -315,18 +316,18 @@ fn take_headroom(shard: &mut Shard, view: EpochView<'_>, t: u32) {
     }
 }
 
-/// An operation that a winner is in the way of: operation, key written into a range, and winner. First by
-/// operation; several shards may have something in one range, there the smallest key is first.
+/// An operation blocked by a winner: the operation, the key written into a range, and the winner. Ordered by operation;
+/// for one range hit in several shards, the smallest key is first.
 type Blocked<'a> = ((OpKind, u32), &'a [u8], u32);
 
-/// Returns the first blocked operation of all shards, so that it does not depend on how rows are spread.
+/// Returns the first blocked operation of all shards, so that the result does not depend on how rows are distributed.
 fn first_blocked<'a>(
     shards: &[Shard],
     t: u32,
     blocker: impl Fn(u16, &Holders, u8) -> Option<u32>,
     range: impl Fn(&crate::resolve::range_votes::RangeVotes) -> Option<Blocked<'a>>,
 ) -> Option<Witness> {
-    // Parts ascend by operation, so a shard's first is enough.
+    // Parts ascend by operation, so the first of each shard is enough.
     let of_rows = shards.iter().filter_map(|shard| {
         parts_of(&shard.scratch, t).iter().find_map(|part| {
             let (held, by) = (shard.scratch.held[part.row as usize], &shard.scratch.holders[part.row as usize]);
@@ -344,7 +345,7 @@ fn first_blocked<'a>(
     Some(Witness { op, index, current: None, winner, stage: Stage::Merge })
 }
 
-/// A transaction that writes what one of `against` has written.
+/// Returns the loser that writes a row already written by one of `against`.
 fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     let blocker = |held: u16, by: &Holders, class: u8| {
         let met = held & access_class::write_write(class) & against;
@@ -357,13 +358,14 @@ fn beaten_writer(shards: &[Shard], t: u32, against: u16) -> Loser {
     Loser { txn: t, reason: Reason::WriteConflict, witnesses: [witness, None] }
 }
 
-/// An ordered transaction that has read what a committed one changes, and cannot come before that one because its sums could leave
-/// 64 bits together with those of the winners. On fresh reads it may add something else.
+/// Returns the loser that is ordered, read a row that a committed transaction changes, and cannot precede that
+/// transaction because its sums could leave 64 bits together with the winners' sums. On fresh reads it may add
+/// something else.
 fn outdated(shards: &[Shard], view: EpochView<'_>, t: u32, sums: Loser) -> Loser {
     Loser { reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), sums.witnesses[0]], ..sums }
 }
 
-/// An ordered transaction that fits neither after nor before the committed ones.
+/// Returns the ordered loser that fits neither after nor before the committed transactions.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let reader =
         |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);
@@ -374,7 +376,7 @@ fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     Loser { txn: t, reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), write] }
 }
 
-/// Returns the first operation that relies on what a committed transaction changes.
+/// Returns the first operation that relies on something a committed transaction changes.
 fn blocked_read(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Witness> {
     let writer = |held: u16, by: &Holders, class: u8| {
         let met = held & access_class::read_after_write(class);

@@ -1,5 +1,5 @@
-//! Resolution of an epoch, one stage a file: identity (in the resolver), join, validate, vote, merge, apply. Every
-//! decision is made here. It owns no state between epochs but what the resolver passes in.
+//! Resolution of an epoch, one stage per file: identity (in the resolver), join, validate, vote, merge, apply. Every
+//! decision is made here. Between epochs it keeps only the state that the resolver passes in.
 
 pub mod executor;
 pub mod resolver;

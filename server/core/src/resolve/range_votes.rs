@@ -1,8 +1,8 @@
-//! Ranges of serializable transactions against the writes of their own epoch, in one shard.
+//! Ranges of serializable transactions versus the writes of their own epoch, in one shard.
 //!
-//! The epoch's live writes are sorted by key; a range is then an interval of positions. While the merge walks, a bit
-//! set shows whether a committed write is in an interval, and painted positions show whether a committed range
-//! covers a write: a few steps each, however many ranges there are.
+//! The epoch's live writes are sorted by key, so a range is an interval of positions. During the merge, a bit set shows
+//! whether an interval contains a committed write, and painted positions show whether a committed range covers a write:
+//! a few steps each, regardless of the number of ranges.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ struct RangeVote {
     txn: u32,
     /// Index within the transaction.
     op: u32,
-    /// Positions of the writes in it.
+    /// Positions of the writes in the range.
     from: u32,
     until: u32,
 }
@@ -39,13 +39,13 @@ struct WriteVote {
 pub(crate) struct RangeHit {
     /// Index of the range within its transaction.
     pub(crate) range: u32,
-    /// The transaction that wrote.
+    /// The transaction that wrote it.
     pub(crate) writer: u32,
-    /// Index of the write within that one.
+    /// Index of the write within that transaction.
     pub(crate) write: u32,
 }
 
-/// Ranges and writes of one shard's live transactions; empty unless a serializable one has a range.
+/// Ranges and writes of one shard's live transactions; empty unless a serializable transaction has a range.
 #[derive(Debug, Default)]
 pub(crate) struct RangeVotes {
     /// By transaction.
@@ -60,7 +60,7 @@ pub(crate) struct RangeVotes {
     committed: BitSet,
     /// The committed transaction whose range covers a position.
     painter: Vec<u32>,
-    /// The next position, this one included, that is not painted.
+    /// The next unpainted position, including this one.
     unpainted: Vec<u32>,
 }
 
@@ -76,7 +76,7 @@ impl RangeVotes {
         self.ranges.is_empty()
     }
 
-    /// Collects the live ranges, and if there are any the live writes.
+    /// Collects the live ranges and, if there are any, the live writes.
     pub(crate) fn build(&mut self, place: ShardPlace, view: EpochView<'_>, fates: &[Fate]) {
         if planted(Bug::SkipRanges) || !has_live_range(view, fates) {
             return;
@@ -118,13 +118,13 @@ impl RangeVotes {
         self.unpainted.extend(0..=positions as u32);
     }
 
-    /// Marks in `contended` the transactions with a range that another one writes into, and those others.
+    /// Marks in `contended` the transactions with a range that another transaction writes into, and those writers.
     pub(crate) fn mark_contended(&self, contended: &mut [bool]) {
         if self.is_empty() {
             return;
         }
         let positions = self.owners.len();
-        // The end of the run of one owner's writes that each position is in.
+        // For each position, the end of the run of consecutive writes by the same owner.
         let mut run_end = alloc::vec![positions as u32; positions];
         for at in (0..positions.saturating_sub(1)).rev() {
             run_end[at] = if self.owners[at] == self.owners[at + 1] { run_end[at + 1] } else { at as u32 + 1 };
@@ -163,8 +163,8 @@ impl RangeVotes {
         &self.writes[from..from + len]
     }
 
-    /// `RAW`: returns the first of the transaction's ranges that a committed one wrote into, with the write of the
-    /// smallest key there.
+    /// `RAW`: returns the first of the transaction's ranges that a committed transaction wrote into, with the smallest
+    /// key written there.
     pub(crate) fn read_after_write(&self, t: u32) -> Option<RangeHit> {
         self.ranges_of(t).iter().find_map(|range| {
             let hit = self.committed.first_in(range.from as usize, range.until as usize)?;
@@ -205,7 +205,7 @@ impl RangeVotes {
         }
     }
 
-    /// Follows and shortens the path to the next position that is not painted.
+    /// Returns the next unpainted position, compressing the path to it.
     fn next_unpainted(&mut self, from: u32) -> u32 {
         let mut end = from;
         while self.unpainted[end as usize] != end {
@@ -241,7 +241,7 @@ fn has_live_range(view: EpochView<'_>, fates: &[Fate]) -> bool {
 #[derive(Debug, Default)]
 struct BitSet {
     words: Vec<u64>,
-    /// One bit per word that is not zero.
+    /// One bit per nonzero word.
     summary: Vec<u64>,
 }
 
@@ -259,7 +259,7 @@ impl BitSet {
         self.summary[position / 4096] |= 1 << (position / 64 % 64);
     }
 
-    /// First set bit of `words` at or after bit `from`.
+    /// Returns the first set bit of `words` at or after bit `from`.
     fn next(words: &[u64], from: usize) -> Option<usize> {
         let mut at = from / 64;
         let mut word = words.get(at)? & u64::MAX << (from % 64);

@@ -1,9 +1,9 @@
-//! The resolver: a pure function of (state after the previous epoch, the epoch's input), in stages that each have
-//! in a file of their own: identity, join, validate, vote, merge, apply.
+//! The resolver: a pure function of the state after the previous epoch and the epoch's input. Its stages have a file
+//! each: identity, join, validate, vote, merge, apply.
 //!
 //! No I/O, no clock, no thread: shards are reached through a [`ShardExecutor`], policies through [`Policies`]. The
-//! outcome does not depend on the number of shards, nor on how the transactions are spread over groups' batches
-//! (but for the middle of the serial order, which goes by group).
+//! outcome depends neither on the number of shards nor on how the transactions are distributed over the groups' batches
+//! (except for the middle of the serial order, which is ordered by group).
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -34,23 +34,23 @@ use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
 use crate::state::stores::Stores;
 use crate::state::window::KeyRange;
 
-/// Bounds of a resolver. All are replicated settings: they decide verdicts.
+/// Bounds of a resolver. All are replicated settings, because they affect verdicts.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolverConfig {
-    /// Partitions of the version map; at least 1. Outcomes depend on them only by the validators that fail: each call gets
-    /// a partition's share of an epoch.
+    /// Partitions of the version map; at least 1. They affect outcomes only through failing validators: each call gets
+    /// one partition's share of an epoch.
     pub shards: u16,
     /// Bytes of history above which the floor rises early.
     pub window_bytes_max: usize,
-    /// Age at which history is dropped, milliseconds of `epoch_time`.
+    /// Age in milliseconds of `epoch_time` at which history is dropped.
     pub floor_age_ms: u64,
-    /// How far an id's time may be from `epoch_time`, milliseconds.
+    /// Maximum distance of an id's time from `epoch_time`, in milliseconds.
     pub id_window_ms: u64,
     /// Bytes of the id table above which its oldest second is dropped.
     pub status_bytes_max: usize,
-    /// Age at which ids are dropped, milliseconds of `epoch_time`.
+    /// Age in milliseconds of `epoch_time` at which ids are dropped.
     pub status_age_ms: u64,
-    /// Names rows: a key that was written belongs to its row's partition, also after a restart from an image.
+    /// Names rows. A written key belongs to its row's partition, also after a restart from an image.
     pub keyer: RowKeyer,
 }
 
@@ -73,21 +73,21 @@ impl Default for ResolverConfig {
 pub struct ResolverStats {
     /// Rows in the version map, tombstones included.
     pub rows: u64,
-    /// Bytes of the version map, and of what is known of values that are added to.
+    /// Bytes of the version map and of the row sums.
     pub row_bytes: u64,
     /// Bytes of history and range window above the floor.
     pub history_bytes: u64,
     /// Ids in the id table.
     pub ids: u64,
-    /// Bytes charged for them.
+    /// Bytes charged for the ids.
     pub ids_bytes: u64,
     /// Transactions of the last epoch that contended for a row or range.
     pub contended: u64,
-    /// Transactions of the last epoch that the queue's front took.
+    /// Transactions of the last epoch placed at the front of the queue.
     pub front: u64,
 }
 
-/// The deterministic resolver: state of all shards, ids, stores and the floor.
+/// The deterministic resolver: the state of all shards, the ids, the stores and the floor.
 #[derive(Debug)]
 pub struct Resolver {
     pub(crate) config: ResolverConfig,
@@ -98,14 +98,14 @@ pub struct Resolver {
     pub(crate) last: Epoch,
     pub(crate) epoch_time_ms: u64,
     pub(crate) digest: Digest,
-    /// Whose rules decide.
+    /// The generation whose rules decide.
     pub(crate) generation: Generation,
-    /// The image that is being taken.
+    /// The image being taken.
     pub(crate) freezing: Option<Frozen>,
     scratch: Scratch,
 }
 
-/// Memory that one epoch fills and the next one reuses.
+/// Memory that one epoch fills and the next reuses.
 #[derive(Debug, Default)]
 struct Scratch {
     txns: TxnTable,
@@ -115,8 +115,8 @@ struct Scratch {
     fates: Vec<Fate>,
 }
 
-/// How many transactions ahead ids are asked for, and how many at a time: next to each other the translations of their
-/// addresses overlap.
+/// How many transactions ahead ids are prefetched, and how many at a time: adjacent prefetches overlap their address
+/// translations.
 const LOOKAHEAD: usize = 8;
 
 impl Resolver {
@@ -139,13 +139,14 @@ impl Resolver {
         }
     }
 
-    /// Creates a store, or changes its rules, from the next epoch on.
+    /// Creates a store or changes its rules, effective from the next epoch.
     pub fn declare_store(&mut self, spec: StoreSpec) {
         self.stores.declare(spec);
     }
 
-    /// Changes the bounds from the next epoch on. Another number of partitions takes a pass over the whole state, so it is
-    /// meant for the first entries of a log; returns whether it changed. An image that is being taken is abandoned then.
+    /// Changes the bounds, effective from the next epoch, and returns whether the number of partitions changed.
+    /// Changing it takes a pass over the whole state and abandons an image being taken, so it is meant for the first
+    /// entries of a log.
     pub fn set_bounds(&mut self, bounds: Bounds) -> bool {
         self.config.window_bytes_max = usize::try_from(bounds.window_bytes_max).unwrap_or(usize::MAX);
         self.config.status_bytes_max = usize::try_from(bounds.status_bytes_max).unwrap_or(usize::MAX);
@@ -158,8 +159,8 @@ impl Resolver {
         true
     }
 
-    /// Decides by the rules of another generation from the next epoch on. There is no way back: an earlier generation than the
-    /// present one changes nothing.
+    /// Switches to the rules of another generation, effective from the next epoch. There is no way back: an earlier
+    /// generation than the current one changes nothing.
     pub fn switch_generation(&mut self, generation: Generation) {
         if self.generation < Generation::SECOND && generation >= Generation::SECOND {
             self.stores.assume_deletions(self.last);
@@ -173,13 +174,13 @@ impl Resolver {
         self.generation
     }
 
-    /// Returns whether a store's existence cannot be declared otherwise any more: it has records, or rows that were imported.
+    /// Returns whether a store's existence rule can no longer change, because the store has records or imported rows.
     #[must_use]
     pub fn is_existence_fixed(&self, store: StoreId) -> bool {
         self.head_lsn(store) > Lsn(0) || self.generation >= Generation::SECOND && self.rows_of(store) > 0
     }
 
-    /// Resolves the next epoch: decides every item of its input, and brings what was decided into the state.
+    /// Resolves the next epoch: decides every item of its input and applies the decisions to the state.
     ///
     /// # Panics
     /// If the epoch is not after the last one.
@@ -201,10 +202,10 @@ impl Resolver {
         outcome
     }
 
-    /// Brings a recorded outcome into the state. What was recorded is right, whatever today's policies would decide.
+    /// Applies a recorded outcome to the state. The record is authoritative, whatever today's policies would decide.
     ///
     /// # Panics
-    /// If the epoch is not after the last one, or the record is of another input.
+    /// If the epoch is not after the last one, or the record belongs to another input.
     pub fn replay(&mut self, input: &EpochInput, recorded: &EpochOutcome, exec: &dyn ShardExecutor) {
         assert!(input.epoch > self.last, "epoch {} is replayed after {}", input.epoch, self.last);
         assert_eq!(input.txn_count(), recorded.decisions.len(), "the record of epoch {} is of its input", input.epoch);
@@ -225,7 +226,7 @@ impl Resolver {
         self.scratch = scratch;
     }
 
-    /// Step 0, transactions by CSN: known ids, copies within the epoch, and ids outside the window take no part.
+    /// Step 0, transactions by CSN: known ids, duplicates within the epoch, and ids outside the window take no part.
     fn identify(&mut self, input: &EpochInput, txns: &mut TxnTable, outcome: &mut EpochOutcome) {
         let limits = self.id_limits();
         // Overwritten for every transaction that takes part.
@@ -270,7 +271,7 @@ impl Resolver {
         self.identify_early_aborts(input, txns.txns, outcome);
     }
 
-    /// Early aborts, then fences: both after the epoch's transactions.
+    /// Early aborts, then fences; both follow the epoch's transactions.
     fn identify_early_aborts(&mut self, input: &EpochInput, txns: usize, outcome: &mut EpochOutcome) {
         let limits = self.id_limits();
         let outside = |ids: &IdTable, id: TxnId| ids.is_outside(id, input.epoch_time_ms, &limits);
@@ -280,7 +281,7 @@ impl Resolver {
             let own = VerdictAt { epoch: input.epoch, item };
             item += 1;
             let known = self.ids.find(&id).map(|(at, _)| at);
-            // One that cannot be executed any more need not be remembered.
+            // An id that can no longer be executed need not be remembered.
             if known.is_none() && !outside(&self.ids, abort.id) {
                 self.ids.insert(&id, abort.body_hash, own, self.digest.0);
             }
@@ -401,7 +402,7 @@ impl Resolver {
         }
     }
 
-    /// Writes down an abort at join or validation, with the operation to blame.
+    /// Records an abort at join or validation, with the operation to blame.
     fn abort(&self, input: &EpochInput, t: usize, fate: Fate, outcome: &mut EpochOutcome) {
         let Some(Abort { stage, op, reason }) = fate.abort() else { return };
         let (batch, txn) = input.locate(TxnIx(t as u32));
@@ -423,7 +424,7 @@ impl Resolver {
         outcome.decisions[t] = Decision::Aborted { reason, first, count };
     }
 
-    /// Finds the adds that created their rows: of each row the committed one that is first in the serial order.
+    /// Finds the adds that created their rows: for each row, the committed add that is first in the serial order.
     fn find_created(&self, versions: &[u64], outcome: &mut EpochOutcome) {
         for ShardScratch { creations, .. } in self.shards.iter().map(|shard| &shard.scratch) {
             let mut first: BTreeMap<u32, (u64, CreatedRow)> = BTreeMap::new();
@@ -441,7 +442,7 @@ impl Resolver {
         outcome.created.sort_unstable();
     }
 
-    /// Gives every committed transaction its place in the log of each store that it writes.
+    /// Assigns every committed transaction its position in the log of each store that it writes.
     fn number(&mut self, input: &EpochInput, outcome: &mut EpochOutcome) {
         let EpochOutcome { order, lsns, .. } = outcome;
         lsns.reserve(order.len());
@@ -496,7 +497,7 @@ impl Resolver {
         }
     }
 
-    /// Floor, old ids, and the digest.
+    /// Raises the floor, expires old ids and chains the digest.
     fn finish(
         &mut self,
         input: &EpochInput,
@@ -535,8 +536,8 @@ impl Resolver {
         }
     }
 
-    /// Returns position 0 of the epoch in which the first changed row of a transaction's range was last written; `None` if
-    /// no row of it was written after the range's snapshot.
+    /// Returns position 0 of the epoch in which the first changed row of a transaction's range was last written, or
+    /// `None` if no row in it was written after the range's snapshot.
     pub(crate) fn range_changed_in(&self, batch: &Batch, txn: usize, range: u32) -> Option<Version> {
         let range = &batch.ranges[batch.ranges_of(txn)][range as usize];
         let snapshot = snapshot_of(&batch.snapshots[batch.snapshots_of(txn)], range.store).unwrap_or(self.floor.at());
@@ -552,7 +553,7 @@ impl Resolver {
         &self.shards[ShardPlace { index: 0, count }.of(row) as usize]
     }
 
-    /// Returns the version of a row that exists now.
+    /// Returns the version of a row that currently exists.
     pub(crate) fn version_of(&self, row: RowKey) -> Option<Version> {
         let (_, entry) = self.shard_of(row).state.map.find(row)?;
         if entry.flags() & crate::state::map::row_flag::TOMBSTONE != 0 {
@@ -561,7 +562,7 @@ impl Resolver {
         Version::from_bits(entry.version)
     }
 
-    /// Only probes the version map, as a baseline for benchmarks: returns the sum of the rows' versions.
+    /// Returns the sum of the rows' versions. Only probes the version map; a baseline for benchmarks.
     #[doc(hidden)]
     #[must_use]
     pub fn probe(&self, rows: &[RowKey]) -> u64 {
@@ -582,13 +583,13 @@ impl Resolver {
         sum
     }
 
-    /// Returns what the id table knows of an id.
+    /// Returns the status of an id in the id table.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> Known {
         self.known_at(namespace, id, self.epoch_time_ms)
     }
 
-    /// Returns what an epoch of this time would know of an id.
+    /// Returns the status of an id in the id table, as of an epoch with this time.
     #[must_use]
     pub fn known_at(&self, namespace: NamespaceId, id: TxnId, epoch_time_ms: u64) -> Known {
         match self.ids.find(&ScopedId { namespace, id }) {
@@ -604,10 +605,10 @@ impl Resolver {
         self.last
     }
 
-    /// Passes over epochs in which nothing was decided, up to this one.
+    /// Skips epochs without decisions, up to and including `upto`.
     ///
     /// # Panics
-    /// If a later one was resolved.
+    /// If a later epoch was resolved.
     pub fn pass_over(&mut self, upto: Epoch) {
         assert!(upto >= self.last, "epoch {upto} is passed over after {}", self.last);
         self.last = upto;
@@ -631,7 +632,7 @@ impl Resolver {
         self.stores.head(store)
     }
 
-    /// Returns the last position of each store's log that has one, ascending store.
+    /// Returns the last log position of each store with a non-empty log, in ascending order of store.
     pub fn heads(&self) -> impl Iterator<Item = (StoreId, Lsn)> + '_ {
         self.stores.iter().filter(|store| store.head > Lsn(0)).map(|store| (store.id, store.head))
     }
@@ -642,7 +643,8 @@ impl Resolver {
         self.digest
     }
 
-    /// Returns how many rows of a tracked store exist; 0 for a declared one, whose engine knows.
+    /// Returns the number of existing rows of a tracked store; 0 for a declared store, whose rows only its engine
+    /// counts.
     #[must_use]
     pub fn rows_of(&self, store: StoreId) -> u64 {
         let rows: i64 = self.shards.iter().map(|shard| shard.state.row_counts.of(store)).sum();
@@ -665,7 +667,7 @@ impl Resolver {
     }
 }
 
-/// Walks the transactions of all batches by CSN; each batch ascends already.
+/// Walks the transactions of all batches by CSN. Each batch is already in ascending order.
 struct Cursors {
     next: Vec<usize>,
 }

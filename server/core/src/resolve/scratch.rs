@@ -1,4 +1,4 @@
-//! The memory that one epoch fills in one shard and the next one reuses. Nothing in it outlives an epoch.
+//! Memory that one epoch fills in one shard and the next reuses. No content outlives an epoch.
 
 use alloc::vec::Vec;
 
@@ -11,23 +11,23 @@ use crate::resolve::range_votes::RangeVotes;
 use crate::resolve::txns::Fate;
 use crate::state::sums::Headroom;
 
-/// An add of a row that is missing before the epoch.
+/// An add to a row that is missing before the epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Creation {
-    /// Position of the row among those of the epoch.
+    /// Position of the row among the rows of the epoch.
     pub(crate) row: u32,
     pub(crate) txn: u32,
     /// Index of the write within the transaction's own writes.
     pub(crate) write: u32,
 }
 
-/// What one epoch works with.
+/// Working memory of one epoch.
 #[derive(Debug, Default)]
 pub(crate) struct ShardScratch {
     pub(crate) rows: EpochRows,
-    /// Position in `rows` of every read of the epoch; `NONE` if it is not of this shard.
+    /// Position in `rows` of every read of the epoch; `NONE` if the row belongs to another shard.
     pub(crate) read_rows: Vec<u32>,
-    /// The same of every write.
+    /// Position in `rows` of every write, likewise.
     pub(crate) write_rows: Vec<u32>,
     /// The map's slot of every write's row.
     pub(crate) write_slots: Vec<u32>,
@@ -37,36 +37,35 @@ pub(crate) struct ShardScratch {
     pub(crate) levels: [LevelEvidence; 4],
     /// Writes that failed the existence check: transaction and fate.
     pub(crate) rejected: Vec<(u32, Fate)>,
-    /// Reads that are not as they were seen.
+    /// Reads whose row has changed since it was seen.
     pub(crate) unplaced: Vec<Unplaced>,
-    /// Absent reads with more than one absence that could have been seen.
+    /// Absent reads that may have seen any of several absences.
     pub(crate) absences: Vec<Absences>,
-    /// Rows of the snapshot level that were read as absent, are written, and were deleted before.
+    /// Rows of the snapshot level that were read as absent, are written, and had been deleted before.
     pub(crate) own_absences: Vec<OwnAbsence>,
-    /// Some live transaction adds to a row.
+    /// Whether a live transaction adds to a row.
     pub(crate) adds: bool,
-    /// Adds of live transactions that create their rows unless another one does.
+    /// Adds of live transactions that create their rows unless another add does.
     pub(crate) creations: Vec<Creation>,
-    /// How much may still be added to a row beside what the merge's winners add, by the row's number; `None` until an
-    /// add asks.
+    /// Headroom left in a row after the adds of the merge's winners, by the row's number; `None` until the first add.
     pub(crate) headrooms: Vec<Option<Headroom>>,
     /// Number of the row among those that may be contended, by position in `rows`; `NONE` if it cannot be.
     pub(crate) numbers: Vec<u32>,
-    /// Participants by that number, where they had to be counted.
+    /// Participants by that number, if they had to be counted.
     pub(crate) votes: Vec<VoteRow>,
     /// Accesses to contended rows, by transaction.
     pub(crate) parts: Vec<Part>,
     /// End of each transaction's `parts`.
     pub(crate) part_ends: Vec<u32>,
-    /// What the merge's winners hold of a row, a set of `access_class::held`, and the winners; by the row's number.
+    /// The bits that the winners set on a row (a set of `access_class::held`), and the winners; by the row's number.
     pub(crate) held: Vec<u16>,
     pub(crate) holders: Vec<Holders>,
-    /// Ranges against the epoch's own writes.
+    /// Ranges and the epoch's own writes.
     pub(crate) ranges: RangeVotes,
     /// Result of applying: bytes of history, and rows imported by batch (empty if no batch has an import).
     pub(crate) applied_bytes: u64,
     pub(crate) imported: Vec<u64>,
-    /// Tracked stores of which a row was deleted; one may occur more than once.
+    /// Tracked stores with a deleted row; may contain duplicates.
     pub(crate) deleted: Vec<StoreId>,
 }
 

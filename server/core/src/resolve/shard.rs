@@ -1,6 +1,6 @@
-//! One partition of the version map, with what it needs to judge its rows: the unit of parallelism.
+//! One partition of the version map, with the state needed to judge its rows: the unit of parallelism.
 //!
-//! A row belongs to one shard, by the top bits of its hashed name; a range takes part in all of them.
+//! A row belongs to one shard, by the top bits of its hashed name; a range takes part in every shard.
 
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::shard_place::ShardPlace;
@@ -10,7 +10,7 @@ use crate::state::row_counts::RowCounts;
 use crate::state::sums::RowSums;
 use crate::state::window::RangeWindow;
 
-/// A shard: state that outlives epochs, and scratch memory that one epoch fills and the next one reuses.
+/// A shard: state that outlives epochs, and scratch memory that one epoch fills and the next reuses.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) place: ShardPlace,

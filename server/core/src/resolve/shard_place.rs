@@ -2,7 +2,7 @@
 
 use tribunal_types::RowKey;
 
-/// Which of how many shards.
+/// A shard's index, and the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardPlace {
     pub(crate) index: u32,
@@ -10,7 +10,7 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// Returns whether the row is of this shard.
+    /// Returns whether the row belongs to this shard.
     #[inline(always)]
     pub(crate) fn owns(self, key: RowKey) -> bool {
         self.count == 1 || self.of(key) == self.index

@@ -1,4 +1,4 @@
-//! What every stage of the resolver must know of the epoch's transactions, in columns by
+//! The facts about the epoch's transactions that every stage of the resolver needs, in columns by
 //! [`tribunal_types::TxnIx`].
 
 use alloc::vec::Vec;
@@ -10,13 +10,13 @@ use tribunal_types::{
 use crate::planted::{Bug, planted};
 use crate::state::stores::Stores;
 
-/// A transaction's fate so far, in one word so that the findings of shards combine by `min`: taking no part, then
+/// A transaction's fate so far, in one word so that the findings of shards combine by `min`: not taking part, then
 /// aborted at the join, aborted by the validator (each by the first operation to blame), aborted for a sum, and live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fate(u64);
 
 impl Fate {
-    /// Takes no part: its id is known or refused.
+    /// Takes no part: its id is known or rejected.
     pub(crate) const IDLE: Fate = Fate(0);
     /// Not aborted so far.
     pub(crate) const LIVE: Fate = Fate(u64::MAX);
@@ -31,18 +31,18 @@ impl Fate {
         Fate(stage | kind << 40 | u64::from(index) << 8 | u64::from(reason.code()))
     }
 
-    /// Aborted by snapshot bounds or existence.
+    /// Returns the fate of a transaction aborted by snapshot bounds or existence.
     pub(crate) fn at_join(op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
         Self::aborted(Self::JOIN, op, reason)
     }
 
-    /// Aborted by the validator of its level.
+    /// Returns the fate of a transaction aborted by the validator of its level.
     pub(crate) fn at_validate(op: Option<(OpKind, u32)>, reason: Reason) -> Fate {
         Self::aborted(Self::VALIDATE, op, reason)
     }
 
-    /// Aborted at the join for a sum that could leave 64 bits: it says so only if nothing else is wrong, because the same work on
-    /// fresh reads may add something else.
+    /// Returns the fate of a transaction aborted at the join for a sum that could leave 64 bits. It ranks last, so it
+    /// is reported only if nothing else is wrong: the same work on fresh reads may add something else.
     pub(crate) fn at_sum(op: (OpKind, u32)) -> Fate {
         Self::aborted(Self::SUM, Some(op), Reason::AddOverflow)
     }
@@ -51,7 +51,7 @@ impl Fate {
         self == Self::LIVE
     }
 
-    /// Stage, operation and reason of an abort; `None` if there is none.
+    /// Returns the stage, operation and reason of an abort, if any.
     pub(crate) fn abort(self) -> Option<Abort> {
         if self == Self::IDLE || self == Self::LIVE {
             return None;
@@ -80,7 +80,7 @@ pub(crate) struct Abort {
     pub(crate) reason: Reason,
 }
 
-/// Where a batch's columns begin among those of the epoch.
+/// Start of a batch's columns within those of the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BatchBase {
     pub(crate) txn: usize,
@@ -96,9 +96,9 @@ pub(crate) struct TxnTable {
     pub(crate) reads: usize,
     pub(crate) writes: usize,
     pub(crate) fates: Vec<Fate>,
-    /// The newest store snapshot; the epoch before if none is named.
+    /// The newest store snapshot; the previous epoch if none is named.
     pub(crate) newest: Vec<u64>,
-    /// First and last epoch at which all rows read were current, at levels whose validators ask for snapshots.
+    /// First and last epoch at which all rows read were current, at levels whose validators need snapshots.
     pub(crate) current_from: Vec<u64>,
     pub(crate) current_until: Vec<u64>,
     /// Levels that occur.
@@ -108,7 +108,7 @@ pub(crate) struct TxnTable {
 }
 
 impl TxnTable {
-    /// Sizes the columns for an epoch; all transactions are live.
+    /// Sizes the columns for an epoch and marks all transactions live.
     pub(crate) fn reset(&mut self, input: &EpochInput) {
         self.bases.clear();
         let mut base = BatchBase::default();
@@ -132,7 +132,8 @@ impl TxnTable {
         self.oldest_range = None;
     }
 
-    /// Notes level and newest snapshot of the live transactions, and aborts those whose snapshot is out of bounds.
+    /// Notes the level and newest snapshot of the live transactions, and aborts transactions whose snapshot is out of
+    /// bounds.
     pub(crate) fn judge_snapshots(
         &mut self,
         input: &EpochInput,
@@ -183,7 +184,8 @@ impl TxnTable {
     }
 }
 
-/// Rejects a snapshot that is below the floor or not complete before `epoch`, and blames the first operation there.
+/// Rejects a snapshot that is below the floor or not complete before `epoch`, and blames the first operation on its
+/// store.
 fn out_of_bounds(
     batch: &Batch,
     txn: usize,
@@ -197,15 +199,15 @@ fn out_of_bounds(
     Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
 }
 
-/// Returns a store that keeps versions and was not read at the newest of the snapshots: then no state of the database
-/// holds what its engine has seen together with what the others have.
+/// Returns a multi-version store that was not read at the newest of the snapshots: no database state then contains both
+/// its engine's reads and the reads from the other stores.
 fn split_snapshot(snapshots: &[StoreSnapshot], stores: &Stores) -> Option<StoreId> {
     let newest = snapshots.iter().map(|s| s.at).max()?;
     snapshots.iter().find(|s| s.at != newest && stores.is_multi_version(s.store)).map(|s| s.store)
 }
 
-/// Returns a read of a store that keeps versions which cannot be of its snapshot: of a later version, or of another one than an
-/// earlier read of the same row. Such reads are believed otherwise.
+/// Returns a read of a multi-version store that cannot belong to its snapshot: it has a later version, or a different
+/// version from an earlier read of the same row. Such reads would otherwise be trusted.
 fn read_elsewhere(batch: &Batch, txn: usize, snapshots: &[StoreSnapshot], stores: &Stores) -> Option<u32> {
     let reads = &batch.reads[batch.reads_of(txn)];
     let own = reads.iter().zip(0..).filter(|(read, _)| stores.is_multi_version(read.store));
@@ -220,7 +222,7 @@ fn read_elsewhere(batch: &Batch, txn: usize, snapshots: &[StoreSnapshot], stores
     differ.map(|pair| pair[1].1).chain(later).min()
 }
 
-/// Returns a transaction's first operation, in one store if given.
+/// Returns a transaction's first operation, restricted to one store if given.
 pub(crate) fn first_op(batch: &Batch, txn: usize, store: Option<StoreId>) -> Option<(OpKind, u32)> {
     let wanted = |s: StoreId| store.is_none_or(|store| store == s);
     let read = batch.reads[batch.reads_of(txn)].iter().position(|r| wanted(r.store));
@@ -237,13 +239,13 @@ pub(crate) fn snapshot_of(snapshots: &[StoreSnapshot], store: StoreId) -> Option
     snapshots.iter().find(|s| s.store == store).map(|s| s.at)
 }
 
-/// Returns whether a transaction names a store that keeps versions itself: then all its reads are of its newest
-/// snapshot, which is that store's.
+/// Returns whether a transaction names a multi-version store: then all its reads belong to its newest snapshot, which
+/// is that store's.
 pub(crate) fn is_multi_version(snapshots: &[StoreSnapshot], stores: &Stores) -> bool {
     snapshots.iter().any(|s| stores.is_multi_version(s.store))
 }
 
-/// What the stages share while an epoch resolves.
+/// Shared input of the stages while an epoch resolves.
 #[derive(Clone, Copy)]
 pub(crate) struct EpochView<'a> {
     pub(crate) input: &'a EpochInput,
@@ -251,19 +253,19 @@ pub(crate) struct EpochView<'a> {
     pub(crate) stores: &'a Stores,
     /// The floor before this epoch.
     pub(crate) floor: Epoch,
-    /// Groups of evidence that are asked for, by level.
+    /// Groups of evidence needed, by level.
     pub(crate) needs: [u8; 4],
-    /// Whose rules decide.
+    /// The generation whose rules decide.
     pub(crate) generation: Generation,
 }
 
-/// Returns whether a sum that could leave 64 bits is told only if nothing that was read is stale.
+/// Returns whether a sum that could leave 64 bits is reported only if no read is stale.
 pub(crate) fn tells_sums_last(view: EpochView<'_>) -> bool {
     view.generation >= Generation::SECOND && !planted(Bug::SumsBeforeReads)
 }
 
-/// Returns whether a level's transactions have a place in the epoch's serial order, so that their rows read take part
-/// in the order test. At repeatable read the ranges do not.
+/// Returns whether a level's transactions have a place in the epoch's serial order, so that their row reads take part
+/// in the order test. At repeatable read, ranges do not take part.
 #[inline(always)]
 pub(crate) fn is_ordered(level: Isolation) -> bool {
     matches!(level, Isolation::Serializable | Isolation::RepeatableRead)

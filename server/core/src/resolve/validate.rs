@@ -1,4 +1,4 @@
-//! Validate: lets the isolation validators judge the evidence, and falls back to the native validator when one fails.
+//! Validate: the isolation validators judge the evidence; if one fails, the native validator judges instead.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,8 +15,8 @@ use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, TxnTable};
 
-/// Combines over all shards when each transaction's reads were current, and writes it into every shard's columns, for
-/// the levels whose validators ask for snapshots.
+/// Combines over all shards when each transaction's reads were current, and writes the result into every shard's
+/// columns, for the levels whose validators need snapshots.
 pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable, needs: [u8; 4]) {
     let dated = || Isolation::ALL.into_iter().filter(|&level| needs[level as usize] & group::SNAPSHOTS != 0);
     let undecided = shards.iter().any(|s| !s.absences.is_empty());
@@ -45,7 +45,7 @@ pub(crate) fn settle_reads(shards: &mut [&mut ShardScratch], txns: &mut TxnTable
     }
 }
 
-/// What is still open of one transaction's absent reads.
+/// The undecided absent reads of one transaction.
 #[derive(Default)]
 struct OpenAbsences<'a> {
     intervals: Vec<&'a [Interval]>,
@@ -55,9 +55,9 @@ struct OpenAbsences<'a> {
 
 /// Finds the moment at which the reads of each transaction hold, where a row has several absences or is written.
 ///
-/// Rule (ii) for a row that was read as absent: no other transaction may have written it, deletions included, since
-/// that moment. So the moment has to be no earlier than the deletion. If the reads have none so late, the write counts
-/// as one whose read is no longer current.
+/// Rule (ii) for a row that was read as absent: no other transaction may have written it since that moment, deletions
+/// included. So the moment must not precede the deletion. If the reads have no such moment, the write counts as one
+/// whose read is no longer current.
 fn settle_absences(shards: &mut [&mut ShardScratch], txns: &mut TxnTable) {
     let mut open: BTreeMap<u32, OpenAbsences<'_>> = BTreeMap::new();
     for absences in shards.iter().flat_map(|s| &s.absences) {
@@ -111,7 +111,7 @@ pub(crate) fn run(
     }
 }
 
-/// Asks a validator, and checks the shape of its answer.
+/// Calls a validator, and checks the shape of its answer.
 pub(crate) fn judge(evidence: &mut LevelEvidence, level: Isolation, validator: &dyn Validator) {
     if evidence.txns.is_empty() {
         return;
@@ -131,7 +131,7 @@ fn checked(answer: Validation, txns: usize) -> Result<Validation, PolicyFault> {
     }
 }
 
-/// Takes over what one shard found: failed existence checks and rejections.
+/// Merges one shard's findings into `fates`: failed existence checks and rejections.
 pub(crate) fn collect(place: ShardPlace, scratch: &ShardScratch, view: EpochView<'_>, fates: &mut [Fate]) {
     for &(t, fate) in &scratch.rejected {
         let all = &mut fates[t as usize];
@@ -152,7 +152,7 @@ pub(crate) fn collect(place: ShardPlace, scratch: &ShardScratch, view: EpochView
 /// Returns the batch of transaction `t` and its index there.
 pub(crate) fn locate<'a>(view: EpochView<'a>, t: usize) -> (&'a Batch, usize) {
     let at = view.txns.bases.partition_point(|base| base.txn <= t) - 1;
-    // Batches without transactions share their base with the next: the last of them is the right one.
+    // Batches without transactions share their base with the next one: the last of them is the right one.
     (&view.input.batches[at], t - view.txns.bases[at].txn)
 }
 

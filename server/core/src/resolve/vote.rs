@@ -1,8 +1,8 @@
-//! Vote: which rows of a shard are contended among the transactions that are still live, and how each takes part.
+//! Vote: finds which rows of a shard are contended among the live transactions, and how each transaction takes part.
 //!
 //! A row is contended if it has a writer and another participant. Reads take part only at repeatable read and
-//! serializable: other reads see the state before the epoch in any case. Nothing of
-//! a row that is not contended leaves the shard.
+//! serializable: at the other levels, reads see the state before the epoch anyway. Nothing about an uncontended row
+//! leaves the shard.
 
 use tribunal_types::Isolation;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     }
 }
 
-/// Numbers the rows that may be contended: they are few, so what the merge keeps of them stays in the nearest cache.
+/// Numbers the rows that may be contended. They are few, so the merge's per-row state stays in the nearest cache.
 fn number(scratch: &mut ShardScratch) -> usize {
     let ShardScratch { rows, numbers, .. } = scratch;
     let mut next = 0;
@@ -50,14 +50,14 @@ fn number(scratch: &mut ShardScratch) -> usize {
     next as usize
 }
 
-/// Collects the parts in rows that may be contended. All others are those of one transaction, or only read: of most
-/// operations only a number is looked at.
+/// Collects the parts in rows that may be contended. All other rows are touched by one transaction only, or only read:
+/// for most operations, only a number is inspected.
 ///
-/// Whether a row is contended is unpredictable, so every operation is written where the next part belongs, and stays
-/// there if it is one: that is cheaper than a branch.
+/// Whether a row is contended is unpredictable, so every operation is written to the slot of the next part and kept if
+/// it is one: cheaper than a branch.
 fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
     let ShardScratch { numbers, read_rows, write_rows, write_access, parts, part_ends, .. } = scratch;
-    // One more than there can be, for the operation after the last part. Entries past `part_ends` mean nothing.
+    // One more than the maximum, for the operation after the last part. Entries past `part_ends` are meaningless.
     let room = view.txns.reads + view.txns.writes + 1;
     parts.resize(room.max(parts.len()), Part::NO);
     part_ends.clear();
@@ -90,14 +90,14 @@ fn gather(scratch: &mut ShardScratch, view: EpochView<'_>, fates: &[Fate]) {
     }
 }
 
-/// Returns whether every transaction that touched a row takes part in it, so that touches are enough to find
-/// contention: all transactions that were joined are live still, and all of them are ordered.
+/// Returns whether every transaction that touched a row takes part in it, so that touches suffice to find contention:
+/// all joined transactions are still live, and all of them are ordered.
 fn is_told_by_touches(view: EpochView<'_>, fates: &[Fate]) -> bool {
     let only_ordered = Isolation::ALL.iter().all(|&level| is_ordered(level) || !view.txns.levels[level as usize]);
     only_ordered && fates == view.txns.fates.as_slice()
 }
 
-/// Counts those that take part in fact, and keeps the parts in rows that are contended among them.
+/// Counts the actual participants, and keeps the parts in rows that are contended among them.
 fn recount(scratch: &mut ShardScratch, numbered: usize) {
     let ShardScratch { votes, parts, part_ends, .. } = scratch;
     votes.clear();

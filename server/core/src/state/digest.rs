@@ -1,5 +1,5 @@
-//! The digest by which replicas compare what they decided: a chain of multiply-rotate steps over an outcome's words,
-//! fixed for good. Not a defence against a forger; replicas trust each other.
+//! The digest by which replicas compare their decisions: a chain of multiply-rotate steps over an outcome's words,
+//! whose definition never changes. No protection against forgery; replicas trust each other.
 
 use tribunal_types::{Decision, Digest, EpochInput, EpochOutcome, FenceResult, VerdictAt, Witness};
 
@@ -43,8 +43,8 @@ impl Chain {
     }
 }
 
-/// Chains an outcome to the digest of the one before. The keyed hash of a body goes in as well, so that a digest
-/// cannot be predicted from the decisions alone.
+/// Chains an outcome to the previous digest. The keyed hash of a body is included, so that a digest cannot be predicted
+/// from the decisions alone.
 pub(crate) fn chained(before: Digest, input: &EpochInput, outcome: &EpochOutcome) -> Digest {
     let mut chain = Chain(before.0 ^ PRIME_1);
     chain.word(outcome.epoch.0);

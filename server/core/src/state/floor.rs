@@ -1,5 +1,5 @@
-//! The floor: the oldest snapshot that can still be judged. It rises with the epochs' own time, or earlier when the
-//! history above it outgrows its bound; both are replicated figures, so it is the same everywhere.
+//! The floor: the oldest snapshot that can still be judged. It rises with `epoch_time`, or earlier when the history
+//! above it exceeds its bound; both are replicated values, so every replica has the same floor.
 
 use alloc::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use tribunal_types::Epoch;
 pub(crate) struct EpochMark {
     pub(crate) epoch: Epoch,
     pub(crate) time_ms: u64,
-    /// Bytes of history that it holds.
+    /// Bytes of its history.
     pub(crate) bytes: u64,
 }
 
-/// Epochs above the floor, and what they hold.
+/// Epochs above the floor, and the bytes of their history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Floor {
     at: Epoch,
@@ -36,7 +36,7 @@ impl Floor {
         self.epochs.push_back(mark);
     }
 
-    /// Raises the floor to the newest epoch that is old enough, and on while the rest is too large.
+    /// Raises the floor to the newest epoch that is old enough, and further while the rest is too large.
     pub(crate) fn rise(&mut self, now_ms: u64, age_ms: u64, bytes_max: u64) -> Epoch {
         while let Some(mark) = self.epochs.front()
             && (mark.time_ms.saturating_add(age_ms) <= now_ms || self.bytes > bytes_max)
@@ -46,7 +46,7 @@ impl Floor {
         self.at
     }
 
-    /// Raises the floor to the one that a record contains.
+    /// Raises the floor to the one in a record.
     pub(crate) fn rise_to(&mut self, floor: Epoch) {
         while self.epochs.front().is_some_and(|mark| mark.epoch <= floor) {
             self.pop();

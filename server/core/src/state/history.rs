@@ -1,10 +1,10 @@
-//! Superseded states of rows above the floor: what the snapshot level needs to place a read in time.
+//! Superseded states of rows above the floor, which the snapshot level needs to place a read in time.
 //!
-//! One run per epoch holds, for every row that the epoch overwrote, the state before. The state before that is in the
-//! run of *that* state's epoch, and so on: a row's past is a chain through the runs, and writing costs one append. A
-//! run gets an index only when it is searched. A row that the run of its version's epoch does not name was absent
-//! before. Runs at or below the floor are dropped; what they mark to be forgotten then (tombstones, rows of declared
-//! stores) leaves the version map.
+//! One run per epoch contains, for every row that the epoch overwrote, its previous state; the state before that is in
+//! the run of the previous state's epoch, and so on: a row's past is a chain through the runs, and writing costs one
+//! append. A run is indexed only when it is searched. A row that is not in the run of its version's epoch was absent
+//! before. Runs at or below the floor are dropped; rows that they mark as expiring (tombstones, rows of declared
+//! stores) are then removed from the version map.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -15,9 +15,9 @@ use tribunal_types::{Epoch, RowKey, Version};
 /// A row's state at the end of some epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowState {
-    /// Version of the write that made it.
+    /// Version of the write that produced it.
     pub(crate) version: Version,
-    /// That write was a deletion.
+    /// Whether that write was a deletion.
     pub(crate) tombstone: bool,
 }
 
@@ -34,13 +34,13 @@ impl RowState {
     }
 }
 
-/// The last 8 bits of a key name no row, see `map`.
+/// Clears the last 8 bits of a key, which do not identify the row, see `map`.
 #[inline(always)]
 fn named(key: RowKey) -> RowKey {
     RowKey { hi: key.hi, lo: key.lo & !0xff }
 }
 
-/// What came before a state.
+/// The state preceding a given state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
     /// Another state.
@@ -51,9 +51,9 @@ pub(crate) enum Before {
     Forgotten,
 }
 
-/// Bytes that one superseded state counts for.
+/// Bytes charged for one superseded state.
 pub(crate) const SUPERSEDED_BYTES: u64 = size_of::<Superseded>() as u64;
-/// Bytes that one row to be forgotten counts for.
+/// Bytes charged for one expiring row.
 pub(crate) const EXPIRING_BYTES: u64 = size_of::<RowKey>() as u64;
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ struct Superseded {
     state: u64,
 }
 
-/// What one epoch left to remember.
+/// The remembered data of one epoch.
 #[derive(Clone, Debug, Default)]
 struct Remains {
     superseded: Vec<Superseded>,
@@ -73,7 +73,7 @@ struct Remains {
 #[derive(Clone, Debug, Default)]
 struct Run {
     epoch: u64,
-    /// Shared with images that are being made, once the run is closed.
+    /// Shared with images in progress once the run is closed.
     remains: Arc<Remains>,
     /// Heads of chains through `next`, by the key's bits; built on demand. Positions count from 1.
     heads: Vec<u32>,
@@ -117,24 +117,24 @@ impl Run {
     }
 }
 
-/// The run of the epoch that is being applied.
+/// The run of the epoch being applied.
 pub(crate) struct OpenRun<'a>(&'a mut Remains);
 
 impl OpenRun<'_> {
-    /// Notes the state that the open epoch overwrites. Once per row and epoch.
+    /// Notes a state that the open epoch overwrites. Once per row and epoch.
     #[inline(always)]
     pub(crate) fn supersede(&mut self, key: RowKey, state: RowState) {
         self.0.superseded.push(Superseded { key: named(key), state: state.to_bits() });
     }
 
-    /// Notes a row to be forgotten when the floor reaches the open epoch: if it is a tombstone then, or in any case
+    /// Notes a row to forget when the floor reaches the open epoch: if it is a tombstone then, or in any case
     /// (`declared`).
     pub(crate) fn expire(&mut self, key: RowKey, declared: bool) {
         self.0.expiring.push(RowKey { lo: named(key).lo | u64::from(declared), ..key });
     }
 }
 
-/// What the run of the epoch that is being applied remembers.
+/// Returns the contents of an open run for writing.
 fn owned(remains: &mut Arc<Remains>) -> &mut Remains {
     Arc::get_mut(remains).expect("only closed runs are shared")
 }
@@ -142,7 +142,7 @@ fn owned(remains: &mut Arc<Remains>) -> &mut Remains {
 /// Superseded states of one shard's rows.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Ascending epoch; only epochs that superseded something.
+    /// In ascending order of epoch; only epochs that superseded a state.
     runs: VecDeque<Run>,
     /// Emptied runs, whose buffers are reused.
     spare: Vec<Run>,
@@ -151,7 +151,7 @@ pub(crate) struct History {
 const SPARE_RUNS_MAX: usize = 64;
 
 impl History {
-    /// Opens the run of epoch `epoch`, the newest, with room for as many rows.
+    /// Opens the run of epoch `epoch`, the newest, with room for `rows` rows.
     pub(crate) fn open(&mut self, epoch: Epoch, rows: usize) {
         let mut run = self.spare.pop().unwrap_or_default();
         run.epoch = epoch.0;
@@ -159,13 +159,13 @@ impl History {
         self.runs.push_back(run);
     }
 
-    /// Returns the open run, to be written.
+    /// Returns the open run for writing.
     pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
         let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
         OpenRun(owned(&mut run.remains))
     }
 
-    /// Closes the open run and returns the bytes that it counts for.
+    /// Closes the open run and returns the bytes charged for it.
     pub(crate) fn close(&mut self) -> u64 {
         let Some(run) = self.runs.back() else { return 0 };
         let Remains { superseded, expiring } = &*run.remains;
@@ -181,8 +181,7 @@ impl History {
         (self.runs.get(at)?.epoch == epoch).then_some(at)
     }
 
-    /// Builds the indexes that looking into a row's past will use: from the state written at `version` down to epoch
-    /// `since`.
+    /// Builds the indexes needed to search a row's past, from the state written at `version` down to epoch `since`.
     pub(crate) fn prepare_chain(&mut self, key: RowKey, version: Version, since: u64) {
         let mut epoch = version.epoch().0;
         while epoch > since
@@ -194,7 +193,7 @@ impl History {
         }
     }
 
-    /// Returns what a row was before the state that was written at `version`.
+    /// Returns a row's state before the one written at `version`.
     pub(crate) fn before(&self, key: RowKey, version: Version, floor: Epoch) -> Before {
         let epoch = version.epoch();
         if epoch <= floor {
@@ -206,7 +205,7 @@ impl History {
         }
     }
 
-    /// Drops the runs at or below the floor and hands their expiring rows to `forget`.
+    /// Drops the runs at or below the floor and passes their expiring rows to `forget`.
     pub(crate) fn drop_below(&mut self, floor: Epoch, mut forget: impl FnMut(RowKey, bool)) {
         while let Some(run) = self.runs.front()
             && run.epoch <= floor.0
@@ -225,7 +224,7 @@ impl History {
         }
     }
 
-    /// Returns the same history, whose runs are shared rather than copied.
+    /// Returns the same history, sharing its runs instead of copying them.
     pub(crate) fn shared(&self) -> History {
         let share = |run: &Run| Run { epoch: run.epoch, remains: Arc::clone(&run.remains), ..Run::default() };
         History { runs: self.runs.iter().map(share).collect(), spare: Vec::new() }
@@ -241,12 +240,12 @@ impl History {
         self.runs.iter().map(|run| run.remains.expiring.len()).sum()
     }
 
-    /// All superseded states as (epoch, row, [`RowState::to_bits`]), for images.
+    /// Returns all superseded states as (epoch, row, [`RowState::to_bits`]), for images.
     pub(crate) fn superseded(&self) -> impl Iterator<Item = (u64, RowKey, u64)> {
         self.runs.iter().flat_map(|run| run.remains.superseded.iter().map(|s| (run.epoch, s.key, s.state)))
     }
 
-    /// All expiring rows as (epoch, row as it was noted), for images.
+    /// Returns all expiring rows as (epoch, row as noted), for images.
     pub(crate) fn expiring(&self) -> impl Iterator<Item = (u64, RowKey)> {
         self.runs.iter().flat_map(|run| run.remains.expiring.iter().map(|&key| (run.epoch, key)))
     }

@@ -1,8 +1,9 @@
-//! The decided ids of one second: entries in order of arrival, and an index by hash. Neither ever stops an epoch.
+//! The decided ids of one second: entries in order of arrival, and an index by hash. Growing either never stalls an
+//! epoch.
 //!
-//! Entries are in pages, so none is moved when there are more of them. A full index is succeeded by one of twice its
-//! size, into which every new id brings some old ones along (as the dictionaries of Redis do, `dict.c`: incremental
-//! rehashing); until all are there, the old index is asked as well. Never iterated except for images.
+//! Entries are stored in pages, so growth moves none. A full index is replaced by one of twice its size; every new id
+//! moves some old ones into it (like Redis dictionaries, `dict.c`: incremental rehashing). Until all are moved, the old
+//! index is searched too. Never iterated except for images.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -19,11 +20,11 @@ pub(crate) struct IdEntry {
     pub(crate) body_hash: u64,
     pub(crate) epoch: u64,
     pub(crate) item: u32,
-    /// Namespace above one bit: the id came with a body.
+    /// Namespace, shifted left by one; the lowest bit: the id came with a body.
     pub(crate) namespace_body: u64,
 }
 
-/// Bytes that one id counts for, whatever its table's fill.
+/// Bytes charged for one id, whatever its table's fill.
 pub(crate) const ID_BYTES: u64 = 72;
 const _: () = assert!(size_of::<IdEntry>() <= 48, "an entry and four index words fit in what an id counts for");
 
@@ -47,7 +48,7 @@ impl IdEntry {
         (self.namespace_body & 1 != 0).then_some(BodyHash(self.body_hash))
     }
 
-    /// The same id of the same namespace, whatever was decided.
+    /// Returns whether both are the same id of the same namespace, whatever was decided.
     #[inline]
     fn names(&self, other: &IdEntry) -> bool {
         self.id == other.id && self.namespace_body >> 1 == other.namespace_body >> 1
@@ -67,13 +68,13 @@ fn halves(id: TxnId) -> [u64; 2] {
     [(n >> 64) as u64, n as u64]
 }
 
-/// Entries of a page: large enough that allocating one is rare, small enough that it takes no time.
+/// Entries per page: large enough that allocating a page is rare, small enough that it is fast.
 const PAGE: usize = 1 << 12;
 
 /// Entries in order of arrival.
 #[derive(Clone, Debug, Default)]
 struct Pages {
-    /// Full, but for the last of those that are used. Emptied ones are kept after them.
+    /// Full, except for the last used one. Emptied pages are kept after it.
     pages: Vec<Vec<IdEntry>>,
     len: usize,
 }
@@ -88,7 +89,7 @@ impl Pages {
     fn push(&mut self, entry: IdEntry) {
         let page = self.len / PAGE;
         if page == self.pages.len() {
-            // Most seconds of a quiet service hold a few ids: the first page grows with them.
+            // Most seconds of a quiet service have few ids: the first page grows with them.
             self.pages.push(Vec::with_capacity(if page == 0 { 0 } else { PAGE }));
         }
         self.pages[page].push(entry);
@@ -106,7 +107,7 @@ impl Pages {
 }
 
 /// Positions of entries by hash: the position, counted from 1, below bits of the hash. At most three quarters full, so
-/// that positions fit below the size, which is a power of two.
+/// that positions stay below the size, which is a power of two.
 #[derive(Clone, Debug, Default)]
 struct Index(Vec<u32>);
 
@@ -120,7 +121,8 @@ impl Index {
         self.0.len() - 1
     }
 
-    /// The upper half of the hash places an id, the lower one distinguishes it from others there.
+    /// Returns the home slot of an id: the upper half of the hash places it, the lower half distinguishes it from other
+    /// ids there.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (hash >> 32) as usize & self.mask()
@@ -133,7 +135,7 @@ impl Index {
         }
     }
 
-    /// Returns the place of the id in the index, and its position among the entries if it is known.
+    /// Returns the id's slot in the index, and its position among the entries if it is known.
     #[inline]
     fn search(&self, entries: &Pages, id: &IdEntry, hash: u64) -> (usize, Option<usize>) {
         let mask = self.mask();
@@ -153,13 +155,13 @@ impl Index {
         }
     }
 
-    /// Notes at the empty place `at` where an entry is.
+    /// Records an entry's position in the empty slot `at`.
     #[inline]
     fn note_at(&mut self, at: usize, hash: u64, position: usize) {
         self.0[at] = hash as u32 & !self.mask() as u32 | (position as u32 + 1);
     }
 
-    /// Notes where an entry is that is not in the index.
+    /// Records the position of an entry that is not in the index.
     fn note(&mut self, hash: u64, position: usize) {
         let mut at = self.home(hash);
         while self.0[at] != 0 {
@@ -171,8 +173,8 @@ impl Index {
 
 const INDEX_MIN: usize = 16;
 
-/// How many old ids a new one brings along into a new index: more than one, so that all are there long before the new
-/// one is full.
+/// How many old ids each new id moves into a new index: more than one, so that all are moved long before the new index
+/// is full.
 const MOVED_AT_ONCE: usize = 2;
 
 /// The ids of one second.
@@ -180,16 +182,16 @@ const MOVED_AT_ONCE: usize = 2;
 pub(crate) struct IdBucket {
     entries: Pages,
     index: Index,
-    /// The index before this one, while it still names entries that this one does not.
+    /// The previous index, while it contains entries that are not in `index`.
     old: Option<Index>,
-    /// The entries at these positions are to be moved from `old` to `index`.
+    /// Positions of the entries still to be moved from `old` to `index`.
     to_move: Range<usize>,
-    /// Clients mint ids: without a key they could aim at one chain of the index.
+    /// Clients choose the ids: without a key they could target one chain of the index.
     seed: u64,
 }
 
 impl IdBucket {
-    /// Begins a second that is likely to have as many ids. The bucket must be empty.
+    /// Begins a second that is likely to have `ids` ids. The bucket must be empty.
     pub(crate) fn open(&mut self, seed: u64, ids: usize) {
         debug_assert!(self.entries.len == 0, "ids are filed by their seed");
         self.seed = seed;
@@ -199,7 +201,7 @@ impl IdBucket {
         }
     }
 
-    /// Forgets all ids, and keeps the memory.
+    /// Forgets all ids, keeping the memory.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.index.0.fill(0);
@@ -211,12 +213,12 @@ impl IdBucket {
         self.entries.len
     }
 
-    /// All entries in order of arrival, for images.
+    /// Returns all entries in order of arrival, for images.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &IdEntry> {
         self.entries.iter()
     }
 
-    /// Appends the entries at these positions.
+    /// Appends the entries at these positions to `into`.
     pub(crate) fn copy(&self, positions: Range<usize>, into: &mut Vec<IdEntry>) {
         let mut at = positions.start;
         while at < positions.end {
@@ -234,7 +236,7 @@ impl IdBucket {
         (folded as u64 ^ (folded >> 64) as u64 ^ id.namespace_body >> 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 
-    /// Starts loading what [`IdBucket::find`] will need.
+    /// Starts loading the data that [`IdBucket::find`] will need.
     #[inline]
     pub(crate) fn prefetch(&self, id: &IdEntry) {
         let hash = self.hash(id);
@@ -244,7 +246,7 @@ impl IdBucket {
         }
     }
 
-    /// Returns what is known of the id of this entry.
+    /// Returns the stored entry with this entry's id.
     #[inline]
     pub(crate) fn find(&self, id: &IdEntry) -> Option<&IdEntry> {
         if self.index.0.is_empty() {
@@ -260,7 +262,7 @@ impl IdBucket {
         self.old.as_ref().and_then(|old| old.search(&self.entries, id, hash).1)
     }
 
-    /// Returns the entry of a known id, or files an unknown one: one walk for both.
+    /// Returns the entry of a known id, or adds an unknown one, in a single walk.
     #[inline]
     pub(crate) fn find_or_insert(&mut self, id: IdEntry) -> Option<&IdEntry> {
         if self.old.is_some() || (self.entries.len + 1) * 4 > self.index.0.len() * 3 {
@@ -276,7 +278,7 @@ impl IdBucket {
         known.map(|position| self.entries.get(position))
     }
 
-    /// Begins to grow the index when it is full, or goes on with it.
+    /// Begins to grow the index when it is full, or continues growing it.
     #[cold]
     fn grow(&mut self) {
         if self.old.is_none() {
@@ -333,7 +335,7 @@ mod tests {
     fn an_emptied_bucket_knows_nothing_and_fills_again() {
         let mut bucket = IdBucket::default();
         bucket.open(7, 0);
-        // Emptied while the index grows, and when it does not.
+        // Emptied both while the index grows and while it does not.
         for ids in [13, 5_000, 12] {
             for n in 0..ids {
                 assert_eq!(bucket.find_or_insert(id(n)), None);

@@ -1,7 +1,7 @@
 //! The id table: which transaction ids have a verdict, and where it is stored.
 //!
 //! Bucketed by the second in the id (a UUIDv7, see `id_bucket`), so that a whole second is forgotten at once. An id
-//! outside the window around `epoch_time`, or older than what was forgotten, is refused and never executed, so the
+//! outside the window around `epoch_time`, or older than the forgotten ones, is rejected and never executed, so the
 //! table is finite and a forgotten id cannot run again. Ids are scoped by namespace. Never iterated except for images.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -12,18 +12,18 @@ use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
 use crate::state::id_bucket::{ID_BYTES, IdBucket, IdEntry};
 
-/// What the id table knows of an id.
+/// The status of an id in the id table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Never decided; it may still be executed.
     Unknown,
-    /// Decided: where its verdict is, and the body that it was for (`None` if it came without one).
+    /// Decided: position of its verdict, and the body it was decided for (`None` if it came without one).
     At(VerdictAt, Option<BodyHash>),
     /// Not known, and too old or too far ahead to be executed.
     OutsideWindow,
 }
 
-/// An id as the table files it.
+/// An id with its namespace, the key of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScopedId {
     pub(crate) namespace: NamespaceId,
@@ -36,7 +36,7 @@ impl ScopedId {
     }
 }
 
-/// The id as its bucket names it: an entry with nothing else.
+/// Returns the entry to search for in the id's bucket: the id without a verdict.
 #[inline]
 fn wanted(id: &ScopedId) -> IdEntry {
     IdEntry::new(id, None, VerdictAt { epoch: Epoch(0), item: 0 })
@@ -54,29 +54,29 @@ pub(crate) struct IdLimits {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdTable {
     buckets: Vec<IdBucket>,
-    /// Second -> index in `buckets`.
+    /// Index in `buckets` by second.
     seconds: BTreeMap<u64, u32>,
-    /// Emptied places in `buckets`.
+    /// Indexes of emptied buckets.
     vacant: Vec<u32>,
-    /// Second and bucket looked up last: most ids are of the same second.
+    /// Second and bucket looked up last: most ids have the same second.
     last: (u64, u32),
     count: u64,
-    /// Ids below this time, milliseconds, may have been forgotten.
+    /// Ids below this time in milliseconds may have been forgotten.
     floor_ms: u64,
-    /// The copy that is being made of the ids.
+    /// The copy of the ids being made.
     copy: Option<IdCopy>,
 }
 
-/// A copy of the ids as they were at one moment, made in slices. Entries are only added after others of their second.
+/// A copy of the ids as of one moment, made in slices. New entries are only appended to their second.
 #[derive(Clone, Debug, Default)]
 struct IdCopy {
-    /// Seconds not yet copied, ascending, with where their entries are to be copied from and up to.
+    /// Seconds not yet copied, ascending, each with the positions still to be copied.
     left: VecDeque<(u64, Range<usize>)>,
     entries: Vec<IdEntry>,
 }
 
 impl IdCopy {
-    /// Copies at most `max` ids of the oldest second that is left, which this is.
+    /// Copies at most `max` ids of the oldest remaining second, whose bucket this is.
     fn add(&mut self, bucket: &IdBucket, max: usize) {
         let Some((_, missing)) = self.left.front_mut() else { return };
         let slice = missing.start..missing.end.min(missing.start.saturating_add(max));
@@ -89,9 +89,9 @@ impl IdCopy {
 }
 
 const NO_BUCKET: u32 = u32::MAX;
-/// Ids that one step copies.
+/// Maximum number of ids copied per step.
 const COPIED_AT_ONCE: usize = 1 << 14;
-/// Emptied buckets that keep their memory for the next seconds.
+/// Maximum number of emptied buckets that keep their memory for later seconds.
 const VACANT_KEPT_MAX: usize = 2;
 
 impl IdTable {
@@ -117,7 +117,7 @@ impl IdTable {
     #[cold]
     fn open(&mut self, second: u64, seed: u64) -> u32 {
         let IdTable { buckets, seconds, vacant, .. } = self;
-        // Seconds are much alike.
+        // Seconds tend to have similar numbers of ids.
         let likely = buckets.get(self.last.1 as usize).map_or(0, IdBucket::len);
         *seconds.entry(second).or_insert_with(|| {
             let ix = vacant.pop().unwrap_or_else(|| {
@@ -129,7 +129,7 @@ impl IdTable {
         })
     }
 
-    /// Starts loading what [`IdTable::find`] will need.
+    /// Starts loading the data that [`IdTable::find`] will need.
     #[inline]
     pub(crate) fn prefetch(&self, id: &ScopedId) {
         if let Some(bucket) = self.bucket(id.second()) {
@@ -137,20 +137,21 @@ impl IdTable {
         }
     }
 
-    /// Returns where the id's verdict is, and its body.
+    /// Returns the position of the id's verdict, and its body.
     #[inline]
     pub(crate) fn find(&self, id: &ScopedId) -> Option<(VerdictAt, Option<BodyHash>)> {
         self.bucket(id.second())?.find(&wanted(id)).map(|entry| (entry.at(), entry.body()))
     }
 
-    /// Returns whether an unknown id has a time at which none is executed: outside the window, or maybe forgotten.
+    /// Returns whether an unknown id must not be executed because of its time: outside the window, or possibly
+    /// forgotten.
     #[inline]
     pub(crate) fn is_outside(&self, id: TxnId, epoch_time_ms: u64, limits: &IdLimits) -> bool {
         let ms = id.unix_ms();
         ms < self.floor_ms || ms.abs_diff(epoch_time_ms) > limits.window_ms
     }
 
-    /// Files an id, unless it is known. `seed` keys a new second's index and has no effect on any answer.
+    /// Adds an id unless it is known. `seed` keys a new second's index and has no effect on any answer.
     pub(crate) fn insert(&mut self, id: &ScopedId, body: Option<BodyHash>, at: VerdictAt, seed: u64) {
         self.find_or_insert(id, body, at, seed);
     }
@@ -213,14 +214,14 @@ impl IdTable {
         self.floor_ms = floor_ms;
     }
 
-    /// Begins to copy the ids as they are now. A copy that is under way is abandoned.
+    /// Begins to copy the current ids. Abandons an unfinished copy.
     pub(crate) fn begin_copy(&mut self) {
         let left = self.seconds.iter().map(|(&second, &ix)| (second, 0..self.buckets[ix as usize].len()));
         let left = left.filter(|(_, missing)| !missing.is_empty()).collect();
         self.copy = Some(IdCopy { left, entries: Vec::with_capacity(self.count as usize) });
     }
 
-    /// Copies some more ids, and returns the copy when those were the last ones.
+    /// Copies some more ids, and returns the copy after the last ones.
     pub(crate) fn step_copy(&mut self) -> Option<Vec<IdEntry>> {
         let copy = self.copy.as_mut()?;
         if let Some(&(second, _)) = copy.left.front() {
@@ -230,7 +231,7 @@ impl IdTable {
         if copy.left.is_empty() { self.copy.take().map(|copy| copy.entries) } else { None }
     }
 
-    /// All entries, ascending second, then in order of arrival: for images.
+    /// Returns all entries by ascending second, then in order of arrival, for images.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &IdEntry> {
         self.seconds.values().flat_map(|&ix| self.buckets[ix as usize].iter())
     }

@@ -1,10 +1,10 @@
-//! The version map of one shard: row -> newest version, for every row that is known.
+//! The version map of one shard: the newest version of every known row.
 //!
-//! Open addressing with linear probing in 256 segments that grow one by one, so no growth stops the epoch for long.
-//! A byte of tag for each slot is kept apart, so that a row's slot is found in the tags, which are small enough for the
-//! caches, and one entry is loaded from memory, not all those on the way to it. An entry takes 24 bytes and its tag
+//! Open addressing with linear probing in 256 segments that grow one by one, so no growth stalls the epoch for long. A
+//! byte of tag per slot is kept separately: a row's slot is found in the tags, which are small enough for the caches,
+//! and only one entry is loaded from memory instead of the whole probe sequence. An entry takes 24 bytes and its tag
 //! one; a segment is at least 59 % and at most 82 % full once it has grown beyond its first few rows, so a tracked row
-//! costs 31 to 43 bytes in every fill state. Rows are named by keyed hashes, so a client cannot aim at a probe chain.
+//! costs 31 to 43 bytes in every fill state. Rows are named by keyed hashes, so a client cannot target a probe chain.
 //! Never iterated except for images.
 
 use alloc::boxed::Box;
@@ -16,26 +16,26 @@ use crate::state::prefetch::prefetch;
 
 /// Flags of a known row, in the low byte of an entry's second word.
 pub(crate) mod row_flag {
-    /// The slot holds a row. Set in every entry that is not empty.
+    /// The slot contains a row. Set in every entry that is not empty.
     pub(crate) const KNOWN: u8 = 1;
     /// The row was deleted at its version.
     pub(crate) const TOMBSTONE: u8 = 2;
     /// The row's value is an integer.
     pub(crate) const INTEGER: u8 = 4;
-    /// More is known of the value than that: see `sums`.
+    /// More is known of the value than that it is an integer: see `sums`.
     pub(crate) const SUMMED: u8 = 8;
     /// The newest write was an add.
     pub(crate) const ADDED: u8 = 16;
 }
 
-/// What the map knows of a row. The last 8 bits of the key are given up for the flags: 120 bits name the row.
+/// A row's entry in the map. The last 8 bits of the key make room for the flags: 120 bits identify the row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Entry {
     pub(crate) hi: u64,
-    /// 56 bits of the key above 8 bits of flags.
+    /// The upper 56 bits of the key's low half, above 8 bits of flags.
     pub(crate) lo_flags: u64,
-    /// `Version::bits` of the newest write, the deletion's for a tombstone.
+    /// `Version::bits` of the newest write; for a tombstone, of the deletion.
     pub(crate) version: u64,
 }
 
@@ -55,12 +55,12 @@ impl Entry {
         self.names(key) && !self.is_empty()
     }
 
-    /// What an epoch knows of a row that the map does not know.
+    /// Returns the entry that an epoch uses for a row that is not in the map.
     pub(crate) fn unknown(key: RowKey) -> Entry {
         Entry { hi: key.hi, lo_flags: key.lo & !0xff, version: 0 }
     }
 
-    /// Returns whether the entry, known or not, is of this row.
+    /// Returns whether the entry, known or not, belongs to this row.
     #[inline(always)]
     pub(crate) fn names(&self, key: RowKey) -> bool {
         (self.hi ^ key.hi) | (self.lo_flags ^ key.lo) >> 8 == 0
@@ -71,7 +71,7 @@ impl Entry {
         self.lo_flags & u64::from(row_flag::KNOWN) == 0
     }
 
-    /// The row's key without its last 8 bits, which nothing here looks at.
+    /// Returns the row's key without its last 8 bits, which are not used here.
     pub(crate) fn key(&self) -> RowKey {
         RowKey { hi: self.hi, lo: self.lo_flags & !0xff }
     }
@@ -83,17 +83,17 @@ impl Entry {
     }
 }
 
-/// "No slot known": a hint that never fits.
+/// No known slot: a hint that never matches.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 const SEGMENT_BITS: u32 = 8;
 const SEGMENT_SLOTS_MIN: usize = TAGS;
 
-/// Tags that are looked at together: those of one word.
+/// Tags compared at once: those in one word.
 const TAGS: usize = 8;
 
-/// The tag of a row's slot: bits of the key that choose neither segment nor home, and one against 0, the tag of an
-/// empty slot.
+/// Returns the tag of a row's slot: bits of the key that select neither segment nor home, and a set lowest bit to
+/// distinguish it from 0, the tag of an empty slot.
 #[inline(always)]
 fn tag_of(lo: u64) -> u8 {
     (lo >> 8) as u8 | 1
@@ -106,7 +106,7 @@ struct Tags(u64);
 impl Tags {
     const ONES: u64 = u64::MAX / 0xff;
 
-    /// Returns the high bits of the bytes that equal `tag`; after the first of them, maybe some of other bytes.
+    /// Returns the high bits of the bytes equal to `tag`; after the first match, possibly also those of other bytes.
     #[inline(always)]
     fn equal(self, tag: u8) -> u64 {
         let differing = self.0 ^ (u64::from(tag) * Self::ONES);
@@ -114,7 +114,7 @@ impl Tags {
     }
 }
 
-/// Position of the first slot in what [`Tags::equal`] returned; [`TAGS`] if there is none.
+/// Returns the position of the first slot in the output of [`Tags::equal`]; [`TAGS`] if there is none.
 #[inline(always)]
 fn first(equal: u64) -> usize {
     equal.trailing_zeros() as usize / 8
@@ -122,34 +122,34 @@ fn first(equal: u64) -> usize {
 
 #[derive(Clone, Debug, Default)]
 struct Segment {
-    /// By slot, then the first ones again, so that a word of them can be read at any slot.
+    /// By slot, followed by copies of the first ones, so that a word of tags can be read at any slot.
     tags: Box<[u8]>,
     slots: Box<[Entry]>,
     rows: usize,
 }
 
 impl Segment {
-    /// Fastrange over the 32 bits of `lo` that follow the segment's: any size will do, not only powers of two.
+    /// Fastrange over the 32 bits of `lo` after the segment's bits: any size works, not only powers of two.
     #[inline(always)]
     fn home(&self, lo: u64) -> usize {
         let spread = lo >> (64 - SEGMENT_BITS - 32) & 0xffff_ffff;
         ((spread * self.slots.len() as u64) >> 32) as usize
     }
 
-    /// After the last slot the chain continues at the first.
+    /// Wraps a slot number: after the last slot, the chain continues at the first.
     #[inline(always)]
     fn wrapped(&self, at: usize) -> usize {
         if at >= self.slots.len() { at - self.slots.len() } else { at }
     }
 
-    /// The tags from slot `at` on; a segment without slots looks like an empty one.
+    /// Returns the tags from slot `at` on; a segment without slots reads as empty.
     #[inline(always)]
     fn tags_at(&self, at: usize) -> Tags {
         let word = self.tags.get(at..).and_then(|tags| tags.first_chunk());
         Tags(word.map_or(0, |word| u64::from_le_bytes(*word)))
     }
 
-    /// Returns the slot of the first tag that fits: nearly always the row's, if the row is known.
+    /// Returns the slot of the first matching tag: nearly always the row's, if the row is known.
     #[inline(always)]
     fn likely(&self, lo: u64, home: usize) -> usize {
         self.wrapped(home + first(self.tags_at(home).equal(tag_of(lo))))
@@ -185,15 +185,15 @@ impl Segment {
         }
     }
 
-    /// How many slots past its home an entry of these bits is at `at`.
+    /// Returns the distance from the home of an entry with these bits to slot `at`.
     #[inline(always)]
     fn distance(&self, lo: u64, at: usize) -> usize {
         let home = self.home(lo);
         if at >= home { at - home } else { at + self.slots.len() - home }
     }
 
-    /// Adds an entry whose row is not present yet. One that is nearer to its home makes room (Celis, "Robin Hood
-    /// hashing"): hardly any row's tag is then outside of its home's word.
+    /// Adds an entry whose row is not present yet, displacing entries that are nearer to their home (Celis, "Robin Hood
+    /// hashing"): hardly any row's tag is then outside its home's word.
     fn place(&mut self, mut entry: Entry) {
         let mut at = self.home(entry.lo_flags);
         let mut distance = 0;
@@ -229,7 +229,7 @@ impl Segment {
         }
     }
 
-    /// Empties a slot and moves the chain after it up, so no deletion marks are left.
+    /// Empties a slot and shifts the chain after it back, so that no deletion marks are left.
     fn remove_at(&mut self, hole: usize) {
         let mut hole = hole;
         loop {
@@ -246,16 +246,16 @@ impl Segment {
     }
 }
 
-/// Row -> newest version.
+/// The newest version by row.
 #[derive(Debug)]
 pub(crate) struct VersionMap {
-    /// As many as an index of [`SEGMENT_BITS`] can name, so no index is out of bounds.
+    /// As many as [`SEGMENT_BITS`] bits can index, so no index is out of bounds.
     segments: Box<[Segment; 1 << SEGMENT_BITS]>,
-    /// The copy that is being made of the rows.
+    /// The copy of the rows being made.
     copy: Option<Box<MapCopy>>,
 }
 
-/// The number of a row's segment: one byte, so that no index is out of bounds.
+/// Returns the number of a row's segment: one byte, so that no index is out of bounds.
 #[inline(always)]
 fn segment_of(lo: u64) -> usize {
     usize::from((lo >> (64 - SEGMENT_BITS)) as u8)
@@ -285,8 +285,8 @@ impl VersionMap {
         home as u32
     }
 
-    /// Returns the slot where the row most likely is, if it is known, and starts loading it; `home` is what
-    /// [`VersionMap::prefetch_tags`] returned.
+    /// Returns the most likely slot of the row, if it is known, and starts loading it; `home` is the result of
+    /// [`VersionMap::prefetch_tags`].
     #[inline(always)]
     pub(crate) fn prefetch_likely(&self, key: RowKey, home: u32) -> u32 {
         let segment = self.segment(key.lo);
@@ -295,7 +295,7 @@ impl VersionMap {
         slot as u32
     }
 
-    /// Starts loading a row's slot; `hint` is where it was found before.
+    /// Starts loading a row's slot; `hint` is its slot when last found.
     #[inline(always)]
     pub(crate) fn prefetch_at(&self, key: RowKey, hint: u32) {
         let segment = self.segment(key.lo);
@@ -303,7 +303,7 @@ impl VersionMap {
         prefetch(&segment.slots, slot);
     }
 
-    /// The same as [`VersionMap::find`], by what [`VersionMap::prefetch_likely`] returned.
+    /// Returns the same as [`VersionMap::find`], given the result of [`VersionMap::prefetch_likely`].
     #[inline(always)]
     pub(crate) fn find_at(&self, key: RowKey, likely: u32) -> Option<(u32, &Entry)> {
         let segment = self.segment(key.lo);
@@ -313,14 +313,14 @@ impl VersionMap {
         }
     }
 
-    /// Returns a row's slot (within its segment, valid until the next insertion) and what is known of it.
+    /// Returns a row's slot (within its segment, valid until the next insertion) and its entry.
     #[inline(always)]
     pub(crate) fn find(&self, key: RowKey) -> Option<(u32, Entry)> {
         let segment = self.segment(key.lo);
         segment.find(key).map(|at| (at as u32, segment.slots[at]))
     }
 
-    /// Returns a known row for change; `hint` is the slot where it was found.
+    /// Returns a known row for modification; `hint` is its slot when last found.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, key: RowKey, hint: u32) -> Option<&mut Entry> {
         let segment = self.segment_mut(key.lo);
@@ -348,7 +348,7 @@ impl VersionMap {
         }
     }
 
-    /// Forgets a row if it is known and `is_gone` holds for it, and returns what was known.
+    /// Removes a row if it is known and `is_gone` is true for it, and returns its entry.
     pub(crate) fn remove_if(&mut self, key: RowKey, is_gone: impl Fn(&Entry) -> bool) -> Option<Entry> {
         let segment = self.segment_mut(key.lo);
         let at = segment.find(key).filter(|&at| is_gone(&segment.slots[at]))?;
@@ -360,7 +360,7 @@ impl VersionMap {
         Some(entry)
     }
 
-    /// Notes an entry that was changed in place, as it was before. Must be called for each.
+    /// Notes the previous state of an entry that was changed in place. Must be called for each change.
     #[inline(always)]
     pub(crate) fn changed(&mut self, before: &Entry) {
         if let Some(copy) = &mut self.copy {
@@ -368,13 +368,13 @@ impl VersionMap {
         }
     }
 
-    /// Begins to copy the rows as they are now, after epoch `upto`; changes from now on are of later epochs. A copy
-    /// that is under way is abandoned.
+    /// Begins to copy the current rows, after epoch `upto`; changes from now on belong to later epochs. Abandons an
+    /// unfinished copy.
     pub(crate) fn begin_copy(&mut self, upto: Epoch) {
         self.copy = Some(Box::new(MapCopy::new(upto, self.rows())));
     }
 
-    /// Copies one more segment, and returns the copy when that was the last one.
+    /// Copies one more segment, and returns the copy after the last one.
     pub(crate) fn step_copy(&mut self) -> Option<MapCopy> {
         let copy = self.copy.as_mut()?;
         let segment = self.segments.get(copy.segments_done())?;
@@ -385,17 +385,17 @@ impl VersionMap {
         self.copy.take().map(|copy| *copy)
     }
 
-    /// Known rows, tombstones included.
+    /// Returns the number of known rows, tombstones included.
     pub(crate) fn rows(&self) -> usize {
         self.segments.iter().map(|s| s.rows).sum()
     }
 
-    /// Bytes of all slots, full and empty.
+    /// Returns the bytes of all slots, full and empty.
     pub(crate) fn bytes(&self) -> usize {
         self.segments.iter().map(|s| size_of_val(&*s.slots) + s.tags.len()).sum()
     }
 
-    /// All rows, in the order of the slots: only for images, whose order means nothing.
+    /// Returns all rows in slot order; only for images, where order has no meaning.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.segments.iter().flat_map(|s| s.slots.iter()).filter(|e| !e.is_empty())
     }
@@ -409,7 +409,7 @@ mod tests {
 
     use super::*;
 
-    /// SplitMix64: rows' names are hashes, so the tests' are as well.
+    /// SplitMix64: real row names are hashes, so the tests use hashes as well.
     fn key(n: u64) -> RowKey {
         let mix = |n: u64| {
             let z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,8 +1,8 @@
-//! A copy of a version map as it was after one epoch, made segment by segment while later epochs change the map.
+//! A copy of a version map as of one epoch, made segment by segment while later epochs change the map.
 //!
-//! Invariant: a row that is changed or removed before its segment is copied leaves here what it was, once: from then on
-//! its version is of a later epoch, and such rows are not copied. Only an import adds rows of early versions later:
-//! those are recorded and left out.
+//! Invariant: when a row is changed or removed before its segment is copied, its old state is saved here, once: from
+//! then on its version belongs to a later epoch, and such rows are not copied. Only an import adds rows with early
+//! versions later: these are recorded and left out.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -11,11 +11,11 @@ use tribunal_types::{Epoch, RowKey, Version};
 
 use crate::state::map::Entry;
 
-/// A copy that is being made.
+/// A copy in progress.
 #[derive(Debug)]
 pub(crate) struct MapCopy {
     upto: Epoch,
-    /// Number of segments that are copied.
+    /// Number of segments copied.
     segments_done: usize,
     rows: Vec<Entry>,
     /// Rows that were imported before their segment's turn.
@@ -43,7 +43,7 @@ impl MapCopy {
         self.segments_done += 1;
     }
 
-    /// Keeps what a row of this segment was before it was written or forgotten.
+    /// Saves the state of a row of this segment from before it was written or forgotten.
     #[inline]
     pub(crate) fn note_before(&mut self, segment: usize, before: &Entry) {
         if segment >= self.segments_done && self.is_of_copy(before) {

@@ -1,5 +1,5 @@
-//! What is known after the last epoch: versions of rows, their history above the floor, keys written there, ids and
-//! stores. Nothing here decides a transaction; stages read it, and apply changes it.
+//! The state after the last epoch: versions of rows, their history above the floor, keys written there, ids and stores.
+//! Nothing here decides a transaction; the stages read it, and apply changes it.
 
 pub mod id_table;
 

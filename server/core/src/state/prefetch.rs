@@ -1,4 +1,4 @@
-//! Asks the processor to load what will be needed soon. A hint: no effect on any result.
+//! Prefetching of data that will be needed soon. A hint: no effect on any result.
 
 /// Starts loading `slice[index]`, on one cache line or two, into the nearest cache; an index out of bounds is harmless.
 #[inline(always)]

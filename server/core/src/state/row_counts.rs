@@ -1,14 +1,14 @@
-//! How many rows of each tracked store exist: what is written, imported or deleted changes it, and nothing else. Decides
-//! nothing; quotas are counted by it.
+//! The number of existing rows of each tracked store; only writes, imports and deletions change it. Affects no
+//! decision; used for quotas.
 //!
-//! Each shard counts what it changes. An image has the sum of all shards, which one of them takes over: so the count of
-//! one shard means nothing by itself, and may be below zero.
+//! Each shard counts its own changes. An image contains the sum over all shards, which one shard takes over on restore:
+//! so the count of a single shard is meaningless, and may be negative.
 
 use alloc::vec::Vec;
 
 use tribunal_types::StoreId;
 
-/// Rows by store. Ascending store; there are few.
+/// Rows by store, in ascending order of store; there are few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowCounts {
     counts: Vec<(StoreId, i64)>,

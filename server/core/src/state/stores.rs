@@ -1,4 +1,4 @@
-//! The stores that the resolver knows: what decides existence, which keep versions themselves, each log's head, and when a row
+//! The stores known to the resolver: how existence is decided, which are multi-version, each log's head, and when a row
 //! of each was last deleted.
 
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use crate::planted::{Bug, planted};
 #[derive(Clone, Debug)]
 pub(crate) struct StoreState {
     pub(crate) id: StoreId,
-    /// `None` until declared: a store that only has a log counts as tracked.
+    /// `None` until declared: a store with only a log counts as tracked.
     pub(crate) spec: Option<StoreSpec>,
     pub(crate) head: Lsn,
     /// The last epoch that deleted a row, or may have; 0 if none has. Counted from [`Generation::SECOND`] on.
@@ -20,7 +20,7 @@ pub(crate) struct StoreState {
     pub(crate) deleted: Epoch,
 }
 
-/// All stores, ascending id: there are few.
+/// All stores in ascending order of id; there are few.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stores {
     list: Vec<StoreState>,
@@ -48,7 +48,7 @@ impl Stores {
         self.position(store).ok().and_then(|at| self.list[at].spec.as_ref())
     }
 
-    /// Returns the namespace that a store's rows are named in.
+    /// Returns the namespace used in a store's row names.
     pub(crate) fn namespace(&self, store: StoreId) -> NamespaceId {
         self.spec(store).map_or(NamespaceId(0), |spec| spec.namespace)
     }
@@ -62,7 +62,7 @@ impl Stores {
         self.spec(store).is_some_and(|s| s.multi_version)
     }
 
-    /// Returns whether any store keeps versions itself.
+    /// Returns whether any store is multi-version.
     pub(crate) fn any_multi_version(&self) -> bool {
         self.list.iter().any(|s| s.spec.as_ref().is_some_and(|spec| spec.multi_version))
     }
@@ -75,7 +75,7 @@ impl Stores {
         self.state_mut(store).head = head;
     }
 
-    /// Takes the next position of a store's log.
+    /// Advances a store's log by one position and returns it.
     #[inline]
     pub(crate) fn advance(&mut self, store: StoreId) -> Lsn {
         let state = self.state_mut(store);
@@ -89,14 +89,14 @@ impl Stores {
         *deleted = epoch.max(*deleted);
     }
 
-    /// Notes that any store that has records may have had deletions up to an epoch: nobody has counted them.
+    /// Notes that every store with records may have had deletions up to an epoch: they were not tracked before.
     pub(crate) fn assume_deletions(&mut self, upto: Epoch) {
         let written = self.list.iter_mut().filter(|store| store.head > Lsn(0));
         written.for_each(|store| store.deleted = upto.max(store.deleted));
     }
 
-    /// Returns whether a row that the map does not know may have had this version before a deletion that was forgotten. Those
-    /// above the floor are not: the map knows their rows.
+    /// Returns whether a row that is not in the map may have had this version before a forgotten deletion. Deletions
+    /// above the floor are not forgotten: the map still contains their rows.
     pub(crate) fn may_be_deleted(&self, store: StoreId, version: Version, floor: Epoch) -> bool {
         let deleted = self.position(store).map_or(Epoch(0), |at| self.list[at].deleted);
         let forgotten = deleted.min(floor);

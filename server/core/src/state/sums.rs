@@ -1,11 +1,12 @@
-//! What is known of the values that adds go to, so that no add commits whose sum a store could not hold.
+//! Bounds of the values that adds modify, so that no add commits whose sum a store could not represent.
 //!
-//! The map knows of an integer only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes lies within
-//! [`SMALL`] of zero, and that is enough to know: such a row costs nothing here. A longer one is kept exactly. An add
-//! moves what was known by its delta. So a row has an entry here from its first add, or its first long value, until it
-//! is replaced by a short one or deleted. A row that adds create started with a short one.
+//! For an integer, the map records only that it is one. A value written in at most [`SMALL_TEXT_BYTES`] bytes is within
+//! [`SMALL`] of zero, which suffices: such a row costs nothing here. A longer value is kept exactly. An add shifts the
+//! known value by its delta. So a row has an entry here from its first add, or its first long value, until it is
+//! deleted or replaced by a short one. A row created by an add started with a short value.
 //!
-//! Rows are spread over buckets that images share: the first write to a bucket after an image began copies that bucket.
+//! Rows are distributed over buckets shared with images: the first write to a bucket after an image began copies that
+//! bucket.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -14,29 +15,29 @@ use alloc::vec::Vec;
 use tribunal_types::RowKey;
 use tribunal_types::limits::ADD_START_MAX;
 
-/// Bytes of an integer's text, sign included, up to which only [`SMALL`] is known of it.
+/// Maximum bytes of an integer's text, including its sign, for which only [`SMALL`] is known.
 pub(crate) const SMALL_TEXT_BYTES: u32 = 16;
-/// The largest integer of so many bytes.
+/// The largest integer with that many bytes.
 pub(crate) const SMALL: u64 = 9_999_999_999_999_999;
 const _: () = assert!(ADD_START_MAX.unsigned_abs() <= SMALL, "a row that an add creates starts small");
 
-/// What is known of an integer.
+/// Known bounds of an integer's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// The value, or how far adds have moved it from one that was small.
+    /// The value, or how far adds have shifted it from a small one.
     pub(crate) center: i64,
-    /// It is the value.
+    /// Whether `center` is the value itself.
     pub(crate) exact: bool,
 }
 
 impl Sum {
-    /// What is known of an integer that has no entry.
+    /// The bounds of an integer without an entry.
     pub(crate) const UNKNOWN: Sum = Sum { center: 0, exact: false };
 
-    /// Returns how far adds may move the value.
+    /// Returns how far adds may shift the value.
     pub(crate) fn headroom(self) -> Headroom {
         let spread = if self.exact { 0 } else { SMALL };
-        // The farthest ends are less than 2^64 apart.
+        // The extremes are less than 2^64 apart.
         Headroom {
             up: i64::MAX.abs_diff(self.center).saturating_sub(spread),
             down: i64::MIN.abs_diff(self.center).saturating_sub(spread),
@@ -44,8 +45,8 @@ impl Sum {
     }
 }
 
-/// How much may still be added to a row and taken from it, in whatever order: those that add and those that take away
-/// are counted apart.
+/// How much may still be added to a row and subtracted from it, in any order: additions and subtractions are counted
+/// separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headroom {
     up: u64,
@@ -53,7 +54,7 @@ pub(crate) struct Headroom {
 }
 
 impl Headroom {
-    /// Returns what is left after an add; `None` if the sum could leave 64 bits.
+    /// Returns the headroom left after an add; `None` if the sum could leave 64 bits.
     pub(crate) fn after(self, delta: i64) -> Option<Headroom> {
         let amount = delta.unsigned_abs();
         if delta < 0 {
@@ -64,13 +65,13 @@ impl Headroom {
     }
 }
 
-/// Reads a decimal integer. `None` if it is none or needs more than 64 bits.
+/// Parses a decimal integer. `None` if it is not one or needs more than 64 bits.
 pub(crate) fn integer_of(text: &[u8]) -> Option<i64> {
     core::str::from_utf8(text).ok()?.parse().ok()
 }
 
 const BUCKETS: usize = 256;
-/// What an entry counts for: its key, what is known, and its share of a tree's node.
+/// Bytes charged for an entry: its key, its sum, and its share of a tree node.
 const ENTRY_BYTES: usize = 48;
 
 /// Sums of one shard's rows.
@@ -86,7 +87,7 @@ impl Default for RowSums {
     }
 }
 
-/// The last 8 bits of a key name no row, see `map`.
+/// Clears the last 8 bits of a key, which do not identify the row, see `map`.
 fn named(key: RowKey) -> RowKey {
     RowKey { hi: key.hi, lo: key.lo & !0xff }
 }
@@ -96,20 +97,20 @@ impl RowSums {
         Arc::make_mut(&mut self.buckets[key.hi as usize % BUCKETS])
     }
 
-    /// Returns what is known of an integer row.
+    /// Returns the known bounds of an integer row.
     pub(crate) fn of(&self, key: RowKey) -> Sum {
         self.buckets[key.hi as usize % BUCKETS].get(&named(key)).copied().unwrap_or(Sum::UNKNOWN)
     }
 
-    /// Notes that a row has been added to.
+    /// Notes an add to a row.
     pub(crate) fn add(&mut self, key: RowKey, delta: i64) {
         let mut sum = self.of(key);
-        // The resolver commits no sum that leaves 64 bits; an outcome that a file holds may be another's.
+        // The resolver never commits a sum that leaves 64 bits, but an outcome in a file may come from elsewhere.
         sum.center = sum.center.saturating_add(delta);
         self.set(key, sum);
     }
 
-    /// Notes what is known of a row.
+    /// Sets the known bounds of a row.
     pub(crate) fn set(&mut self, key: RowKey, sum: Sum) {
         let fresh = self.bucket_mut(key).insert(named(key), sum).is_none();
         self.rows += usize::from(fresh);
@@ -121,17 +122,17 @@ impl RowSums {
         self.rows -= usize::from(known);
     }
 
-    /// Rows of which something is known.
+    /// Returns the number of rows with an entry.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Bytes that they count for.
+    /// Returns the bytes charged for them.
     pub(crate) fn bytes(&self) -> usize {
         self.rows * ENTRY_BYTES
     }
 
-    /// All rows, for images.
+    /// Returns all rows, for images.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (RowKey, Sum)> {
         self.buckets.iter().flat_map(|bucket| bucket.iter().map(|(&key, &sum)| (key, sum)))
     }

@@ -1,9 +1,10 @@
-//! The range window of one shard: which keys were written above the floor, so that a scanned range can be checked.
+//! The range window of one shard: the keys written above the floor, against which scanned ranges are checked.
 //!
-//! Writing appends 16 bytes to the run of its epoch and shares the batch's key arena; nothing is sorted until a
-//! range asks. Then the runs above its snapshot are sorted, and eight neighbours of one size merge into one, so that
-//! a range looks at few runs however long ago its snapshot is. A merged run may hold writes from both sides of a snapshot:
-//! the newest epoch of each block of its keys tells which blocks a range may skip. Runs at or below the floor are dropped.
+//! Writing appends 16 bytes to the run of its epoch and shares the batch's key arena; nothing is sorted until a range
+//! is checked. Then the runs above its snapshot are sorted, and eight neighbouring runs of one tier merge into one, so
+//! that a range searches few runs however old its snapshot is. A merged run may contain writes from both sides of a
+//! snapshot: the newest epoch of each block of its keys determines which blocks a range may skip. Runs at or below the
+//! floor are dropped.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -14,7 +15,7 @@ use tribunal_types::{Epoch, Span, StoreId};
 
 use crate::planted::{Bug, planted};
 
-/// Bytes that one written key counts for, its arena apart.
+/// Bytes charged for one written key, excluding its arena.
 pub(crate) const WINDOW_ITEM_BYTES: u64 = size_of::<Item>() as u64;
 
 /// A key range of a store; `end` is exclusive, empty for "to the end of the store".
@@ -26,7 +27,7 @@ pub(crate) struct KeyRange<'a> {
 }
 
 impl KeyRange<'_> {
-    /// Where a key is: before, within or after the range.
+    /// Returns a key's position relative to the range: before, within or after it.
     pub(crate) fn place(&self, store: StoreId, key: &[u8]) -> Ordering {
         match store.cmp(&self.store).then_with(|| compare(key, self.start)) {
             Ordering::Less => Ordering::Less,
@@ -65,7 +66,7 @@ struct Arena {
 #[derive(Clone, Debug, Default)]
 struct Arenas {
     live: VecDeque<Arena>,
-    /// Number of the oldest, cut to 32 bits: far fewer than 2^31 are live at a time.
+    /// Number of the oldest arena, truncated to 32 bits: far fewer than 2^31 are live at a time.
     base: u32,
 }
 
@@ -86,13 +87,13 @@ struct Run {
     /// How often its items were merged.
     tier: u8,
     sorted: bool,
-    /// Shared with images that are being made, once the run is closed.
+    /// Shared with images in progress once the run is closed.
     items: Arc<Vec<Item>>,
-    /// Of a merged run: the newest epoch of every [`BLOCK_ITEMS`] items.
+    /// For a merged run: the newest epoch of every [`BLOCK_ITEMS`] items.
     blocks: Vec<u64>,
 }
 
-/// Keys of a merged run whose newest epoch is noted: a range that many old writes lie in skips so many at once.
+/// Keys per block of a merged run: a range covering many old writes skips a whole block at once.
 const BLOCK_ITEMS: usize = 256;
 
 impl Run {
@@ -101,8 +102,8 @@ impl Run {
         self.blocks = self.items.chunks(BLOCK_ITEMS).map(newest).collect();
     }
 
-    /// Returns where the first item lies that is within the range and was written after the snapshot. The
-    /// run is sorted.
+    /// Returns the index of the first item within the range that was written after the snapshot. The run must be
+    /// sorted.
     fn first_above(&self, arenas: &Arenas, range: &KeyRange<'_>, snapshot: Epoch) -> Option<usize> {
         let place = |item: &Item| {
             let (store, key) = arenas.key(item);
@@ -127,7 +128,7 @@ const MERGE_FANIN: usize = 8;
 /// A merged run may keep keys up to this many tiers' worth of epochs below the floor.
 const TIER_MAX: u8 = 4;
 
-/// The run of the epoch that is being applied.
+/// The run of the epoch being applied.
 pub(crate) struct OpenRun<'a> {
     items: &'a mut Vec<Item>,
     arena: u32,
@@ -152,32 +153,32 @@ pub(crate) struct RangeWindow {
 
 const SPARE_RUNS_MAX: usize = 64;
 
-/// The items of the run of the epoch that is being applied.
+/// Returns the items of an open run for writing.
 fn owned(items: &mut Arc<Vec<Item>>) -> &mut Vec<Item> {
     Arc::get_mut(items).expect("only closed runs are shared")
 }
 
 impl RangeWindow {
-    /// Opens the run of epoch `epoch`, the newest, with room for as many keys.
+    /// Opens the run of epoch `epoch`, the newest, with room for `keys` keys.
     pub(crate) fn open(&mut self, epoch: Epoch, keys: usize) {
         let mut items = self.spare.pop().unwrap_or_default();
         owned(&mut items).reserve(keys);
         self.runs.push_back(Run { first: epoch.0, last: epoch.0, items, ..Run::default() });
     }
 
-    /// Adds the arena that the following keys lie in.
+    /// Adds the arena of the keys that follow.
     pub(crate) fn share(&mut self, epoch: Epoch, keys: &Arc<Vec<u8>>) {
         self.arenas.live.push_back(Arena { epoch: epoch.0, keys: Arc::clone(keys) });
     }
 
-    /// Returns the open run, to be written with keys of the arena that was shared last.
+    /// Returns the open run for writing keys of the arena shared last.
     pub(crate) fn open_run(&mut self) -> OpenRun<'_> {
         let arena = self.arenas.base.wrapping_add(self.arenas.live.len() as u32).wrapping_sub(1);
         let run = self.runs.back_mut().expect("a run is open while an epoch is applied");
         OpenRun { items: owned(&mut run.items), arena }
     }
 
-    /// Closes the open run and returns the bytes that it counts for, arenas apart.
+    /// Closes the open run and returns the bytes charged for it, excluding arenas.
     pub(crate) fn close(&mut self) -> u64 {
         let Some(run) = self.runs.back() else { return 0 };
         let bytes = run.items.len() as u64 * WINDOW_ITEM_BYTES;
@@ -192,7 +193,7 @@ impl RangeWindow {
         bytes
     }
 
-    /// Sorts, and merges, the runs that a range with this snapshot must look at.
+    /// Sorts and merges the runs that a range with this snapshot must search.
     pub(crate) fn prepare(&mut self, snapshot: Epoch) {
         let RangeWindow { arenas, runs, .. } = self;
         let from = runs.partition_point(|run| run.last <= snapshot.0);
@@ -221,7 +222,7 @@ impl RangeWindow {
                     merged.last = run.last;
                 }
                 let arenas = &self.arenas;
-                // The stable sort finds the eight sorted runs and merges them.
+                // The stable sort detects the eight sorted runs and merges them.
                 items.sort_by(|a, b| arenas.key(a).cmp(&arenas.key(b)));
                 merged.note_blocks(arenas);
                 self.runs[at] = merged;
@@ -245,8 +246,8 @@ impl RangeWindow {
         })
     }
 
-    /// Returns the first key of the range that was written after the snapshot, with the epoch of its last write: the same
-    /// however the runs are merged.
+    /// Returns the first key of the range that was written after the snapshot, with the epoch of its last write. The
+    /// result does not depend on how the runs are merged.
     pub(crate) fn first_change(&self, range: &KeyRange<'_>, snapshot: Epoch) -> Option<(&[u8], Epoch)> {
         let within = |item: &&Item| {
             let (store, key) = self.arenas.key(item);
@@ -289,18 +290,18 @@ impl RangeWindow {
         }
     }
 
-    /// Returns the same window, whose runs and arenas are shared rather than copied.
+    /// Returns the same window, sharing its runs and arenas instead of copying them.
     pub(crate) fn shared(&self) -> RangeWindow {
         RangeWindow { arenas: self.arenas.clone(), runs: self.runs.clone(), spare: Vec::new() }
     }
 
-    /// Returns the number of keys and their bytes, those that merged runs have kept from below the floor included.
+    /// Returns the number of keys and their bytes, including keys that merged runs have kept from below the floor.
     pub(crate) fn size(&self) -> (usize, usize) {
         let items = self.runs.iter().flat_map(|run| run.items.iter());
         items.fold((0, 0), |(keys, bytes), item| (keys + 1, bytes + item.len as usize))
     }
 
-    /// All keys above the floor as (epoch, store, key), for images.
+    /// Returns all keys above the floor as (epoch, store, key), for images.
     pub(crate) fn keys(&self, floor: Epoch) -> impl Iterator<Item = (u64, u32, &[u8])> {
         let items = self.runs.iter().flat_map(|run| run.items.iter());
         items.filter_map(move |item| {

@@ -1,4 +1,4 @@
-//! Bytes that are no message, messages that no replica sends, and senders that are not who they say.
+//! Bytes that are not a message, messages that no replica sends, and forged senders.
 
 use bytes::Bytes;
 use proptest::prelude::*;

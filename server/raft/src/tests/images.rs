@@ -1,4 +1,4 @@
-//! Followers that are too far behind, logs with a compacted prefix, and logs that cannot be read.
+//! Followers that lag too far, logs with a compacted prefix, and logs that cannot be read.
 
 use tribunal_codec::EntryId;
 use tribunal_types::NodeId;

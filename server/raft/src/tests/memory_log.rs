@@ -1,4 +1,4 @@
-//! A log in memory that refuses what the real one refuses, and loses what was not synced when the power fails.
+//! An in-memory log that rejects the same operations as the real one, and loses unsynced writes when the power fails.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Several nodes on one thread, over logs that lose what was not synced and a network that loses, repeats and reorders.
+//! Several nodes on one thread, over logs that lose unsynced writes and a network that loses, repeats and reorders
+//! messages.
 
 mod bad_messages;
 mod cluster;

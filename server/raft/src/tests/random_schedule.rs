@@ -1,4 +1,5 @@
-//! Random schedules: safety after every step, liveness when the faults end, and that the checks find a planted bug.
+//! Random schedules: safety after every step, liveness once the faults end, and proof that the checks find a planted
+//! bug.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;

@@ -1,4 +1,4 @@
-//! One node of a test: its groups, its log, the syncs in flight, and a state machine that records what it is given.
+//! One node of a test: its groups, its log, the syncs in flight, and a state machine that records its input.
 
 use std::collections::{BTreeMap, VecDeque};
 

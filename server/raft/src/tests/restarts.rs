@@ -1,4 +1,4 @@
-//! What survives a crash: votes, terms, entries; and what replaces entries that were not committed.
+//! State that survives a crash: votes, terms, entries; and the replacement of uncommitted entries.
 
 use tribunal_types::NodeId;
 

@@ -1,5 +1,5 @@
-//! A cluster under a seeded schedule of messages, ticks, syncs, proposals and faults, and what must hold after each
-//! step.
+//! A cluster under a seeded schedule of messages, ticks, syncs, proposals and faults, with invariants checked after
+//! each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
