@@ -112,7 +112,7 @@ async fn one_of<T: Send + 'static>(
     let permit = (own, Arc::clone(all).acquire_owned().await.map_err(io::Error::other)?);
     let looked_up = tokio::task::spawn_blocking(move || {
         let found = look_up();
-        // Not when the caller gives up: the thread would keep running.
+        // Returned here and not when the caller gives up: the thread keeps running.
         drop(permit);
         found
     });

@@ -1,8 +1,8 @@
 //! Keeps an embedded store up to date with its log while it is not read, and reports its position on disk.
 //!
 //! Readers do not wait for this task: they apply missing epochs before they read ([`EmbeddedStore::catch_up`]). The
-//! task only ensures that little work is left for them, and that the log may be truncated. So it may be slow: it wakes
-//! up at a bounded rate, not once per epoch.
+//! task only ensures that little work is left for them, and that the log may be truncated. So it may be slow: it
+//! applies the epochs of each [`PACE`] together instead of one by one.
 
 use std::future::Future;
 use std::sync::Arc;
