@@ -12,7 +12,7 @@ const NICEST: i32 = 19;
 /// Gives other threads priority over the calling one, which writes an image or merges files: while all cores are busy,
 /// commits would otherwise compete with it for time. If the system refuses, nothing changes.
 pub fn give_way() {
-    // Linux keeps a niceness for each thread, and takes the thread's id for a process's.
+    // Linux keeps a niceness for each thread, and accepts a thread's id in place of a process's.
     let this = Some(gettid());
     let _ = getpriority_process(this).and_then(|own| setpriority_process(this, (own + NICER).min(NICEST)));
 }

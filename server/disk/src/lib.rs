@@ -69,7 +69,7 @@ mod tests {
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A directory in the place of the file refuses the rename.
+        // A directory at the path of the file makes the rename fail.
         let taken = dir.join("taken");
         fs::create_dir_all(taken.join("by a directory")).unwrap();
         assert!(replace(&taken, b"three").is_err());

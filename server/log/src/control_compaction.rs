@@ -169,7 +169,7 @@ impl DeadEntries {
         self.dead_bytes += self.bytes.remove(&entry).unwrap_or_default();
     }
 
-    /// Tells whether enough of a control log of `file_bytes` is dead to rewrite it.
+    /// Returns whether enough of a control log of `file_bytes` is dead to rewrite it.
     pub(crate) fn are_many(&self, file_bytes: u64) -> bool {
         self.dead_bytes > DEAD_BYTES_MAX.max(file_bytes / 2).max(self.put_off_to)
     }

@@ -255,7 +255,7 @@ impl Content {
         self.records.iter().filter_map(Record::entry)
     }
 
-    /// Tells whether the chain after entry `index` is `chain`. Within a run of left-out entries any hash is accepted:
+    /// Returns whether the chain after entry `index` is `chain`. Within a run of left-out entries any hash is accepted:
     /// the entries were complete when they were left out.
     pub(crate) fn continues(&self, index: u64, chain: u64) -> bool {
         let next = self.records.partition_point(|record| record.last() <= index);
@@ -352,7 +352,7 @@ pub(crate) fn identity_in(bytes: &[u8]) -> Option<Identity> {
     std::str::from_utf8(&page[..end]).ok().filter(|_| zeros).and_then(Identity::parse)
 }
 
-/// Tells whether a chunk after `broken` was written when that position was already durable.
+/// Returns whether a chunk after `broken` was written when that position was already durable.
 fn is_durable_at(bytes: &[u8], broken: usize, group: GroupId) -> bool {
     let mut at = broken;
     while at < bytes.len() {

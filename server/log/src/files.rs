@@ -101,7 +101,7 @@ pub trait Files: Send + Sync {
     /// [`LogError::Io`].
     fn random(&self, bytes: &mut [u8]) -> Result<(), LogError>;
 
-    /// Tells whether the log may start threads. Without them the mark is written by
+    /// Returns whether the log may start threads. Without them the mark is written by
     /// [`DurableLog::idle_mark`](crate::DurableLog::idle_mark) and when the log is closed, and a spare segment is
     /// created on demand.
     fn has_threads(&self) -> bool {
@@ -150,7 +150,7 @@ pub trait LogFile: Send + Sync {
     /// Makes the file's content and length durable (`fdatasync`).
     ///
     /// # Errors
-    /// The disk's error; it is then unknown what is durable, and another sync does not tell either.
+    /// The disk's error; it is then unknown what is durable, and another sync does not reveal it.
     fn sync_data(&self) -> io::Result<()>;
 
     /// Makes the file's content and all its metadata durable (`fsync`).

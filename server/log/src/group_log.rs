@@ -18,7 +18,7 @@ use crate::record::{Stored, Tip};
 use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
 
-/// Entries read at once at most, however small.
+/// Maximum number of entries read at once, however small.
 const ENTRIES_MAX: usize = 16 * 1024;
 
 /// An entry of a group's log.
@@ -125,7 +125,7 @@ impl LogReader {
         self.shared.index.read().groups.ended().collect()
     }
 
-    /// Tells whether a group has ended: leftovers of it on other nodes must not be followed here.
+    /// Returns whether a group has ended: leftovers of it on other nodes must not be followed here.
     #[must_use]
     pub fn has_group_ended(&self, group: GroupId) -> bool {
         self.shared.index.read().groups.has_ended(group)

@@ -62,12 +62,12 @@ impl Groups {
         self.ended.keys().copied()
     }
 
-    /// Tells whether a group has ended.
+    /// Returns whether a group has ended.
     pub(crate) fn has_ended(&self, group: GroupId) -> bool {
         self.ended.contains_key(&group)
     }
 
-    /// Returns the reason for which a record must not be written: it would break a promise to the group.
+    /// Returns why a record must not be written: it would break a promise to the group.
     pub(crate) fn check(&self, record: &GroupRecord<'_>) -> Result<(), String> {
         if self.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
             return Err("the group has ended".into());

@@ -108,7 +108,7 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     open_on(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, options)
 }
 
-/// Tells whether a directory contains a log.
+/// Returns whether a directory contains a log.
 ///
 /// # Errors
 /// If that cannot be determined, or the log was not written by this release.
@@ -210,7 +210,7 @@ fn covering_image(
     Ok((image, warnings))
 }
 
-/// Returns the damage in the log in `dir`, if any: the reason for which [`open`] would refuse it. Changes no record.
+/// Returns the damage in the log in `dir`, if any: the reason why [`open`] would refuse it. Changes no record.
 ///
 /// # Errors
 /// [`LogError::Locked`]; [`LogError::Io`] if files cannot be read.
@@ -269,7 +269,7 @@ pub(crate) fn write_empty(
     Ok((segments, ControlLog::create(files, dir, identity)?))
 }
 
-/// Tells whether a directory without an identity contains more than an unfinished creation leaves.
+/// Returns whether a directory without an identity contains more than an unfinished creation leaves.
 fn holds_entries(files: &dyn Files, dir: &Path) -> Result<bool, LogError> {
     let segments = dir.join("segments");
     match files.list(&segments) {

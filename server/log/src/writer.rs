@@ -85,7 +85,7 @@ pub struct LogStats {
     pub file_bytes: u64,
 }
 
-/// The quota of log that a consumer without progress may hold back.
+/// How much of the log a consumer without progress may hold back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldBack {
     /// By age, milliseconds of replicated time.
@@ -142,7 +142,7 @@ impl DiskLog {
         self.group
     }
 
-    /// Tells whether the outcome of `epoch`, or of a later epoch, has been appended.
+    /// Returns whether the outcome of `epoch`, or of a later epoch, has been appended.
     #[must_use]
     pub fn has_outcome(&self, epoch: Epoch) -> bool {
         self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| epoch.0 <= last)

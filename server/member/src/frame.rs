@@ -83,7 +83,7 @@ pub enum Frame {
     Absent {
         /// Number from the request.
         transfer: u64,
-        /// The reason, in words.
+        /// The reason, as text.
         reason: String,
     },
     /// The stage of the sender's first start. Not for the member: handled before it is reached.

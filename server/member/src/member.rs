@@ -50,7 +50,7 @@ pub struct MemberStart<W: Waiters, P, E, L> {
     pub control: ControlIndex,
     /// The cursor of each group in the state image that the replica has started from; empty without one.
     pub image: GroupCursors,
-    /// Names rows, identically on all members, as they do for their clients' transactions.
+    /// Names rows; the same on all members, and the same as for client transactions.
     pub keyer: RowKeyer,
     /// Reads the logs of the groups.
     pub log: L,
@@ -180,7 +180,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     /// the least those from [`Member::poll_urgent`].
     ///
     /// # Errors
-    /// The reason for which a frame of a peer was refused; the frame has changed nothing.
+    /// [`Refused`] if a frame of a peer was refused; the frame has changed nothing.
     pub fn step(&mut self, input: Input<W>, now: Now) -> Result<(), Refused> {
         self.now = now;
         self.go_on();

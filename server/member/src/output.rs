@@ -89,7 +89,7 @@ pub enum Output<W: Waiters> {
     /// The member has decided differently from the others, or it is unknown which members are right: it must not
     /// continue.
     Diverged {
-        /// The reason in words, with instructions.
+        /// The reason, as text with instructions.
         reason: String,
     },
     /// This node was removed from the cluster: no group has it as a member any more, or needs its vote. It must be

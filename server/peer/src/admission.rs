@@ -38,7 +38,7 @@ pub(crate) struct Admitted {
     pub process: String,
 }
 
-/// The reason for which a request was not admitted.
+/// Why a request was not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub status: StatusCode,

@@ -34,7 +34,7 @@ impl Authority {
     /// Creates an authority for a cluster.
     ///
     /// # Errors
-    /// In words, if there are no random numbers or the clock is before 1970.
+    /// A message, if there are no random numbers or the clock is before 1970.
     pub fn create(cluster: &str) -> Result<Authority, String> {
         let key = KeyPair::generate().map_err(failed)?;
         let params = authority_params(cluster)?;
@@ -45,7 +45,7 @@ impl Authority {
     /// Restores an authority from the texts returned by [`Authority::certificate_pem`] and [`Authority::key_pem`].
     ///
     /// # Errors
-    /// In words, if the key is invalid, or does not match this cluster's certificate.
+    /// A message, if the key is invalid, or does not match this cluster's certificate.
     pub fn restore(cluster: &str, pem: &NodeCertificate) -> Result<Authority, String> {
         let key = KeyPair::from_pem(&pem.key_pem).map_err(|error| format!("the key of the authority: {error}"))?;
         let issuer = Issuer::new(authority_params(cluster)?, key);
@@ -77,7 +77,7 @@ impl Authority {
     /// Creates a certificate for a node, with the node's name and `hosts`: host names or IP addresses.
     ///
     /// # Errors
-    /// In words, if a host is neither.
+    /// A message, if a host is neither.
     pub fn node_certificate(&self, node: NodeId, hosts: &[String]) -> Result<NodeCertificate, String> {
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = params(&node_name(node))?;
@@ -125,7 +125,7 @@ fn params(name: &str) -> Result<CertificateParams, String> {
 /// Checks that a certificate can be created for `host`.
 ///
 /// # Errors
-/// In words, if it is neither a host name nor an IP address.
+/// A message, if it is neither a host name nor an IP address.
 pub fn check_host(host: &str) -> Result<(), String> {
     subject(host).map(drop)
 }

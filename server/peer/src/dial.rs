@@ -32,7 +32,7 @@ use crate::tls_errors;
 /// Pauses between two attempts double from the first of these to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Timeouts of a TCP connection, and of each the TLS handshake and the answer to the request.
+/// Timeout of the TCP connection; the TLS handshake and the answer to the request have the second one each.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time to wait for the cause after a connection has failed.
@@ -89,7 +89,7 @@ async fn connection(shared: &Shared, link: &Link, lane: Lane, opened: &mut Optio
     }
 }
 
-/// The end of a connection, with the cause in words.
+/// The end of a connection, with the cause as text.
 enum Ended {
     /// The peer reports that this node was removed.
     Removed(String),

@@ -48,7 +48,7 @@ impl Holder {
     }
 }
 
-/// Returns the reason for which a second process is refused. The text is always the same, so that it is logged once.
+/// Returns why a second process is refused. The text is always the same, so that it is logged once.
 pub(crate) fn elsewhere(here: NodeId, node: NodeId, holder: IpAddr, from: IpAddr) -> String {
     let places = if holder == from { holder.to_string() } else { format!("{holder} and {from}") };
     format!(

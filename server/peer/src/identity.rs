@@ -71,7 +71,7 @@ impl Identity {
     /// Creates an identity from PEM texts.
     ///
     /// # Errors
-    /// In words, if a text is invalid, or the key does not match the certificate.
+    /// A message, if a text is invalid, or the key does not match the certificate.
     pub fn from_pem(pem: IdentityPem<'_>) -> Result<Identity, String> {
         let chain = certificates(pem.certificate).map_err(|error| format!("the certificate: {error}"))?;
         let key = private_key(pem.key).map_err(|error| format!("the key: {error}"))?;
@@ -82,7 +82,7 @@ impl Identity {
     /// Reads an identity from PEM files.
     ///
     /// # Errors
-    /// In words that name the file, as for [`Identity::from_pem`], and if a file cannot be read.
+    /// A message that names the file, as for [`Identity::from_pem`], and if a file cannot be read.
     pub fn from_files(files: &IdentityFiles) -> Result<Identity, String> {
         let in_file = |file: &Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
         let read = |file: &Path| std::fs::read(file).map_err(|error| in_file(file, &error));
@@ -141,7 +141,7 @@ impl Identity {
     /// Checks that the certificate contains the name of `node`.
     ///
     /// # Errors
-    /// In words, with the node that it belongs to.
+    /// A message with the node that it belongs to.
     pub fn check_name(&self, node: NodeId) -> Result<(), String> {
         let Some(leaf) = self.chain.first() else { return Err("there is no certificate".into()) };
         if !is_of_node(leaf, node) {
@@ -155,7 +155,7 @@ impl Identity {
     /// Checks that the authority has signed the certificate of `node`, expired or not.
     ///
     /// # Errors
-    /// In words.
+    /// A message with the cause.
     pub fn check_signature(&self, node: NodeId) -> Result<(), String> {
         let [leaf, others @ ..] = &*self.chain else { return Err("there is no certificate".into()) };
         let parsed = ParsedCertificate::try_from(leaf).map_err(|error| format!("the certificate: {error}"))?;
@@ -171,7 +171,7 @@ impl Identity {
 /// Returns the certificates in a PEM file, in DER.
 ///
 /// # Errors
-/// In words, if it cannot be read, or contains none.
+/// A message, if it cannot be read, or contains none.
 pub fn certificates_in(file: &Path) -> Result<Vec<Vec<u8>>, String> {
     let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
     let pem = std::fs::read(file).map_err(|error| in_file(&error))?;

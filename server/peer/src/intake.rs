@@ -39,7 +39,7 @@ pub(crate) struct Intake {
 
 #[derive(Clone, Copy, Default)]
 struct Current {
-    /// Number of connections accepted or closed so far.
+    /// Raised by every accepted connection, and by [`Intake::close`].
     number: u64,
     open: bool,
 }

@@ -105,7 +105,7 @@ impl Shared {
     /// Allows a new connection of a node to deliver.
     ///
     /// # Errors
-    /// In words, if the node is not a peer, or another process runs as the node.
+    /// A message, if the node is not a peer, or another process runs as the node.
     pub(crate) fn accept(&self, who: &Admitted, from: IpAddr, arrived_at: &ArrivedAt) -> Result<Delivery, String> {
         let Admitted { node, lane, process } = who;
         // Under the lock, so that no connection is accepted once its peer is removed.
@@ -140,7 +140,7 @@ impl Peers {
     /// Starts to dial the peers, and to accept their connections on `listener`, on a runtime with I/O and time enabled.
     ///
     /// # Errors
-    /// In words, if the settings are invalid, the identity is not that of the node, or the listener cannot be used.
+    /// A message, if the settings are invalid, the identity is not that of the node, or the listener cannot be used.
     pub fn start(
         mut settings: PeerSettings,
         identity: Identity,
@@ -170,7 +170,7 @@ impl Peers {
     /// Replaces the peers. Connections of peers that stay at the same address continue; other connections end.
     ///
     /// # Errors
-    /// In words, if this node is among them; nothing has changed then.
+    /// A message, if this node is among them; nothing has changed then.
     pub fn set_peers(&self, peers: BTreeMap<NodeId, String>) -> Result<(), String> {
         settings::check_peers(self.shared.settings.node, &peers)?;
         let mut tasks = self.tasks.lock();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::sync::oneshot;
 
-/// Contains the reason for which a request is refused, or its connection ends.
+/// Contains the reason why a request is refused, or its connection ends.
 pub(crate) struct ReasonBody {
     now: Option<Bytes>,
     later: Option<oneshot::Receiver<String>>,

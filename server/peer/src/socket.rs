@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::tls_errors;
 
-/// The cause of a socket's failure, in words.
+/// The cause of a socket's failure, as text.
 pub(crate) type Failure = Arc<Mutex<Option<String>>>;
 
 /// The time of the last arrival.

@@ -41,7 +41,7 @@ impl PeerStatus {
         self.heartbeat.received_at.max(self.bulk.received_at)
     }
 
-    /// Returns the reason for which nothing can be sent to the peer at present, in words.
+    /// Returns why nothing can be sent to the peer at present, as text.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.heartbeat.problem().or(self.bulk.problem())
@@ -74,7 +74,7 @@ pub struct LaneStatus {
 }
 
 impl LaneStatus {
-    /// Returns the reason for which there is no connection to the peer at present, in words.
+    /// Returns why there is no connection to the peer at present, as text.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.last_problem.as_ref().filter(|_| !self.connected).map(|problem| problem.reason.as_str())
@@ -86,7 +86,7 @@ impl LaneStatus {
 pub struct Problem {
     /// Time at which it was last noticed.
     pub at: Instant,
-    /// The reason, in words that name both sides.
+    /// The reason, as a sentence that names both sides.
     pub reason: String,
 }
 
@@ -97,6 +97,6 @@ pub struct Refused {
     pub at: Instant,
     /// Its address.
     pub from: IpAddr,
-    /// The reason, in words.
+    /// The reason, as text.
     pub reason: String,
 }

@@ -76,7 +76,7 @@ struct Shared {
     recent_bytes_max: usize,
     /// Images being read.
     images: Images,
-    /// The reason for which the store stopped. A failed sync is never retried.
+    /// Why the store stopped, if it did. A failed sync is never retried.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
     work_changed: Condvar,

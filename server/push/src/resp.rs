@@ -218,7 +218,7 @@ fn value_of(value: Value) -> RespValue {
     }
 }
 
-/// Returns the reason for which a connection was cut; the client only knows that it broke.
+/// Returns why a connection was cut; the client only knows that it broke.
 fn excess_of(budget: &ReceiveBudget) -> Option<TransportError> {
     budget.excess().map(TransportError::Broken)
 }

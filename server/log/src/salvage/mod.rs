@@ -154,7 +154,7 @@ fn refuse_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark
     Err(LogError::Io { reason })
 }
 
-/// Tells whether any readable chunk belongs to a Raft group, or any file counts records of one.
+/// Returns whether any readable chunk belongs to a Raft group, or any file counts records of one.
 fn is_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark>) -> bool {
     chunks.indices(Kind::Group).next().is_some()
         || mark.is_some_and(|mark| mark.record > 0)

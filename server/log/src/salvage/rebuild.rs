@@ -252,7 +252,7 @@ impl Known<'_> {
         if next - index <= LOST_ONE_BY_ONE {
             return Ok(index + 1);
         }
-        // A lost record of a left-out run may stand for many entries: one `Lost` says as much as thousands.
+        // A lost record of a left-out run may stand for many entries: one `Lost` is as informative as thousands.
         control.append_skipped(next - 1, index)?;
         report.control_lost.push(next - 1);
         Ok(next)

@@ -147,7 +147,7 @@ impl Chunks {
         entries.find(|(_, located)| located.iter().any(durable)).map(|((place, _), _)| place.index)
     }
 
-    /// Tells whether unreadable bytes follow the entry `index` in the segments (or are anywhere in them, if there is no
+    /// Returns whether unreadable bytes follow the entry `index` in the segments (or are anywhere in them, if there is no
     /// such entry).
     pub(crate) fn has_stray_bytes_after(&self, index: Option<u64>) -> bool {
         let place = |index| Place { kind: Kind::Entry, group: self.group, index };

@@ -33,7 +33,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// Tells whether this sync must fail.
+    /// Returns whether this sync must fail.
     pub(super) fn fails_sync_of(&mut self, path: &Path) -> bool {
         let path = path.to_string_lossy();
         self.failing.take_if(|part| path.contains(part.as_str())).is_some()

@@ -148,7 +148,7 @@ impl SimFiles {
         self.disk.released.notify_all();
     }
 
-    /// Tells whether calls can succeed.
+    /// Returns whether calls can succeed.
     #[must_use]
     pub fn has_power(&self) -> bool {
         self.disk.state.lock().check_power().is_ok()
