@@ -78,7 +78,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     replica: Replica<W, P, E>,
     pub(crate) raft: RaftGroups<L>,
     keyer: RowKeyer,
-    /// Number of control entries that the replica has received.
+    /// Last control entry that the replica has received.
     control: ControlIndex,
     pub(crate) controls: ControlProposals,
     pub(crate) roles: Roles,
@@ -385,8 +385,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.led().next().is_none()
     }
 
-    /// Returns whether this node takes commits: it leads its own group in a term that has begun, serves fresh reads,
-    /// and is not drained.
+    /// Returns whether this node takes commits: it leads its own group, so a majority has followed it recently; the
+    /// group is a member; and the node is neither removed nor drained.
     #[must_use]
     pub fn takes_commits(&self) -> bool {
         self.roles.leads(self.group) && self.serves_fresh_reads() && !self.is_drained()
