@@ -1,18 +1,18 @@
-//! Threads whose work nobody waits for.
+//! Threads whose work is not waited for.
 
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
-/// How much nicer than the process such threads are: they get a third of what its others get of busy cores, so they are slow then
-/// and do not starve.
+/// Niceness of such threads relative to the process: on busy cores they get a third of the time that other threads get,
+/// so they become slow but do not starve.
 const NICER: i32 = 5;
-/// The most that there is.
+/// The maximum niceness.
 const NICEST: i32 = 19;
 
-/// Lets other threads run before the one that calls this, which writes an image or merges files: while all cores are busy,
-/// commits would wait for it by turns. Where the system refuses, nothing changes.
+/// Gives other threads priority over the calling one, which writes an image or merges files: while all cores are busy,
+/// commits would otherwise compete with it for time. If the system refuses, nothing changes.
 pub fn give_way() {
-    // Linux keeps a niceness for each thread, and takes the thread's id for a process's.
+    // Linux keeps a niceness for each thread, and accepts a thread's id in place of a process's.
     let this = Some(gettid());
     let _ = getpriority_process(this).and_then(|own| setpriority_process(this, (own + NICER).min(NICEST)));
 }

@@ -1,6 +1,6 @@
-//! Files that last: synced directories, small files replaced as a whole, and threads that write in the background.
+//! Durable files: synced directories, small files replaced as a whole, and background threads that write.
 //!
-//! Must never: retry a sync, leave a half-written file under its final name, know what the bytes mean.
+//! Must never: retry a sync, leave a half-written file under its final name, interpret file content.
 
 mod background;
 
@@ -14,16 +14,16 @@ use std::path::Path;
 /// Makes a directory's entries durable.
 ///
 /// # Errors
-/// The system's; then nobody knows which entries are durable.
+/// The system's error; it is then unknown which entries are durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// Replaces a file, or creates it, durably and as a whole: after a failure or a crash it has the old content or the new.
-/// Only its owner may read it.
+/// Replaces or creates a file, durably and atomically: after a failure or a crash it has either the old content or the
+/// new. Only its owner may read it.
 ///
 /// # Errors
-/// The system's; the file has its old content, unless only the sync of the directory failed.
+/// The system's error; the file has its old content, unless only the sync of the directory failed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -41,14 +41,14 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_directory)
 }
 
-/// Removes a file durably, if it is there.
+/// Removes a file durably, if it exists.
 ///
 /// # Errors
-/// The system's; the file may be there again after a crash.
+/// The system's error; the file may exist again after a crash.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // One that is gone may have been removed by an attempt that could not sync.
+        // A missing file may have been removed by an attempt that failed to sync.
         _ => {}
     }
     path.parent().map_or(Ok(()), sync_directory)
@@ -69,7 +69,7 @@ mod tests {
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A directory in the place of the file refuses the rename.
+        // A directory at the path of the file makes the rename fail.
         let taken = dir.join("taken");
         fs::create_dir_all(taken.join("by a directory")).unwrap();
         assert!(replace(&taken, b"three").is_err());

@@ -1,10 +1,10 @@
-//! Entries of a group's log: each a batch, whose head recovery reads without decoding the rest.
+//! Entries of a group's log: each is a batch with a head that recovery reads without decoding the rest.
 
 use tribunal_codec::{Malformed, batch_head, decode_batch, encode_batch};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{Batch, Csn, Epoch, GroupId};
 
-/// What an entry contains before its columns.
+/// The fields of an entry before its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryHead {
     pub first: Epoch,
@@ -20,7 +20,7 @@ pub(crate) fn payload_of(batch: &Batch) -> Vec<u8> {
     payload
 }
 
-/// Reads the numbers in front.
+/// Reads the head of an entry.
 pub(crate) fn head_of(payload: &[u8], group: GroupId) -> Result<EntryHead, Malformed> {
     let head = batch_head(payload)?;
     Ok(EntryHead { first: head.first, last: head.last, last_csn: Csn::new(head.last_micros, group.node) })

@@ -1,14 +1,15 @@
-//! Which entries of the control log have no effect any more, and the control log without them.
+//! Finds the entries of the control log that no longer have an effect, and leaves them out.
 //!
-//! A key that was created and revoked leaves two entries that nothing needs. Once they are much of the control log, both
-//! of its files are written again without them. Entries keep their indices: in the place of those that are left out, one
-//! record tells the last of them and the chain hash after it.
+//! A key that was created and revoked leaves two entries that nothing needs. Once such entries are a large part of the
+//! control log, both of its files are rewritten without them. Entries keep their indices: one record in place of a
+//! left-out run contains its last index and the chain hash after it.
 //!
-//! Which ones those are follows from the core's fold of the keys: entries about keys that it has forgotten, and entries
-//! that changed nothing. It never forgets the first key of a tenant, so the numbers of tenants stay what they are. The newest
-//! entry is kept all the same, so that the log ends with one.
+//! The core's fold of the keys determines which entries are dead: entries about keys that it has forgotten, and entries
+//! that changed nothing. It never forgets the first key of a tenant, so the numbers of tenants do not change. The
+//! newest entry is kept in any case, so that the log ends with an entry.
 //!
-//! Must never: count an entry as dead that decides a verdict, or without which the others add up to something else.
+//! Must never: count an entry as dead that decides a verdict, or without which the other entries fold to a different
+//! state.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -23,10 +24,10 @@ use crate::record::Stored;
 
 /// Dead bytes up to which the control log is left as it is.
 const DEAD_BYTES_MAX: u64 = 1 << 20;
-/// About what an entry takes beside its payload.
+/// Approximate overhead of an entry in addition to its payload.
 const FRAME_BYTES: u64 = 32;
 
-/// Entries `first..=last`, left out.
+/// The left-out entries `first..=last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub first: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Skipped {
 }
 
 impl Skipped {
-    /// Returns what is stored beside index and link.
+    /// Returns the stored content, without index and link.
     pub(crate) fn payload(&self) -> Vec<u8> {
         let mut payload = Vec::with_capacity(18);
         put_varint(self.last, &mut payload);
@@ -46,7 +47,7 @@ impl Skipped {
         payload
     }
 
-    /// Reads [`Skipped::payload`]; `None` if it is none.
+    /// Reads [`Skipped::payload`]; `None` if the bytes are malformed.
     pub(crate) fn read(first: u64, link: u64, payload: &[u8]) -> Option<Skipped> {
         let mut reader = Reader::new(payload);
         let last = reader.varint("last index").ok()?;
@@ -56,7 +57,7 @@ impl Skipped {
     }
 }
 
-/// What a file of the control log holds at a place.
+/// A record in a file of the control log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Entry(Stored),
@@ -86,7 +87,7 @@ impl Record {
         }
     }
 
-    /// Chain hash before it.
+    /// Returns the chain hash before it.
     pub(crate) fn link(&self) -> u64 {
         match self {
             Record::Entry(stored) => stored.link,
@@ -131,20 +132,20 @@ pub(crate) fn without(records: &[Record], dead: &BTreeSet<u64>) -> Vec<Record> {
     kept
 }
 
-/// Keeps account of the entries that have no effect any more.
+/// Keeps account of the entries that no longer have an effect.
 #[derive(Debug, Default)]
 pub(crate) struct DeadEntries {
     keys: KeyTable,
-    /// Bytes of the entries about keys, by index; of those that are not dead.
+    /// Size of each entry about keys that is not dead, by index.
     bytes: HashMap<u64, u64>,
     dead: BTreeSet<u64>,
     dead_bytes: u64,
-    /// After a failure: dead bytes above which it is tried again.
+    /// After a failure: number of dead bytes above which compaction is retried.
     put_off_to: u64,
 }
 
 impl DeadEntries {
-    /// Takes an entry into account; they come in the order of the log.
+    /// Takes an entry into account; entries come in log order.
     pub(crate) fn note(&mut self, index: u64, change: &ControlChange, payload_bytes: usize) {
         let applied = match change {
             ControlChange::CreateKey(key) => self.keys.create(ControlIndex(index), key),
@@ -157,8 +158,8 @@ impl DeadEntries {
                 forgotten.into_iter().flat_map(|key| [key.created, key.revoked]).for_each(|entry| self.add(entry.0));
             }
             Ok(Effect::KeyCreated { .. }) => {}
-            // Proposed twice, or refused. A refused one must not outlast the entries that left it no room: it would be
-            // accepted without them.
+            // Proposed twice, or refused. A refused entry must not outlast the entries that left no room for it:
+            // without them it would be accepted.
             _ => self.add(index),
         }
     }
@@ -168,23 +169,23 @@ impl DeadEntries {
         self.dead_bytes += self.bytes.remove(&entry).unwrap_or_default();
     }
 
-    /// Tells whether enough of a control log of `file_bytes` is dead for it to be written again.
+    /// Returns whether enough of a control log of `file_bytes` is dead to rewrite it.
     pub(crate) fn are_many(&self, file_bytes: u64) -> bool {
         self.dead_bytes > DEAD_BYTES_MAX.max(file_bytes / 2).max(self.put_off_to)
     }
 
-    /// Returns their indices.
+    /// Returns the indices of the dead entries.
     pub(crate) fn indices(&self) -> &BTreeSet<u64> {
         &self.dead
     }
 
-    /// Notes that they were left out, all but the newest entry.
+    /// Notes that all of them were left out, except the newest entry of the log.
     pub(crate) fn left_out(&mut self, newest: u64) {
         self.dead.retain(|index| *index == newest);
         (self.dead_bytes, self.put_off_to) = (0, 0);
     }
 
-    /// Notes that they could not be left out: it is tried again when there are many more.
+    /// Notes that they could not be left out: compaction is retried when there are many more.
     pub(crate) fn put_off(&mut self) {
         self.put_off_to = self.dead_bytes + DEAD_BYTES_MAX;
     }

@@ -1,9 +1,9 @@
-//! The control log: entries of configuration in two files of the same content.
+//! The control log: configuration entries in two files of the same content.
 //!
-//! Nothing else in the log repeats what they hold, so every entry is written twice: a file that is damaged is repaired
-//! from the other when the log is opened. A file is a page with the log's identity, then chained records in the frames of
-//! the segments. An entry is durable in both files before it counts. Entries are never truncated; those whose effect is
-//! gone may be left out, and a record in their place tells which and how the chain continues.
+//! Nothing else in the log repeats these entries, so every entry is written twice: a damaged file is repaired from the
+//! other one when the log is opened. A file is a page with the log's identity, then chained records in the frames of
+//! the segments. An entry counts only once it is durable in both files. Entries are never truncated; entries that no
+//! longer have an effect may be left out, and a record in their place names them and the chain hash after them.
 //!
 //! Must never: repair anything before the whole log has been verified, know what an entry changes.
 
@@ -34,7 +34,7 @@ pub(crate) struct ControlLog {
     identity: Identity,
     /// First free position.
     tail: u64,
-    /// Everything below is durable in both files.
+    /// Everything below this position is durable in both files.
     durable: u64,
     tip: Tip,
     dirty: bool,
@@ -43,33 +43,34 @@ pub(crate) struct ControlLog {
     syncs: u64,
 }
 
-/// What the files hold, before anything is repaired.
+/// The content of both files, before any repair.
 pub(crate) struct Content {
-    /// All that is there, from index 1 on.
+    /// All records, from index 1 on.
     pub records: Vec<Record>,
     pub tip: Tip,
-    /// What is wrong with files that the other one replaces.
+    /// Faults of files that the other file replaces.
     pub faults: Vec<String>,
     paths: [PathBuf; 2],
-    /// Bytes that both files must have.
+    /// The bytes that both files must have.
     bytes: Vec<u8>,
-    /// Files that have others.
+    /// Files with other bytes.
     differ: Vec<PathBuf>,
     identity: Identity,
     disk: Arc<dyn Files>,
 }
 
-/// One file, whole.
+/// One whole file.
 struct Copy {
     records: Vec<Record>,
     tip: Tip,
     bytes: Vec<u8>,
-    /// Length up to the last whole entry.
+    /// Length up to the end of the last complete record.
     tail: usize,
 }
 
 impl ControlLog {
-    /// Creates both files without an entry, replacing what is there. Their names are durable once the identity is stored.
+    /// Creates both files without entries, replacing existing ones. Their names are durable once the identity is
+    /// stored.
     pub(crate) fn create(disk: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Self, LogError> {
         let mut header = identity.text().into_bytes();
         header.resize(HEADER_BYTES, 0);
@@ -91,7 +92,7 @@ impl ControlLog {
             files.push(disk.open(path, OpenMode::Write).map_err(|e| LogError::io("open", path, &e))?);
         }
         let disk = Arc::clone(disk);
-        // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
+        // Data written by a killed process may be in the kernel's cache only; the first sync makes it durable.
         Ok(Self { disk, files, paths, identity, tail, durable: 0, tip, dirty: tip.index > 0, failed: None, syncs: 0 })
     }
 
@@ -100,7 +101,7 @@ impl ControlLog {
         self.tip
     }
 
-    /// Returns the length of both files, bytes.
+    /// Returns the total length of both files, bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.tail * COPIES.len() as u64
     }
@@ -126,7 +127,7 @@ impl ControlLog {
         Ok(Appended { chain: self.tip.chain, bytes: bytes * COPIES.len() as u64 })
     }
 
-    /// Leaves the entries up to `last` out, which were there in another log.
+    /// Leaves out the entries up to `last`, which existed in another log.
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`].
@@ -137,7 +138,7 @@ impl ControlLog {
         Ok(())
     }
 
-    /// Writes a record to both files; returns its length in one.
+    /// Writes a record to both files; returns its length in one of them.
     fn append_record(&mut self, kind: Kind, payload: &[u8]) -> Result<u64, LogError> {
         self.check()?;
         let place = Place { kind, group: self.identity.group, index: self.tip.index + 1 };
@@ -150,11 +151,11 @@ impl ControlLog {
         Ok(bytes.len() as u64)
     }
 
-    /// Writes both files again without the entries `dead`, whatever was appended being durable. One whole file exists at
-    /// every moment.
+    /// Rewrites both files without the entries `dead`; everything appended is made durable first. One whole file exists
+    /// at every moment.
     ///
     /// # Errors
-    /// [`LogError::Io`] if there is no room, or the like: nothing has changed. [`LogError::DurabilityInDoubt`].
+    /// [`LogError::Io`] for example if the disk is full: nothing has changed. [`LogError::DurabilityInDoubt`].
     pub(crate) fn leave_out(&mut self, dead: &BTreeSet<u64>) -> Result<(), LogError> {
         self.sync()?;
         let copies = self.paths.iter().filter_map(|path| Copy::read(&*self.disk, path, &self.identity).ok());
@@ -166,7 +167,7 @@ impl ControlLog {
             let place = Place { kind: record.kind(), group: self.identity.group, index: record.first() };
             put_record(place, record.link(), &record.payload(), bytes.len() as u64, None, &mut bytes);
         }
-        // Both before the first takes its place: a full disk is noticed while nothing has changed.
+        // Write both files before the first replaces its original: a full disk is noticed while nothing has changed.
         let mut fresh = Vec::new();
         for path in &self.paths {
             match files::write_aside(&*self.disk, path, &bytes) {
@@ -178,7 +179,7 @@ impl ControlLog {
             }
         }
         for path in self.paths.clone() {
-            // The open files may no longer be those of these names: a start puts that right, nothing else does.
+            // The open files may no longer be the ones under these names; only a restart puts that right.
             files::put_aside_in_place(&*self.disk, &path)
                 .map_err(|e| self.fail_with(format!("the control log's replacement: {e}")))?;
         }
@@ -186,7 +187,7 @@ impl ControlLog {
         Ok(())
     }
 
-    /// Makes every entry durable; returns whether there was something to do.
+    /// Makes every entry durable; returns whether there was anything to sync.
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`].
@@ -222,7 +223,7 @@ impl Content {
     /// Reads both files. Writes nothing.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if neither is whole.
+    /// [`LogError::Damaged`] if neither is intact.
     pub(crate) fn read(disk: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Self, LogError> {
         let paths = paths_in(dir);
         let mut faults = Vec::new();
@@ -254,8 +255,8 @@ impl Content {
         self.records.iter().filter_map(Record::entry)
     }
 
-    /// Tells whether the chain after entry `index` is `chain`. Within entries that were left out, any is: they were all
-    /// there when they were.
+    /// Returns whether the chain after entry `index` is `chain`. Within a run of left-out entries any hash is accepted:
+    /// the entries were complete when they were left out.
     pub(crate) fn continues(&self, index: u64, chain: u64) -> bool {
         let next = self.records.partition_point(|record| record.last() <= index);
         match self.records.get(next) {
@@ -266,7 +267,7 @@ impl Content {
         }
     }
 
-    /// Brings both files to the same content, and opens them.
+    /// Gives both files the same content, and opens them.
     pub(crate) fn repair(&self) -> Result<ControlLog, LogError> {
         for path in &self.differ {
             files::replace(&*self.disk, path, &self.bytes)?;
@@ -277,7 +278,7 @@ impl Content {
 }
 
 impl Copy {
-    /// Reads a file; an entry that was being written when the process died is left out.
+    /// Reads a file, except an entry that was being written when the process died.
     fn read(disk: &dyn Files, path: &Path, identity: &Identity) -> Result<Self, String> {
         let bytes = disk.read(path).map_err(|error| format!("cannot be read: {error}"))?;
         match identity_in(&bytes) {
@@ -328,8 +329,8 @@ impl Copy {
     }
 }
 
-/// Appends a record's chunks to `out`, the first of them for `position`. Everything before each chunk is durable before it
-/// is used, unless `durable` tells another position.
+/// Appends a record's chunks to `out`; the first one is for `position`. Unless `durable` gives another position, each
+/// chunk states that everything before it is durable, which holds for a file that is used only once it is complete.
 fn put_record(place: Place, link: u64, payload: &[u8], position: u64, durable: Option<u64>, out: &mut Vec<u8>) {
     let start = out.len();
     for (part, piece) in pieces(link, payload) {
@@ -346,12 +347,12 @@ fn paths_in(dir: &Path) -> [PathBuf; 2] {
 pub(crate) fn identity_in(bytes: &[u8]) -> Option<Identity> {
     let page = bytes.get(..HEADER_BYTES)?;
     let end = page.iter().position(|byte| *byte == 0).unwrap_or(page.len());
-    // Zeros up to the end of the page: any other byte there is damage, too.
+    // The rest of the page must be zeros: any other byte is damage, too.
     let zeros = page[end..].iter().all(|byte| *byte == 0);
     std::str::from_utf8(&page[..end]).ok().filter(|_| zeros).and_then(Identity::parse)
 }
 
-/// Tells whether a chunk after `broken` was written when that position was durable already.
+/// Returns whether a chunk after `broken` was written when that position was already durable.
 fn is_durable_at(bytes: &[u8], broken: usize, group: GroupId) -> bool {
     let mut at = broken;
     while at < bytes.len() {

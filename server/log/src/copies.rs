@@ -1,8 +1,8 @@
-//! Entries of groups that were copied from a peer before the own log has them: which record has which, so that an epoch
-//! that is decided from one can name it.
+//! Group entries that were copied from a peer before this node's own log has them: which record contains which entry,
+//! so that an epoch decided from one can name it.
 //!
-//! Forgotten when the log gains the entry, when an epoch is decided from it or from a later one of its group, and at a
-//! start: what is not decided then comes again. Must never be asked for what Raft promises.
+//! A copy is forgotten when the log gains the entry, when an epoch is decided from it or from a later one of its group,
+//! and at a restart: entries that are undecided then are received again. Must never serve as the log of a Raft group.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,26 @@ use tribunal_types::GroupId;
 pub(crate) struct Copies(BTreeMap<(GroupId, u64), (u64, u64)>);
 
 impl Copies {
-    /// Notes that a record with this sequence has a copy of an entry.
+    /// Notes that the record with this sequence contains a copy of an entry.
     pub(crate) fn note(&mut self, group: GroupId, id: EntryId, sequence: u64) {
         self.0.insert((group, id.index), (id.term, sequence));
     }
 
-    /// Returns the sequence of the record that has a copy of this entry.
+    /// Returns the sequence of the record with a copy of this entry.
     pub(crate) fn sequence(&self, group: GroupId, index: u64) -> Option<u64> {
         self.0.get(&(group, index)).map(|(_, sequence)| *sequence)
     }
 
-    /// Notes that the log has an entry. One of another term in the same place is not committed, and will be replaced.
+    /// Notes that the log now contains an entry. An entry of another term at the same index is uncommitted, and will be
+    /// replaced.
     pub(crate) fn gained(&mut self, group: GroupId, id: EntryId) {
         if self.0.get(&(group, id.index)).is_some_and(|(term, _)| *term == id.term) {
             self.0.remove(&(group, id.index));
         }
     }
 
-    /// Notes that an epoch was decided from these entries: no other one will be, nor from one before them.
+    /// Notes that an epoch was decided from these entries: no later epoch needs them, nor any earlier entry of their
+    /// groups.
     pub(crate) fn decided(&mut self, entries: &[(GroupId, u64)]) {
         for (group, index) in entries {
             while let Some(copy) = self.0.range((*group, 0)..=(*group, *index)).next().map(|(copy, _)| *copy) {

@@ -1,7 +1,7 @@
-//! Reading the epochs of a store one after the other: for a storage or a reader that has to catch up by many of them.
+//! Reads the epochs of a store in sequence, for a storage or a reader that has to catch up by many epochs.
 //!
-//! To find one epoch takes a few hops from a sample for its outcome, and for each record of an entry that it names: a
-//! member's epoch has a handful. One pass reads the segments through windows instead.
+//! A single lookup takes a few hops from a sample for the outcome, and as many for each record that the outcome names:
+//! a member's epoch has a handful. A pass reads the segments through windows instead.
 
 use tribunal_types::{Epoch, EpochInput, EpochOutcome, StoreId};
 
@@ -12,18 +12,18 @@ use crate::outcomes::outcome_of;
 use crate::reader::LogReader;
 use crate::segment_walk::Walk;
 
-/// A pass over the epochs that have records of a store, of those whose outcomes were recorded when it began.
+/// A pass over the epochs that have records of a store; it covers the outcomes recorded when it began.
 pub struct EpochPass<'a> {
     reader: &'a LogReader,
     store: StoreId,
     outcomes: Walk<'a>,
-    /// What the outcomes name: entries of the log's own group, and records of Raft groups.
+    /// The records named by the outcomes: entries of the log's own group, and records of Raft groups.
     entries: Walk<'a>,
     records: Walk<'a>,
     next: Epoch,
-    /// Later outcomes may be in the middle of being written.
+    /// Last epoch of the pass; later outcomes may be only partly written.
     last: Epoch,
-    /// Epochs in a row that have no record of the store.
+    /// Number of consecutive epochs without a record of the store.
     without: u64,
 }
 
@@ -47,9 +47,9 @@ impl LogReader {
 }
 
 impl EpochPass<'_> {
-    /// Returns the next epoch of the store. `None` at the end of the pass, which is not that of the store: it ends at a long
-    /// stretch of other stores' epochs, because the next position is found faster by [`LogReader::locate`], and
-    /// where the log is truncated meanwhile.
+    /// Returns the next epoch of the store. Returns `None` at the end of the pass, which is not necessarily the end of
+    /// the store's log: a pass also ends after a long run of other stores' epochs, because [`LogReader::locate`] finds
+    /// the next position faster, and where the log is truncated meanwhile.
     ///
     /// # Errors
     /// [`LogError::Damaged`].

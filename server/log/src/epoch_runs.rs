@@ -1,5 +1,5 @@
-//! Which entry an epoch's items are in. Entries and epochs both count up, so runs of (epoch, index) pairs are kept: a busy
-//! node has one run for months.
+//! Maps epochs to the entries with their items. Entries and epochs are both consecutive numbers, so runs of (epoch,
+//! index) pairs are kept: a busy node has one run for months.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use tribunal_types::Epoch;
 /// Pairs (epoch, index of the entry that ends with it), ascending in both.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochRuns {
-    /// First epoch of a run -> (index of its entry, length).
+    /// First epoch of a run -> (index of its entry, length of the run).
     runs: BTreeMap<Epoch, (u64, u64)>,
 }
 
 impl EpochRuns {
-    /// Adds a pair above all others; anything else is known already and ignored.
+    /// Adds a pair above all others; any other pair is already known and is ignored.
     pub(crate) fn push(&mut self, epoch: Epoch, index: u64) {
         if let Some((first, (start, len))) = self.runs.iter_mut().next_back() {
             if epoch.0 == first.0 + *len && index == *start + *len {

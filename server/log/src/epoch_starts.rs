@@ -1,8 +1,10 @@
-//! Where the entries begin that epochs of Raft groups were decided from: which records are needed from an epoch on.
+//! Tracks which group records are needed from an epoch on: where the entries begin that the epochs of Raft groups were
+//! decided from.
 //!
-//! An entry may be written long before the epoch that it ends with is decided, and so before the entries of earlier epochs.
-//! So what is kept for an epoch is the least sequence of a record that this epoch or a later one needs. Such values never
-//! decrease from one epoch to the next, and neighbours share one if they are close: the list is short.
+//! An entry may be written long before the epoch that it ends with is decided, and so before the entries of earlier
+//! epochs. So the value kept for an epoch is the lowest sequence of a record that this epoch or a later one needs.
+//! These values never decrease from one epoch to the next, and neighbours share one if they are close, which keeps the
+//! list short.
 
 use std::collections::VecDeque;
 
@@ -11,13 +13,13 @@ use tribunal_types::Epoch;
 /// Records within which neighbouring epochs share a start.
 const NEAR_RECORDS: u64 = 64;
 
-/// Starts of epochs, both ascending: `(last, sequence)` says that epochs up to `last`, down to the one before them in the
-/// list, need records from `sequence` on.
+/// Starts of epochs, ascending in both: `(last, sequence)` means that the epochs after the previous pair's up to `last`
+/// need records from `sequence` on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochStarts(VecDeque<(Epoch, u64)>);
 
 impl EpochStarts {
-    /// Notes the first record of an epoch above all noted before.
+    /// Notes the first record of an epoch above all noted ones.
     pub(crate) fn push(&mut self, epoch: Epoch, mut sequence: u64) {
         while let Some((_, start)) = self.0.pop_back_if(|(_, start)| sequence < *start + NEAR_RECORDS) {
             sequence = sequence.min(start);
@@ -25,12 +27,13 @@ impl EpochStarts {
         self.0.push_back((epoch, sequence));
     }
 
-    /// Returns the first record that `epoch` or a later one needs; `None` if no epoch from there on is noted.
+    /// Returns the first record that `epoch` or a later one needs; `None` if no epoch from `epoch` on is noted.
     pub(crate) fn first_needed(&self, epoch: Epoch) -> Option<u64> {
         self.0.get(self.0.partition_point(|(last, _)| *last < epoch)).map(|(_, start)| *start)
     }
 
-    /// Returns the first epoch from which on all epochs have all of their records, if those before `sequence` are gone.
+    /// Returns the first epoch from which on every epoch has all of its records, if the records before `sequence` are
+    /// removed.
     pub(crate) fn first_whole(&self, sequence: u64) -> Epoch {
         let gone = self.0.partition_point(|(_, start)| *start < sequence);
         gone.checked_sub(1).map_or(Epoch(0), |at| self.0[at].0.next())

@@ -1,9 +1,9 @@
-//! What can go wrong with a log, by what to do about it.
+//! Errors of a log, grouped by the reaction they call for.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The id of the process that has a log open, if it is known. For messages.
+/// The id of the process that has a log open, if known. For messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(pub Option<u32>);
 
@@ -16,7 +16,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Why the log refuses.
+/// Why the log refused an operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// Another process has the log open.
@@ -24,7 +24,7 @@ pub enum LogError {
     Locked {
         /// The directory.
         path: PathBuf,
-        /// Who has it open.
+        /// The process that has it open.
         holder: Holder,
     },
     /// Acknowledged entries are missing or unreadable.
@@ -32,27 +32,27 @@ pub enum LogError {
     Damaged {
         /// The directory.
         path: PathBuf,
-        /// What was found.
+        /// The damage.
         reason: String,
     },
-    /// A write or a sync failed: what is on disk is unknown. Final.
+    /// A write or a sync failed: the disk content is unknown. Final.
     #[error("the log cannot be written: {reason}")]
     DurabilityInDoubt {
-        /// What failed.
+        /// The operation that failed.
         reason: String,
     },
     /// A file operation failed before anything was promised.
     #[error("{reason}")]
     Io {
-        /// What, where and why.
+        /// The operation, the file and the cause.
         reason: String,
     },
-    /// The caller appended something that cannot follow. A mistake of this program.
+    /// The caller appended something that does not follow the log's end. A bug in this program.
     #[error("{what} cannot follow: {reason}")]
     OutOfOrder {
-        /// What was appended.
+        /// The rejected item.
         what: &'static str,
-        /// Why it cannot.
+        /// Why it cannot follow.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
-//! The logs that a salvaged log continues. Some records that it has in common with them can no longer be read in it; a store that has
-//! applied them may continue with this log. A small text file; a log that was never salvaged has none.
+//! The logs that a salvaged log continues. Some records that it shares with them are no longer readable in it; a store
+//! that has applied them may continue with this log. A small text file; a log that was never salvaged has none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const HEADING: &str = "tribunal former logs 1";
 pub(crate) struct FormerLog {
     /// Its id.
     pub id: LogId,
-    /// By store: up to here, both logs have the same records, whether or not this one still has them.
+    /// By store: the position up to which both logs have the same records, whether or not this one still contains them.
     pub common: BTreeMap<StoreId, Lsn>,
 }
 
@@ -25,7 +25,7 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("former")
 }
 
-/// Reads the file; none if there is no file.
+/// Reads the file; returns an empty list if it does not exist.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -62,7 +62,7 @@ fn parse(whole: &str) -> Option<Vec<FormerLog>> {
             former.last_mut()?.common.insert(StoreId(store.parse().ok()?), Lsn(lsn.parse().ok()?));
         }
     }
-    // Whatever differs from what would be written, checksum included, is not ours.
+    // Any text that differs from the generated one, checksum included, was not written by this release.
     (text(&former) == whole).then_some(former)
 }
 

@@ -1,24 +1,24 @@
-//! A stored chunk: checksum, where it belongs, and a piece of a payload.
+//! A stored chunk: checksum, place, and a piece of a payload.
 //!
-//! A chunk names its own place, so that a chunk found anywhere (under another key, or in the raw bytes of a damaged file)
-//! can be distinguished from the one that belongs there.
+//! A chunk names its own place, so that a chunk found anywhere (under another key, or in the raw bytes of a damaged
+//! file) can be distinguished from the one that belongs there.
 //!
-//! Layout: magic, kind (its high bit: one chunk of several), CRC32C (little endian), index, of several chunks the number and
-//! the count, distance to what was durable, in the first chunk the link (eight bytes; of an outcome the distance from its
-//! epoch to its entry), length of the piece, the piece. The checksum covers position, group and kind, of which the first
-//! two are not stored, and all that follows it.
+//! Layout: magic; kind (high bit: one chunk of several); CRC32C (little endian); index; number and count, if one of
+//! several; distance to the durable position; in the first chunk the link (eight bytes; for an outcome the distance
+//! from its epoch to its entry); length of the piece; the piece. The checksum covers position, group and kind, of which
+//! the first two are not stored, and everything after itself.
 
 use tribunal_codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
 use tribunal_types::GroupId;
 
 /// First byte of every chunk.
 pub(crate) const MAGIC: u8 = 0xE5;
-/// Bytes of a payload that one chunk takes; the frame around it stays below a hundred.
+/// Maximum payload bytes per chunk; the frame around them takes less than a hundred.
 pub(crate) const PIECE_BYTES_MAX: usize = CHUNK_BYTES_MAX - 128;
-/// Largest chunk, frame included.
+/// Maximum length of a chunk, including its frame.
 pub(crate) const CHUNK_BYTES_MAX: usize = 96 * 1024;
 
-/// What a chunk is a piece of.
+/// The kind of record that a chunk is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Entry = b'T',
     /// An entry of the control log.
     Control = b'C',
-    /// Entries of the control log that were left out, in their place.
+    /// Marks entries of the control log that were left out.
     Skipped = b'S',
     /// An epoch's outcome.
     Outcome = b'O',
@@ -34,57 +34,59 @@ pub(crate) enum Kind {
     Group = b'G',
 }
 
-/// Which record a chunk is a piece of.
+/// The record that a chunk is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub kind: Kind,
     pub group: GroupId,
-    /// Index of an entry (of several left out, the first one's), epoch of an outcome, sequence of a group's record.
+    /// Index of an entry (of the first one, if several were left out), epoch of an outcome, sequence of a group's
+    /// record.
     pub index: u64,
 }
 
-/// Where in the log (or in a file of the control log) a chunk is written, and how far that was durable then.
+/// Position of a chunk in the log (or in a file of the control log), and how far that was durable when the chunk was
+/// written.
 ///
-/// A chunk read back at another position fails its checksum, and a chunk contains what was durable before it was written: so
-/// damage in the middle is distinguished from a torn end.
+/// A chunk read back at another position fails its checksum, and a chunk records how much was durable before it was
+/// written, so damage in the middle is distinguished from a torn end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub position: u64,
     pub durable: u64,
 }
 
-/// Which piece of a payload a chunk is.
+/// The piece of a payload that a chunk contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub number: u32,
     pub count: u32,
-    /// Of the first chunk: the chain hash before an entry or a group's record, or what an outcome belongs to: the index of an
-    /// entry, or the sequence of the record that names entries of groups.
+    /// Only in the first chunk. For an entry or a group's record: the chain hash before it. For an outcome: the index
+    /// of its entry, or the sequence of the record that names its group entries.
     pub link: u64,
 }
 
-/// A chunk's frame, not checked against its checksum.
+/// A chunk's frame; its checksum has not been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub place: Place,
     pub part: Part,
-    /// How far the log was durable when the chunk was written, counted back from the chunk.
+    /// Distance from the chunk back to the position up to which the log was durable when the chunk was written.
     pub durable_distance: u64,
     crc: u32,
     kind_byte: u8,
     piece_at: usize,
-    /// Bytes of the whole chunk.
+    /// Length of the whole chunk, bytes.
     pub bytes: usize,
 }
 
-/// A chunk whose checksum holds.
+/// A chunk with a verified checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk<'a> {
     pub head: Head,
     pub piece: &'a [u8],
 }
 
-/// Bytes within which a frame ends and its piece begins.
+/// Maximum length of a frame.
 pub(crate) const HEAD_BYTES_MAX: usize = 6 + 10 + 5 + 5 + 10 + 10 + 4;
 
 /// Bit of the kind byte: the chunk is one of several, and contains its number.
@@ -132,10 +134,10 @@ fn checksum(kind: u8, group: GroupId, position: u64, rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&unstored), rest)
 }
 
-/// Reads the frame that starts with the first byte, taking it for one of `group`; its piece need not be there.
+/// Reads the frame at the start of `bytes` as one of `group`; the piece may be missing.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no frame.
 pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.u8("magic of chunk")? != MAGIC {
@@ -172,10 +174,10 @@ pub(crate) fn read_head(bytes: &[u8], group: GroupId) -> Result<Head, Malformed>
     Ok(Head { place, part, durable_distance, crc, kind_byte, piece_at, bytes: piece_at + len })
 }
 
-/// Reads the chunk of `group` that starts with the first byte and was written at `position`; bytes after it are ignored.
+/// Reads the chunk of `group` at the start of `bytes` that was written at `position`; bytes after it are ignored.
 ///
 /// # Errors
-/// If there is none, or its checksum does not hold: then it is damaged, or belongs to another place or another group.
+/// If there is no chunk, or its checksum does not match: it is damaged, or belongs to another place or group.
 pub(crate) fn read_chunk(bytes: &[u8], position: u64, group: GroupId) -> Result<Chunk<'_>, Malformed> {
     let head = read_head(bytes, group)?;
     let rest = bytes.get(6..head.bytes).ok_or(Malformed { what: "piece", at: head.piece_at })?;
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// What this version writes, byte by byte; later ones must read it, or refuse the log by its identity.
+    /// The exact bytes that this version writes; later versions must read them, or refuse the log by its identity.
     #[test]
     fn frames_of_format_2_are_read_and_written() {
         let kept = [

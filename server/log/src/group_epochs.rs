@@ -1,9 +1,9 @@
-//! Epochs of a log that has Raft groups: which of their entries each one was decided from, and what it decided.
+//! Epochs of a log with Raft groups: which group entries each epoch was decided from, and its outcome.
 //!
-//! The order of a group's entries does not tell which of them count: that is for the fold. So a record names, before each
-//! outcome, the records of the entries that went in, and the outcome names that record.
+//! The order of a group's entries does not determine which of them count; the fold does. So a record before each
+//! outcome names the records of the entries that went into the epoch, and the outcome names that record.
 //!
-//! An entry that a peer has handed out may go in before the own log has it. Its content is then in a record of a copy.
+//! An entry handed out by a peer may go in before this node's own log has it. Its content is then in a copy record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,9 @@ use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
 
 impl DiskLog {
-    /// Appends an entry that a peer has handed out, so that it is committed, for the epochs that are decided from it, and for
-    /// [`LogReader::copied_entries`]. The group's own log does not gain it; if it has it, nothing is written.
+    /// Appends a committed entry that a peer has handed out, for the epochs decided from it and for
+    /// [`LogReader::copied_entries`]. It does not become part of the group's own log; if that log already has it,
+    /// nothing is written.
     ///
     /// # Errors
     /// [`LogError::OutOfOrder`] if the group has ended; [`LogError::DurabilityInDoubt`].
@@ -44,11 +45,11 @@ impl DiskLog {
         Ok(())
     }
 
-    /// Appends what an epoch decided, and that it was decided from these entries: group and index of each, in the order of the
-    /// epoch's batches. Durable with the next sync; until then the epoch can be resolved again.
+    /// Appends an epoch's outcome and the entries that it was decided from: group and index of each, in the order of
+    /// the epoch's batches. Durable with the next sync; until then the epoch can be resolved again.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if an entry is not there, or if the epoch or a later one has an outcome;
+    /// [`LogError::OutOfOrder`] if an entry does not exist, or if the epoch or a later one has an outcome;
     /// [`LogError::DurabilityInDoubt`].
     pub fn append_epoch(&mut self, outcome: &EpochOutcome, entries: &[(GroupId, u64)]) -> Result<(), LogError> {
         let refuse = |reason: String| LogError::OutOfOrder { what: "the outcome", reason };
@@ -57,7 +58,7 @@ impl DiskLog {
         }
         let sequences = {
             let index = self.shared.index.read();
-            // In the place of an entry that was copied, the log may have one that is not committed.
+            // In place of a copied entry, the log may have an uncommitted one.
             let copied = |group, at| self.copies.sequence(group, at);
             let own = |group, at| index.groups.get(group)?.sequence(at);
             let sequence = |&(group, at): &(GroupId, u64)| copied(group, at).or_else(|| own(group, at));
@@ -73,15 +74,15 @@ impl DiskLog {
         let mut index = self.shared.index.write();
         index.starts.push(outcome.epoch, first.unwrap_or(self.group_records.index));
         index.lsns.push(outcome);
-        // What the entries take was counted when they were written.
+        // The bytes of the entries were counted when they were written.
         index.retention.push(outcome.epoch, outcome.epoch_time_ms, appended.bytes);
         Ok(())
     }
 }
 
 impl LogReader {
-    /// Returns the entries that peers have handed out, as far as they were not truncated: those that are `wanted`, by group and
-    /// index. Each of them is committed. It reads all records of groups.
+    /// Returns the entries handed out by peers for which `wanted` returns true, by group and index, except truncated
+    /// ones. All of them are committed. Reads all records of groups.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -111,7 +112,8 @@ impl LogReader {
         Ok(found)
     }
 
-    /// Returns the entries that an epoch was decided from, which the record `names` lists; `None` if some of it is truncated.
+    /// Returns the entries that an epoch was decided from, listed in the record `names`; `None` if some of them are
+    /// truncated.
     pub(crate) fn batches_named(
         &self,
         epoch: Epoch,
@@ -119,7 +121,7 @@ impl LogReader {
         read: &mut ReadRecord<'_>,
     ) -> Result<Option<Vec<Arc<Batch>>>, LogError> {
         let damaged = |reason: &str| LogError::damaged(&self.shared.dir, format!("epoch {epoch}: {reason}"));
-        // Truncated while we looked.
+        // Truncated meanwhile.
         let Some(stored) = read(Kind::Group, names)? else { return Ok(None) };
         let record = decode_group_record(&stored.payload).map_err(|error| damaged(&error.to_string()))?;
         let GroupRecord::Epoch { epoch: named, entries } = record else {

@@ -1,7 +1,9 @@
-//! The logs of Raft groups, all in the segments of the one log: written beside everything else, durable with the one sync.
+//! The logs of the Raft groups, all in the segments of the one log: written along with everything else, durable with
+//! the same sync.
 //!
-//! An entry may replace one that is not committed, and all after it. A group's state (term, vote, commit index, members,
-//! what is compacted) is a record as well, and never in the mark: the mark is written later than what it tells of.
+//! An entry may replace an uncommitted one and all entries after it. A group's state (term, vote, commit index,
+//! members, compaction) is a record as well, and never in the mark: the mark is written later than the state it would
+//! describe.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,46 +18,47 @@ use crate::record::{Stored, Tip};
 use crate::segment_walk::Walk;
 use crate::writer::DiskLog;
 
-/// Entries that are read at once, however small.
+/// Maximum number of entries read at once, however small.
 const ENTRIES_MAX: usize = 16 * 1024;
 
 /// An entry of a group's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupEntry {
-    /// Its name.
+    /// Its term and index.
     pub id: EntryId,
     /// Its content.
     pub payload: Vec<u8>,
 }
 
 impl DiskLog {
-    /// Appends an entry to a group's log. It replaces the one of its index, if there is one, and all after it.
+    /// Appends an entry to a group's log. It replaces any entry of the same index, and all entries after it.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if it would leave a gap, replace a committed entry, or if its term is below that of the
-    /// entry before it; [`LogError::DurabilityInDoubt`].
+    /// [`LogError::OutOfOrder`] if it would leave a gap or replace a committed entry, or if its term is below that of
+    /// the preceding entry; [`LogError::DurabilityInDoubt`].
     pub fn append_group_entry(&mut self, group: GroupId, id: EntryId, payload: &[u8]) -> Result<(), LogError> {
-        // Nothing else changes the groups, so the check finds the same.
+        // Nothing else changes the groups, so the check below reads the same state.
         let before = id.index.checked_sub(1).and_then(|before| self.shared.index.read().groups.term(group, before));
-        // Without the entry before it, the check refuses it with the reason.
+        // If the preceding entry is missing, the check refuses this one and gives the reason.
         let term_before = before.unwrap_or_default();
         self.append_record(&GroupRecord::Entry { group, id, term_before, payload })?;
         self.copies.gained(group, id);
         Ok(())
     }
 
-    /// Replaces a group's state. What is promised by it (a vote, a term) may be told to others after the next sync. Entries
-    /// up to `compacted` may be truncated from then on; if it is past the last entry, a state image takes the place of all.
+    /// Replaces a group's state. Its promises (a vote, a term) may be sent to other members after the next sync.
+    /// Entries up to `compacted` may be truncated from then on; if `compacted` is past the last entry, a state image
+    /// replaces all entries.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if the term or the commit index decreases, if the vote of a term changes, or if what is not
-    /// committed is compacted; [`LogError::DurabilityInDoubt`].
+    /// [`LogError::OutOfOrder`] if the term or the commit index decreases, if the vote of a term changes, or if
+    /// uncommitted entries are compacted; [`LogError::DurabilityInDoubt`].
     pub fn set_group_state(&mut self, group: GroupId, state: &GroupState) -> Result<(), LogError> {
         self.append_record(&GroupRecord::State { group, state: state.clone() })
     }
 
-    /// Forgets a group that has ended; there is nothing to do if it is forgotten. Its records may be truncated from the next
-    /// sync on. Its name remains: no record of it is accepted any more.
+    /// Forgets a group that has ended; does nothing if it is already forgotten. Its records may be truncated after the
+    /// next sync. Its name remains: no record of it is accepted any more.
     ///
     /// # Errors
     /// [`LogError::OutOfOrder`] if it has entries that are not compacted; [`LogError::DurabilityInDoubt`].
@@ -66,8 +69,8 @@ impl DiskLog {
         self.append_record(&GroupRecord::Ended { group })
     }
 
-    /// Returns for each group the last committed entry that no epoch from `below` on needs, nor a reader of one: it may be
-    /// compacted as soon as state images include it. Groups without such an entry are left out.
+    /// Returns for each group the last committed entry that neither an epoch from `below` on nor a reader of one needs:
+    /// it may be compacted as soon as state images include it. Groups without such an entry are omitted.
     #[must_use]
     pub fn spare_group_entries(&self, below: Epoch) -> BTreeMap<GroupId, u64> {
         let index = self.shared.index.read();
@@ -92,11 +95,11 @@ impl DiskLog {
         Ok(())
     }
 
-    /// Writes the states and ends of groups again whose records are below position `cut`. Returns the first record that
+    /// Rewrites the states and ends of groups whose records are below position `cut`. Returns the first record that
     /// stays.
     pub(crate) fn carry_groups(&mut self, cut: u64) -> Result<u64, LogError> {
         let Some(first) = self.shared.segments.first_index_from(Kind::Group, cut)? else {
-            // All of them are below.
+            // All of them are below the cut.
             let next = self.group_records.index + 1;
             return self.carry_before(next).map(|()| next);
         };
@@ -122,7 +125,7 @@ impl LogReader {
         self.shared.index.read().groups.ended().collect()
     }
 
-    /// Tells whether a group has ended: what is left of it elsewhere must not be followed here.
+    /// Returns whether a group has ended: leftovers of it on other nodes must not be followed here.
     #[must_use]
     pub fn has_group_ended(&self, group: GroupId) -> bool {
         self.shared.index.read().groups.has_ended(group)
@@ -134,21 +137,21 @@ impl LogReader {
         self.shared.index.read().groups.get(group).map(|group| group.state.clone()).unwrap_or_default()
     }
 
-    /// Returns the entry before a group's first one that is there, and the last one.
+    /// Returns the entry before a group's first existing entry, and its last entry.
     #[must_use]
     pub fn group_bounds(&self, group: GroupId) -> (EntryId, EntryId) {
         self.shared.index.read().groups.get(group).map(|group| (group.before(), group.last())).unwrap_or_default()
     }
 
-    /// Returns the term of a group's entry that is there, or of the one before the first.
+    /// Returns the term of an existing entry of a group, or of the one before the first.
     #[must_use]
     pub fn group_term(&self, group: GroupId, index: u64) -> Option<u64> {
         self.shared.index.read().groups.term(group, index)
     }
 
-    /// Checks that the log continues a state image that has read its groups this far: no compacted entry is missing in the
-    /// image, and what both have is the same as far as it is agreed on. The image may be ahead of a group that has not
-    /// compacted what it includes.
+    /// Checks that the log continues a state image that has read its groups up to `cursors`: no compacted entry is
+    /// missing in the image, and committed entries that both have are the same. The image may be ahead of a group that
+    /// has not compacted the entries that it includes.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -168,7 +171,7 @@ impl LogReader {
                 );
                 return Err(damaged(group, reason));
             }
-            // What is not agreed on may be another entry: the image has the one that a peer handed out in its place.
+            // An uncommitted entry may differ: the image has the one that a peer handed out in its place.
             let is_committed = included.index <= self.group_state(group).commit;
             let term = self.group_term(group, included.index).filter(|term| is_committed && *term != included.term);
             if let Some(term) = term {
@@ -179,21 +182,21 @@ impl LogReader {
         Ok(())
     }
 
-    /// Returns the content of a group's entry; `None` if it is not there.
+    /// Returns the content of a group's entry; `None` if it does not exist.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
     pub fn group_entry(&self, group: GroupId, index: u64) -> Result<Option<Vec<u8>>, LogError> {
         let sequence = self.shared.index.read().groups.get(group).and_then(|group| group.sequence(index));
         let Some(sequence) = sequence else { return Ok(None) };
-        // Between the two it may have been truncated.
+        // It may have been truncated between the two reads.
         let Some(stored) = self.shared.segments.read(Kind::Group, sequence)? else { return Ok(None) };
         self.payload_of(group, index, &stored).map(Some)
     }
 
-    /// Returns entries of a group, the first of `range` and those that follow it, for a member that lags: until the range
-    /// ends, or they have `bytes_max` bytes together, however large the first one is. Fewer come if there are very many,
-    /// none if the first one is not there.
+    /// Returns consecutive entries of a group from the start of `range`, for a lagging member: up to the end of the
+    /// range or `bytes_max` bytes in total, but at least one entry, however large. Returns fewer if there are very
+    /// many, none if the first one does not exist.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -207,7 +210,7 @@ impl LogReader {
         let mut walk = Walk::over(&self.shared.segments, Kind::Group);
         let (mut entries, mut bytes) = (Vec::new(), 0);
         for (id, sequence) in run.unwrap_or_default() {
-            // It may have been truncated by now.
+            // It may have been truncated meanwhile.
             let Some(stored) = walk.read(sequence)? else { break };
             let payload = self.payload_of(group, id.index, &stored)?;
             bytes += payload.len();

@@ -1,12 +1,12 @@
-//! What the records of Raft groups add up to: each group's state, and which record holds which of its entries.
+//! The accumulated records of the Raft groups: each group's state, and which record contains which of its entries.
 //!
-//! A later record of an index replaces the earlier one and all entries after it; nothing of that is undone in the files.
-//! Of a group that has ended, its name remains, so that it never begins a second time with a smaller term.
-//! Records of all groups have one sequence, in the order in which they were written: a lost record is noticed by it. That
-//! an entry follows the one before it is checked by the term of that one, as Raft does.
+//! A later record of an index replaces the earlier one and all entries after it; nothing is undone in the files. The
+//! name of an ended group remains, so that the group never begins a second time with a smaller term. The records of all
+//! groups share one sequence, in write order, which reveals a lost record. An entry carries the term of its
+//! predecessor, which is checked as in Raft.
 //!
-//! Must never: do I/O; accept a second vote in a term, a term or commit index that decreases, another entry in the place
-//! of a committed one, or any record of a group that has ended.
+//! Must never: do I/O; accept a second vote in a term, a decreasing term or commit index, another entry in place of a
+//! committed one, or any record of an ended group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use tribunal_types::GroupId;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<GroupId, Group>,
-    /// Groups that have ended, and the sequence of the record that tells so.
+    /// Groups that have ended, and the sequence of the record of their end.
     ended: BTreeMap<GroupId, u64>,
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct Groups {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
     pub state: GroupState,
-    /// Sequence of the record that has the state; 0 without one.
+    /// Sequence of the record with the state; 0 without one.
     state_at: u64,
-    /// The entry before the first one that is there.
+    /// The entry before the first existing one.
     before: EntryId,
     entries: VecDeque<EntryAt>,
 }
@@ -45,7 +45,7 @@ impl Groups {
         self.groups.get(&group)
     }
 
-    /// Returns the term of an entry that is there, or of the last compacted one; 0 before the first of all.
+    /// Returns the term of an existing entry, or of the last compacted one; 0 before the first entry ever.
     pub(crate) fn term(&self, group: GroupId, index: u64) -> Option<u64> {
         match self.groups.get(&group) {
             Some(group) => group.term(index),
@@ -62,12 +62,12 @@ impl Groups {
         self.ended.keys().copied()
     }
 
-    /// Tells whether a group has ended.
+    /// Returns whether a group has ended.
     pub(crate) fn has_ended(&self, group: GroupId) -> bool {
         self.ended.contains_key(&group)
     }
 
-    /// Returns why a record must not be written; it would break what the group was promised.
+    /// Returns why a record must not be written: it would break a promise to the group.
     pub(crate) fn check(&self, record: &GroupRecord<'_>) -> Result<(), String> {
         if self.has_ended(record.group()) && !matches!(record, GroupRecord::Ended { .. }) {
             return Err("the group has ended".into());
@@ -82,7 +82,7 @@ impl Groups {
         }
     }
 
-    /// Takes a record into account that was written with this sequence.
+    /// Applies a record that was written with this sequence.
     pub(crate) fn apply(&mut self, record: &GroupRecord<'_>, sequence: u64) {
         let group = record.group();
         match record {
@@ -100,7 +100,7 @@ impl Groups {
         }
     }
 
-    /// Checks what the records of a whole log add up to: those that were truncated must not be missed.
+    /// Checks the accumulated records of a whole log: the truncated records must not be needed.
     pub(crate) fn check_whole(&self) -> Result<(), String> {
         for (id, group) in &self.groups {
             let (first, last) = (group.before.index + 1, group.last().index);
@@ -116,7 +116,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the sequence of the first record that has an entry that is needed.
+    /// Returns the sequence of the first record that contains an entry still needed.
     pub(crate) fn first_needed(&self) -> Option<u64> {
         self.groups.values().filter_map(|group| group.entries.front()).map(|entry| entry.sequence).min()
     }
@@ -124,7 +124,7 @@ impl Groups {
     /// Returns the last committed entry of each group whose record is before `sequence`, for groups that have one.
     pub(crate) fn spare_before(&self, sequence: u64) -> BTreeMap<GroupId, u64> {
         let spare = |group: &Group| {
-            // Of a later index, an earlier record is never needed.
+            // An earlier record of a later index is never needed.
             let before = group.entries.partition_point(|entry| entry.sequence < sequence) as u64;
             let last = (group.before.index + before).min(group.state.commit);
             (last > group.before.index).then_some(last)
@@ -132,7 +132,7 @@ impl Groups {
         self.groups.iter().filter_map(|(id, group)| Some((*id, spare(group)?))).collect()
     }
 
-    /// Returns the states and the ends in records before `sequence`, to be written again before those are truncated.
+    /// Returns the states and ends in records before `sequence`; they are rewritten before those are truncated.
     pub(crate) fn carried_before(&self, sequence: u64) -> Vec<GroupRecord<'static>> {
         let states = self.groups.iter().filter(|(_, group)| (1..sequence).contains(&group.state_at));
         let states = states.map(|(id, group)| GroupRecord::State { group: *id, state: group.state.clone() });
@@ -142,7 +142,7 @@ impl Groups {
 }
 
 impl Group {
-    /// Returns the entry before the first one that is there.
+    /// Returns the entry before the first existing one.
     pub(crate) fn before(&self) -> EntryId {
         self.before
     }
@@ -153,18 +153,18 @@ impl Group {
         self.entries.back().map_or(self.before, last)
     }
 
-    /// Returns the term of an entry that is there, or of the last compacted one.
+    /// Returns the term of an existing entry, or of the last compacted one.
     pub(crate) fn term(&self, index: u64) -> Option<u64> {
         if index == self.before.index { Some(self.before.term) } else { self.entry(index).map(|entry| entry.term) }
     }
 
-    /// Returns the sequence of the record that has an entry.
+    /// Returns the sequence of the record that contains an entry.
     pub(crate) fn sequence(&self, index: u64) -> Option<u64> {
         self.entry(index).map(|entry| entry.sequence)
     }
 
-    /// Returns the entries of `range` from its first one on, at most `count`, each with the sequence of its record,
-    /// ascending; none if the first one is not there.
+    /// Returns up to `count` entries from the start of `range`, ascending, each with the sequence of its record; none
+    /// if the first one does not exist.
     pub(crate) fn run(&self, range: Range<u64>, count: usize) -> Vec<(EntryId, u64)> {
         let at = range.start.checked_sub(self.before.index + 1).and_then(|at| usize::try_from(at).ok());
         let Some(at) = at.filter(|at| *at < self.entries.len()) else { return Vec::new() };
@@ -205,7 +205,7 @@ impl Group {
             return Err(format!("commit index {} after {}, the last entry is {last}", state.commit, known.commit));
         }
         let EntryId { term, index } = state.compacted;
-        // An image takes the place of entries that were not agreed on.
+        // An image may replace uncommitted entries.
         let is_another = index <= known.commit && self.term(index).is_some_and(|known| known != term);
         if index < known.compacted.index || index > state.commit || is_another {
             return Err(format!("compacted up to entry {index} of term {term}, which is not a committed one"));
@@ -223,7 +223,7 @@ impl Group {
         if self.term(before.index) == Some(term_before) {
             self.entries.truncate(usize::try_from(before.index - self.before.index).unwrap_or(usize::MAX));
         } else {
-            // The entries before it were truncated, or it would not have been written.
+            // The preceding entries were truncated; otherwise this one would not have been written.
             self.entries.clear();
             self.before = before;
         }
@@ -236,7 +236,7 @@ impl Group {
             if self.term(index) == Some(term) {
                 self.entries.drain(..usize::try_from(index - self.before.index).unwrap_or(usize::MAX));
             } else {
-                // A state image took the place of all of them.
+                // A state image replaced all of them.
                 self.entries.clear();
             }
             self.before = state.compacted;
@@ -263,7 +263,7 @@ mod tests {
         GroupRecord::Ended { group: GroupId::default() }
     }
 
-    /// Writes what is legal; returns the error of the first record that is not.
+    /// Writes legal records; returns the error of the first illegal one.
     fn written(records: &[GroupRecord<'_>]) -> Result<Groups, String> {
         let mut groups = Groups::default();
         for (sequence, record) in (1..).zip(records) {
@@ -331,11 +331,11 @@ mod tests {
         for late in [entry(1, 1, 0), entry(3, 1, 1), state(1, 7, 2, (2, 1)), state(9, 0, 0, (0, 0))] {
             assert_eq!(groups.check(&late).unwrap_err(), "the group has ended");
         }
-        // A node that never had a group learns that it has ended, too.
+        // A node that never had a group records its end, too.
         assert!(written(&[ended(), entry(1, 1, 0)]).is_err());
     }
 
-    /// A truncation leaves the records from some one on, with the states before it written again.
+    /// A truncation leaves a suffix of the records, with the earlier states rewritten.
     #[test]
     fn any_suffix_that_has_what_is_needed_adds_up_to_the_same() {
         let records = [

@@ -1,5 +1,5 @@
-//! Which log this is: its id, its group and its row secret, in a small text file of its own, so that a wiped directory
-//! beside it is noticed. Group and secret are drawn once; a salvage draws a new id.
+//! Identity of a log: its id, its group and its row secret, in a separate small text file, so that a wiped directory
+//! next to it is noticed. Group and secret are drawn once; a salvage draws a new id.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 use crate::error::LogError;
 use crate::files::{self, Files};
 
-/// First line of the file. The number is that of the format: files, frames, entries, outcomes, control entries.
+/// First line of the file. The number is the format version of files, frames, entries, outcomes and control entries.
 const HEADING: &str = "tribunal log 6";
-/// First lines of formats that are no longer read.
+/// First lines of formats that are no longer supported.
 const HEADINGS_BEFORE: [&str; 5] =
     ["tribunal log 1\n", "tribunal log 2\n", "tribunal log 3\n", "tribunal log 4\n", "tribunal log 5\n"];
 
-/// What was drawn at creation.
+/// The values drawn at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub id: LogId,
@@ -22,8 +22,8 @@ pub(crate) struct Identity {
     pub row_secret: [u8; 16],
 }
 
-/// What the logs of all members of a cluster have in common: a position means the same in each of them, and so does the
-/// name of a row.
+/// The values that the logs of all members of a cluster share, so that a position means the same in each of them, and
+/// so does the name of a row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClusterIdentity {
     /// Id of the logs.
@@ -35,7 +35,7 @@ pub struct ClusterIdentity {
 }
 
 impl std::fmt::Debug for ClusterIdentity {
-    /// Without the secret.
+    /// Formats it without the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClusterIdentity").field("id", &self.id).finish_non_exhaustive()
     }
@@ -58,7 +58,7 @@ impl Identity {
         Self { id, group: GroupId { node, incarnation }, row_secret }
     }
 
-    /// Returns why this is not the log of that node of that cluster, if it is not.
+    /// Returns the reason if this is not the log of that node in that cluster.
     pub(crate) fn check_member(&self, node: NodeId, cluster: ClusterIdentity) -> Result<(), String> {
         let (here, there) = (self.group.node, node);
         if self.id != cluster.id || self.row_secret != cluster.row_secret {
@@ -77,7 +77,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Returns the identity of a log that continues under a new id.
+    /// Returns the identity of a log that continues this one under a new id.
     pub(crate) fn renewed(&self, files: &dyn Files) -> Result<Self, LogError> {
         Ok(Self { id: LogId(random(files)?), ..*self })
     }
@@ -101,8 +101,8 @@ impl Identity {
         }
     }
 
-    /// Writes the file of a new log, durably and as a whole, once the names of all others are durable: with it, the log is
-    /// one.
+    /// Writes the file of a new log, durably and atomically, once the names of all other files are durable: the log
+    /// exists from then on.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<(), LogError> {
         files::sync_directory(files, dir)?;
         files::replace(files, &path_in(dir), self.text().as_bytes())
@@ -132,7 +132,7 @@ impl Identity {
             incarnation: Incarnation(incarnation.strip_prefix("incarnation ")?.parse().ok()?),
         };
         let identity = Self { id: id.strip_prefix("id ")?.parse().ok()?, group, row_secret };
-        // Whatever differs from what would be written, checksum included, is not ours.
+        // Any text that differs from the generated one, checksum included, was not written by this release.
         (identity.text() == text).then_some(identity)
     }
 }

@@ -1,7 +1,7 @@
-//! State images: one file each, two generations, the older deleted only after the newer is durable.
+//! State images: one file each, two generations; the older one is deleted only after the newer one is durable.
 //!
-//! Files of their own rather than rows of the database: an image is large, written once, read once and dropped as a whole,
-//! and writing it must not delay commits ([`ImageWriter`] may be used from any thread).
+//! They are separate files and not records of the log: an image is large, written once, read once and dropped as a
+//! whole, and writing it must not delay commits ([`ImageWriter`] may be used from any thread).
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use crate::error::LogError;
 use crate::files::{self, Files, OpenMode, Stream, name_of};
 
 const MAGIC: &[u8; 8] = b"TRBIMG01";
-/// Stands where a piece's length would: the image is complete.
+/// In place of a piece's length: the image is complete.
 const END: u32 = u32::MAX;
-/// A piece above this is none of ours.
+/// A longer piece was not written by this crate.
 const PIECE_BYTES_MAX: u32 = 16 * 1024 * 1024;
-/// Images that are kept.
+/// Number of images kept.
 const GENERATIONS: usize = 2;
 
-/// Writes images beside the log. Clones share the directory and wait for one another.
+/// Writes images concurrently with the log. Clones share the directory and wait for one another.
 #[derive(Clone)]
 pub struct ImageWriter {
     files: Arc<dyn Files>,
     dir: PathBuf,
-    /// Epochs of the images on disk, ascending. Never locked while a disk works: the thread that writes the log asks.
+    /// Epochs of the images on disk, ascending. Never locked during disk I/O: the thread that writes the log reads it.
     kept: Arc<Mutex<Vec<Epoch>>>,
     /// Held while an image is written.
     writing: Arc<Mutex<()>>,
@@ -43,7 +43,7 @@ pub(crate) fn create_directory(files: &dyn Files, log_dir: &Path) -> Result<(), 
 }
 
 impl ImageWriter {
-    /// Looks at what is there.
+    /// Finds the existing images.
     pub(crate) fn open(files: &Arc<dyn Files>, log_dir: &Path) -> Result<Self, LogError> {
         let dir = dir_in(log_dir);
         files::create_directory(&**files, &dir)?;
@@ -73,7 +73,7 @@ impl ImageWriter {
     /// Writes an image durably, then deletes all but the newest two.
     ///
     /// # Errors
-    /// If it cannot be written; the images before it stay.
+    /// If it cannot be written; the earlier images stay.
     pub fn write(&self, image: &StateImage) -> Result<(), LogError> {
         let _one_at_a_time = self.writing.lock();
         let (path, fresh) = (self.path(image.epoch), self.dir.join(format!("image-{:016x}.new", image.epoch.0)));
@@ -97,20 +97,20 @@ impl ImageWriter {
         })
     }
 
-    /// Returns the newest image on disk: its epoch and its file, which a newer one may replace at any time; what has it open
-    /// may go on reading.
+    /// Returns the epoch and the file of the newest image on disk. A newer image may replace the file at any time; a
+    /// reader that has it open can continue.
     #[must_use]
     pub fn newest(&self) -> Option<(Epoch, PathBuf)> {
         self.kept.lock().last().map(|epoch| (*epoch, self.path(*epoch)))
     }
 
-    /// Returns the epoch of the oldest image kept: what is above it must stay in the log, should the newer image prove
-    /// unreadable.
+    /// Returns the epoch of the oldest image kept: everything above it must stay in the log, in case the newer image
+    /// proves unreadable.
     pub(crate) fn oldest(&self) -> Option<Epoch> {
         self.kept.lock().first().copied()
     }
 
-    /// Returns the newest image that can be read, and what was wrong with newer ones.
+    /// Returns the newest readable image, and the faults of newer ones.
     pub(crate) fn load_newest(&self) -> (Option<StateImage>, Vec<String>) {
         let mut faults = Vec::new();
         for epoch in self.kept.lock().iter().rev() {
@@ -125,7 +125,7 @@ impl ImageWriter {
     }
 }
 
-/// Writes an image to a file, whose content is durable then.
+/// Writes an image to a file and makes its content durable.
 fn store(files: &dyn Files, path: &Path, image: &StateImage) -> std::io::Result<()> {
     let file = Stream::new(files.open(path, OpenMode::Create)?);
     let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -143,7 +143,7 @@ fn store(files: &dyn Files, path: &Path, image: &StateImage) -> std::io::Result<
     file.into_inner().map_err(std::io::IntoInnerError::into_error)?.file.sync_all()
 }
 
-/// Writes an image to a file, which may be anywhere. Its content is durable then, but not its name.
+/// Writes an image to any file. Makes its content durable, but not its name.
 ///
 /// # Errors
 /// If it cannot be written.
@@ -151,7 +151,7 @@ pub fn write_image(files: &dyn Files, path: &Path, image: &StateImage) -> Result
     store(files, path, image).map_err(|error| LogError::io("write", path, &error))
 }
 
-/// Reads an image from a file, which may be anywhere.
+/// Reads an image from any file.
 ///
 /// # Errors
 /// If it is not an image, or is damaged.
@@ -159,8 +159,8 @@ pub fn read_image(files: &dyn Files, path: &Path) -> Result<StateImage, LogError
     load(files, path).map_err(|reason| LogError::Io { reason: format!("{} cannot be used: {reason}", path.display()) })
 }
 
-/// Adds an image that another member has taken to the log in `dir`, durably, so that it is the one that the log is opened
-/// with. The log may be a new one.
+/// Adds another member's image to the log in `dir`, durably, so that the log is opened with it. The log may be a new
+/// one.
 ///
 /// # Errors
 /// [`LogError::Locked`] if the log is open; [`LogError::Io`].

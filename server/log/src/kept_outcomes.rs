@@ -1,8 +1,8 @@
-//! Outcomes that a salvage could read but not put in their place, because one before them is missing.
+//! Outcomes that a salvage could read but not put in their place because an earlier one is missing.
 //!
-//! Outcomes are stored in the order of their epochs, and the missing one is known only after its epoch has been resolved
-//! again. Until then the later ones wait in a file of their own, in the frames of the segments: a recorded outcome stays
-//! authoritative. The node appends each of them as it replays its epoch; the file is removed at the start after that.
+//! Outcomes are stored in epoch order, and the missing one is known only after its epoch has been resolved again. Until
+//! then the later ones are kept in a separate file, in the frames of the segments: a recorded outcome stays
+//! authoritative. The node appends each of them when it replays its epoch; the next start removes the file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -21,18 +21,18 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("outcomes")
 }
 
-/// Reads the file in ascending order of epochs, once.
+/// Reads the file once, in ascending epoch order.
 pub(crate) struct KeptOutcomes {
     dir: PathBuf,
     group: GroupId,
     file: Box<dyn LogFile>,
     position: u64,
-    /// The next outcome, read already.
+    /// The next outcome, already read.
     next: Option<Stored>,
 }
 
 impl KeptOutcomes {
-    /// Opens the file; `None` if there is none.
+    /// Opens the file; `None` if it does not exist.
     pub(crate) fn open(files: &dyn Files, dir: &Path, group: GroupId) -> Result<Option<Self>, LogError> {
         let path = path_in(dir);
         match files.open(&path, OpenMode::Read) {
@@ -42,7 +42,7 @@ impl KeptOutcomes {
         }
     }
 
-    /// Returns the outcome of `epoch`, and forgets those before it. What cannot be read ends the file: the epochs from
+    /// Returns the outcome of `epoch`, and drops earlier ones. An unreadable outcome ends the file: the epochs from
     /// there on are resolved again.
     pub(crate) fn take(&mut self, epoch: Epoch) -> Option<StoredOutcome> {
         loop {
@@ -98,7 +98,7 @@ pub(crate) fn remove_if_appended(
     Ok(())
 }
 
-/// Writes the file. For a salvage, which is offline and on real files.
+/// Writes the file. For a salvage, which is offline and works on real files.
 pub(crate) struct KeptWriter {
     path: PathBuf,
     group: GroupId,
@@ -119,7 +119,7 @@ impl KeptWriter {
         Ok(Self { path, group, file: BufWriter::new(file), position: 0 })
     }
 
-    /// Adds an outcome of a later epoch than all before it.
+    /// Adds an outcome; its epoch must be above those of all earlier ones.
     pub(crate) fn add(&mut self, stored: &Stored) -> Result<(), LogError> {
         let place = Place { kind: Kind::Outcome, group: self.group, index: stored.index };
         for (part, piece) in pieces(stored.link, &stored.payload) {

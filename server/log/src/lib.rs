@@ -1,25 +1,25 @@
-//! The durable log: what a group contributed to every epoch, what the epochs decided, the control log, and what a replica
-//! promised to its Raft groups.
+//! The durable log: a group's contribution to every epoch, the epochs' outcomes, the control log, and a replica's
+//! promises to its Raft groups.
 //!
 //! The log carries inputs; outcomes are computed from them and recorded, and a recorded outcome is authoritative on
-//! replay. An entry is chained to the one before it by hash, every stored chunk carries a checksum, and a mark of its
-//! own records how far the log was durable. What follows from that:
+//! replay. Each entry is chained to its predecessor by hash, every stored chunk carries a checksum, and a separate mark
+//! records how far the log was durable. Consequences:
 //!
-//! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync`. A segment that has become full is
-//!   synced before anything is written to the next one. After a failure nothing is retried and nothing more is acknowledged.
-//! * Entries and outcomes are in segment files, the control log in two files of the same content, all written by this
-//!   crate: opening a log writes nothing before the whole of it has been verified, and a start that fails for want of room
-//!   leaves nothing that the next one trips over.
-//! * The mark is written after the acknowledgement, never before it, at most some 50 ms later under load. A log that ends
-//!   below its mark has lost what was promised: [`open`] refuses, and [`salvage`] is the way out.
-//! * What was appended but not synced is all there or not at all after a crash.
+//! * [`DurableLog::sync`] makes everything appended durable by exactly one `fdatasync`. A full segment is synced before
+//!   anything is written to the next one. After a failure nothing is retried and nothing more is acknowledged.
+//! * Entries and outcomes are in segment files, the control log is in two files of the same content, and this crate
+//!   writes all of them. Opening a log writes nothing before the whole log has been verified, and a start that fails
+//!   for lack of disk space leaves nothing that breaks the next start.
+//! * The mark is written after the acknowledgement, never before it; under load it lags by about 50 ms at most. A log
+//!   that ends below its mark has lost acknowledged entries: [`open`] refuses it, and [`salvage`] is the way out.
+//! * After a crash, data that was appended but not synced is present either completely or not at all.
 //! * Reading never waits for the writer's sync.
-//! * A log has an id: positions mean something only together with it.
+//! * A log has an id; a position is meaningful only together with it.
 //!
-//! A running log uses a disk by the trait [`Files`] only. The feature `sim` has a simulated one, on which the power is cut
-//! after every operation.
+//! A running log accesses a disk only through the trait [`Files`]. The feature `sim` provides a simulated disk that
+//! loses power after every operation.
 //!
-//! Must never: resolve anything, look at a clock to decide anything, acknowledge on its own.
+//! Must never: resolve anything, base a decision on a clock, acknowledge on its own.
 
 mod batches;
 mod control_compaction;

@@ -1,13 +1,13 @@
-//! Where a store's records are: LSN -> epoch. Dense for recent epochs, one in [`SPARSE_EPOCHS`] before that; the gap is
-//! walked in the outcomes.
+//! Maps the positions of a store's records to epochs. Dense for recent epochs; of older epochs one in [`SPARSE_EPOCHS`]
+//! is kept, and the gap is walked in the outcomes.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tribunal_types::{Epoch, EpochOutcome, Lsn, StoreId};
 
-/// Recent epochs of a store that are all kept.
+/// Number of a store's recent epochs that are all kept.
 const DENSE: usize = 8192;
-/// Distance of kept epochs before those.
+/// Distance between kept epochs before the recent ones.
 pub(crate) const SPARSE_EPOCHS: u64 = 64;
 
 /// A store's records of one epoch.
@@ -23,18 +23,18 @@ pub(crate) struct LsnSpan {
 pub(crate) enum Found {
     /// In this epoch.
     At(Epoch),
-    /// In an epoch from the first up to, not including, the second: at most [`SPARSE_EPOCHS`] of them.
+    /// In an epoch from the first up to, but not including, the second: at most [`SPARSE_EPOCHS`] epochs.
     Between(Epoch, Epoch),
-    /// Nothing is there yet.
+    /// At the head: there is no record yet.
     Head,
-    /// It was truncated; the oldest kept.
+    /// It was truncated; the oldest retained position.
     Truncated(Lsn),
 }
 
 #[derive(Clone, Debug, Default)]
 struct StoreLog {
     spans: VecDeque<LsnSpan>,
-    /// How many of `spans` are thinned out already.
+    /// Number of `spans` that are already thinned out.
     thinned: usize,
     head: Lsn,
     /// Last position that was truncated.
@@ -49,7 +49,7 @@ pub(crate) struct LsnIndex {
     oldest: Epoch,
 }
 
-/// Returns each store's records in an outcome, ascending store.
+/// Returns each store's records in an outcome, by ascending store.
 pub(crate) fn spans_of(outcome: &EpochOutcome) -> BTreeMap<StoreId, LsnSpan> {
     let mut spans: BTreeMap<StoreId, LsnSpan> = BTreeMap::new();
     for at in &outcome.lsns {
@@ -60,7 +60,7 @@ pub(crate) fn spans_of(outcome: &EpochOutcome) -> BTreeMap<StoreId, LsnSpan> {
 }
 
 impl LsnIndex {
-    /// Adds what an epoch above all known ones appended to the stores' logs.
+    /// Adds the records that an epoch above all known ones appended to the stores' logs.
     pub(crate) fn push(&mut self, outcome: &EpochOutcome) {
         for (store, span) in spans_of(outcome) {
             let log = self.stores.entry(store).or_default();
@@ -89,7 +89,7 @@ impl LsnIndex {
         }
     }
 
-    /// Returns where the first record after `after` is.
+    /// Returns the location of the first record after `after`.
     pub(crate) fn find(&self, store: StoreId, after: Lsn) -> Found {
         let Some(log) = self.stores.get(&store) else { return Found::Head };
         let wanted = after.next();
@@ -106,13 +106,13 @@ impl LsnIndex {
         {
             return Found::At(span.epoch);
         }
-        // An epoch is thinned out only if it is near one that is kept. That one may be forgotten by now.
+        // An epoch is thinned out only if it is near a kept one. That one may be forgotten by now.
         let from = last.map_or(self.oldest, |span| span.epoch.next().max(self.oldest));
         let near = Epoch(from.0.saturating_add(SPARSE_EPOCHS));
         Found::Between(from, log.spans.get(next).map_or(near, |span| span.epoch.min(near)))
     }
 
-    /// Returns the last kept span of each store below `epoch`, for what must be remembered when it goes.
+    /// Returns the last kept span of each store below `epoch`, for the note that outlives its truncation.
     pub(crate) fn last_below(&self, epoch: Epoch) -> Vec<(StoreId, Option<LsnSpan>)> {
         let last = |log: &StoreLog| {
             let next = log.spans.partition_point(|span| span.epoch < epoch);
@@ -121,7 +121,7 @@ impl LsnIndex {
         self.stores.iter().map(|(store, log)| (*store, last(log))).collect()
     }
 
-    /// Returns the oldest position that is kept, or the next one if none is.
+    /// Returns the oldest retained position, or the next one if none is retained.
     pub(crate) fn oldest(&self, store: StoreId) -> Lsn {
         self.stores.get(&store).map_or(Lsn(1), |log| log.truncated.next())
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn idle_epochs_are_not_searched() {
-        // The store writes in five epochs, ten apart, then the log is idle for 100,000.
+        // The store writes in five epochs, ten apart, then the log is idle for 100,000 epochs.
         let written: Vec<u64> =
             (0..8_000).flat_map(|burst| (0..5).map(move |n| burst * 100_000 + n * 10 + 1)).collect();
         let mut index = LsnIndex::default();

@@ -1,7 +1,8 @@
-//! The mark file, and the thread that lets it follow the log closely.
+//! The mark file, and the thread that advances the mark closely after the log.
 //!
-//! Two slots are written in turn, so that a torn write leaves the other one. The mark of a sync is written after that sync
-//! returned, off the commit path, and at most once in [`PACE`]: it lags by that much under load and never leads.
+//! Two slots are written in turn, so that a torn write leaves the other slot intact. The mark of a sync is written
+//! after that sync returned, off the commit path, and at most once per [`PACE`]: it lags by that much under load and
+//! never leads.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use tribunal_codec::{MARK_BYTES_MAX, Mark, decode_mark, encode_mark};
 use crate::error::LogError;
 use crate::files::{self, Files, LogFile, OpenMode};
 
-/// Distance of the slots, bytes: a sector that is torn is never part of both.
+/// Distance of the slots, bytes: a torn sector never affects both.
 const SLOT_BYTES: usize = 4096;
-/// How long marks are collected before one is written. Each costs the disk a sync beside those of commits.
+/// How long marks are collected before one is written. Each write costs the disk a sync in addition to those of the
+/// commits.
 const PACE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(MARK_BYTES_MAX + 8 <= SLOT_BYTES);
@@ -30,7 +32,7 @@ pub(crate) fn path_in(dir: &Path) -> PathBuf {
 /// Reads the mark; `None` if there is no file.
 ///
 /// # Errors
-/// If neither slot holds one.
+/// If neither slot contains a valid mark.
 pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Mark>, LogError> {
     let Some(bytes) = files::read(files, &path_in(dir))? else { return Ok(None) };
     let slot = |at: usize| bytes.get(at..).and_then(read_slot);
@@ -72,7 +74,7 @@ impl MarkFile {
     }
 }
 
-/// Creates the mark file of a new log, with both slots holding `mark`. Its name is durable once the identity is stored.
+/// Creates the mark file of a new log with `mark` in both slots. Its name is durable once the identity is stored.
 pub(crate) fn create(files: &dyn Files, dir: &Path, mark: &Mark) -> Result<(), LogError> {
     let path = path_in(dir);
     let write = || -> std::io::Result<()> {
@@ -85,7 +87,7 @@ pub(crate) fn create(files: &dyn Files, dir: &Path, mark: &Mark) -> Result<(), L
     write().map_err(|e| LogError::io("write", &path, &e))
 }
 
-/// Lets the mark follow the log.
+/// Advances the mark after the log.
 pub(crate) struct Marker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +109,7 @@ struct Wanted {
 }
 
 impl Marker {
-    /// Starts the thread, if there are any. `sequence` is that of the mark on disk.
+    /// Starts the thread, if the disk allows threads. `sequence` is that of the mark on disk.
     pub(crate) fn start(files: &dyn Files, dir: &Path, sequence: u64) -> Result<Self, LogError> {
         let path = path_in(dir);
         let file = files.open(&path, OpenMode::Write).map_err(|e| LogError::io("open", &path, &e))?;
@@ -124,7 +126,7 @@ impl Marker {
         Ok(Self { shared, thread })
     }
 
-    /// Asks for `mark` to be written soon.
+    /// Requests that `mark` be written soon.
     pub(crate) fn post(&self, mark: Mark) -> Result<(), LogError> {
         let mut wanted = self.shared.wanted.lock();
         if let Some(reason) = &wanted.failed {
@@ -169,7 +171,7 @@ impl Shared {
     }
 
     fn write_wanted(&self) {
-        // The file first: the thread that takes the mark also writes it, so that no older one overtakes it.
+        // Lock the file first: the thread that takes a mark also writes it, so that an older mark never overwrites it.
         let mut file = self.file.lock();
         let Some(mark) = self.wanted.lock().mark.take() else { return };
         match file.write(&mark) {

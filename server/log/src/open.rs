@@ -1,4 +1,4 @@
-//! Opening: creation, verification, recovery. Nothing is written to a log that does not verify.
+//! Opening a log: creation, verification, recovery. Nothing is written to a log that fails verification.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -39,15 +39,15 @@ use crate::writer::DiskLog;
 pub struct LogOptions {
     /// Node that a new log is created for; an existing log keeps its own.
     pub node: NodeId,
-    /// The cluster of which the log's node is a member, if it is one of several; a log of anything else is refused then.
+    /// The cluster that the log's node is a member of, if any; any other log is then refused.
     pub cluster: Option<ClusterIdentity>,
     /// Bytes of decoded epochs kept for readers.
     pub recent_bytes: usize,
-    /// Entries are kept for this long even if nothing needs them, milliseconds of replicated time.
+    /// Time for which entries are kept even if nothing needs them, milliseconds of replicated time.
     pub retention_ms: u64,
-    /// But not beyond this many bytes.
+    /// Limit on the bytes kept for [`LogOptions::retention_ms`].
     pub retention_bytes: u64,
-    /// Of Raft groups, at least this many bytes of the log are kept, whatever their age: for members that lag.
+    /// Bytes of the log with Raft groups that are kept at least, whatever their age: for lagging members.
     pub kept_for_members_bytes: u64,
 }
 
@@ -66,18 +66,18 @@ impl Default for LogOptions {
 
 /// An open log.
 pub struct Opened {
-    /// Writes it.
+    /// The writer.
     pub writer: DiskLog,
-    /// Reads it.
+    /// The reader.
     pub reader: LogReader,
-    /// What was found.
+    /// The recovered state.
     pub recovered: Recovered,
 }
 
-/// What the log held when it was opened.
+/// The content of the log when it was opened.
 #[derive(Clone, Debug)]
 pub struct Recovered {
-    /// Name of the log.
+    /// Id of the log.
     pub id: LogId,
     /// Group of the log: node and incarnation.
     pub group: GroupId,
@@ -85,38 +85,38 @@ pub struct Recovered {
     pub row_secret: [u8; 16],
     /// The control log.
     pub control: Vec<(ControlIndex, ControlEntry)>,
-    /// Its last position, which a salvage may have left without an entry.
+    /// Last position of the control log; after a salvage there may be no entry at it.
     pub control_last: ControlIndex,
-    /// The newest state image that can be read.
+    /// The newest readable state image.
     pub image: Option<StateImage>,
     /// First epoch without an entry.
     pub next: Epoch,
-    /// Above every stamp in the log, the suffix that was never acknowledged included.
+    /// An upper bound of all stamps in the log, including those of its unacknowledged suffix.
     pub last_csn: Csn,
-    /// Whether the log was created just now.
+    /// Whether this call created the log.
     pub created: bool,
-    /// What is worth a warning: images that could not be read, files that were repaired.
+    /// Warnings: unreadable images, repaired files.
     pub warnings: Vec<String>,
 }
 
 /// Opens the log in `dir`, creating it on first use.
 ///
 /// # Errors
-/// [`LogError::Damaged`] if acknowledged entries are missing or unreadable; [`LogError::Locked`], [`LogError::Io`]: then
-/// nothing has changed, and the next attempt may succeed.
+/// [`LogError::Damaged`] if acknowledged entries are missing or unreadable; [`LogError::Locked`], [`LogError::Io`]:
+/// nothing has changed then, and the next attempt may succeed.
 pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
     open_on(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, options)
 }
 
-/// Tells whether there is a log in a directory.
+/// Returns whether a directory contains a log.
 ///
 /// # Errors
-/// If that cannot be found out, or it is not one of this release.
+/// If that cannot be determined, or the log was not written by this release.
 pub fn exists(dir: &Path) -> Result<bool, LogError> {
     Identity::load(&RealFiles, dir).map(|found| found.is_some())
 }
 
-/// Opens the log in `dir` on another disk than the operating system's, creating it on first use.
+/// Opens the log in `dir` on the given disk, creating it on first use.
 ///
 /// # Errors
 /// As [`open`].
@@ -137,8 +137,8 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let image_writer = ImageWriter::open(files, dir)?;
     let (image, mut warnings) = covering_image(dir, &image_writer, &found)?;
     warnings.extend(found.control.faults.iter().map(|fault| format!("{fault}; it was repaired from its copy")));
-    // From here on files are changed: the log is whole. The names of what a killed process created, and of a copy that was
-    // put here, may be in the system's cache only.
+    // The log is whole; from here on files are changed. The names of files created by a killed process, or of a copy
+    // placed here, may be in the system's cache only.
     let within = [dir, &found.segments.dir, image_writer.dir()];
     files::sync_names(disk, dir, if created { &[] } else { &within })?;
     found.segments.remove_truncated()?;
@@ -169,14 +169,14 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         copies: Copies::default(),
         next,
         undecided: found.undecided,
-        // What a killed process left may be in the kernel's cache only; the first sync makes it durable.
+        // Data written by a killed process may be in the kernel's cache only; the first sync makes it durable.
         dirty: found.tip.index > 0 || found.group_records.index > 0,
         appended_bytes: 0,
         _lock: lock,
     };
     match writer.compact_control() {
         Ok(_) => {}
-        // The control log is whole, and only longer than it need be.
+        // The control log is whole, only longer than necessary.
         Err(LogError::Io { reason }) => warnings.push(format!("the control log was not compacted: {reason}")),
         Err(error) => return Err(error),
     }
@@ -195,7 +195,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     Ok(Opened { writer, reader: LogReader { shared }, recovered })
 }
 
-/// Loads the newest image that can be read, with what is worth a warning.
+/// Loads the newest readable image, with warnings.
 fn covering_image(
     dir: &Path,
     images: &ImageWriter,
@@ -210,7 +210,7 @@ fn covering_image(
     Ok((image, warnings))
 }
 
-/// Returns what is damaged in the log in `dir`, if anything is: what [`open`] would refuse. Changes no record.
+/// Returns the damage in the log in `dir`, if any: the reason why [`open`] would refuse it. Changes no record.
 ///
 /// # Errors
 /// [`LogError::Locked`]; [`LogError::Io`] if files cannot be read.
@@ -231,8 +231,8 @@ pub fn find_damage(dir: &Path) -> Result<Option<String>, LogError> {
     }
 }
 
-/// Creates an empty log. The identity is written last: without it nothing was ever acknowledged here, and what an earlier
-/// attempt left is replaced.
+/// Creates an empty log. The identity is written last: without it nothing was ever acknowledged here, and the leftovers
+/// of an earlier attempt are replaced.
 fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Identity, LogError> {
     let disk = &**files;
     if holds_entries(disk, dir)? {
@@ -258,7 +258,7 @@ fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Id
     Ok(identity)
 }
 
-/// Writes the files of a log without entries, all but mark and identity.
+/// Writes the files of a log without entries, except mark and identity.
 pub(crate) fn write_empty(
     files: &Arc<dyn Files>,
     dir: &Path,
@@ -269,7 +269,7 @@ pub(crate) fn write_empty(
     Ok((segments, ControlLog::create(files, dir, identity)?))
 }
 
-/// Tells whether a directory without an identity holds more than an unfinished creation leaves.
+/// Returns whether a directory without an identity contains more than an unfinished creation leaves.
 fn holds_entries(files: &dyn Files, dir: &Path) -> Result<bool, LogError> {
     let segments = dir.join("segments");
     match files.list(&segments) {
@@ -287,13 +287,13 @@ fn holds_entries(files: &dyn Files, dir: &Path) -> Result<bool, LogError> {
     Ok(false)
 }
 
-/// What verification found.
+/// Result of the verification.
 struct Found {
     segments: Arc<Segments>,
     control: control_log::Content,
     /// The control log, decoded.
     changes: Vec<(ControlIndex, ControlEntry)>,
-    /// Those without an effect.
+    /// Entries without an effect.
     dead: DeadEntries,
     mark_sequence: u64,
     tip: Tip,
@@ -390,7 +390,7 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     })
 }
 
-/// What the records of the segments add up to.
+/// Accumulates the records of the segments.
 struct Replay<'a> {
     dir: &'a Path,
     segments: &'a Segments,
@@ -399,10 +399,11 @@ struct Replay<'a> {
     tip: Option<Tip>,
     next: Epoch,
     last_csn: Csn,
-    /// Sequence of the first record of a group, and the end of their chain.
+    /// Sequence of the first record of a group, and the end of the chain of group records.
     first_record: u64,
     group_records: Option<Tip>,
-    /// Of the last record that names the entries of an epoch: the sequence of the first of them; 0 if there are none.
+    /// Lowest sequence among the entries named by the last epoch record; that record's own sequence if it names none, 0
+    /// if there is no such record.
     first_of_epoch: u64,
 }
 
@@ -471,9 +472,9 @@ impl Replay<'_> {
     fn outcome(&mut self, stored: &Stored) -> Result<(), LogError> {
         let stored = outcomes::outcome_of(stored, self.dir)?;
         let outcome = &stored.outcome;
-        // A member has no entries of its own, but for those from before it became one.
+        // A member has no entries of its own, except those from before it became a member.
         let is_own = self.index.runs.index_of(outcome.epoch) == Some(stored.entry);
-        // The record that names its entries comes before it.
+        // The record that names its entries precedes it.
         let has_entries = is_own || self.group_records.is_some() && self.first_of_epoch >= self.first_record;
         let is_whole = has_entries && outcome.epoch >= self.index.first_epoch;
         if is_whole {
@@ -499,8 +500,8 @@ impl Replay<'_> {
     }
 }
 
-/// Compares where a chain ends with its mark. `continues` tells whether a chain hash is the one after an entry that is not
-/// the last.
+/// Compares the end of a chain with its mark. `continues` tells whether a chain hash is the one after an entry that is
+/// not the last.
 fn check_tip(
     dir: &Path,
     what: &str,

@@ -1,4 +1,4 @@
-//! Outcome records: by epoch, each naming the entry, or the record of the entries, that it belongs to.
+//! Outcome records by epoch. Each names the entry, or the record of the entries, that it belongs to.
 
 use tribunal_codec::{decode_outcome, encode_outcome};
 use tribunal_types::{Epoch, EpochOutcome};
@@ -8,10 +8,11 @@ use crate::frame::Kind;
 use crate::record::Stored;
 use crate::segments::Segments;
 
-/// An outcome as it is stored in the log.
+/// A stored outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredOutcome {
-    /// Index of the entry whose items it decides; in a log of groups, the sequence of the record that names their entries.
+    /// Index of the entry whose items it decides; in a log with groups, the sequence of the record that names their
+    /// entries.
     pub entry: u64,
     pub outcome: EpochOutcome,
 }

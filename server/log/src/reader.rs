@@ -1,4 +1,4 @@
-//! Reading the log while it is written: epochs, replay, positions of records.
+//! Reads the log while it is written: epochs, replay, record positions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::retention::Retention;
 use crate::segment_walk::Walk;
 use crate::segments::Segments;
 
-/// Reads a record of the segments, one by one or in a pass; `None` if it is not there (any more).
+/// Reads a record of the segments, singly or in a pass; `None` if it is absent or no longer present.
 pub(crate) type ReadRecord<'a> = dyn FnMut(Kind, u64) -> Result<Option<Stored>, LogError> + 'a;
 
-/// Where a position of a store's log is.
+/// The location of a position in a store's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
     /// In the records of this epoch.
     Epoch(Epoch),
-    /// Nothing is there yet.
+    /// At the head: there is no record yet.
     Head,
     /// It has been truncated.
     Truncated {
@@ -40,7 +40,7 @@ pub enum Located {
     },
 }
 
-/// What writer and readers share.
+/// State shared by the writer and the readers.
 pub(crate) struct Shared {
     pub dir: PathBuf,
     pub id: LogId,
@@ -52,11 +52,11 @@ pub(crate) struct Shared {
     pub recent: Mutex<Recent>,
 }
 
-/// What is known about the log without reading it.
+/// In-memory index of the log.
 #[derive(Default)]
 pub(crate) struct Index {
     pub runs: EpochRuns,
-    /// Of a log that has Raft groups.
+    /// Only of a log that has Raft groups.
     pub starts: EpochStarts,
     pub lsns: LsnIndex,
     pub retention: Retention,
@@ -72,7 +72,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Forgets epochs below `epoch`.
+    /// Drops epochs below `epoch`.
     pub(crate) fn remove_below(&mut self, epoch: Epoch) {
         if let Some((last, _)) = self.runs.last() {
             self.own_below = self.own_below.max(epoch.min(last.next()));
@@ -85,25 +85,25 @@ impl Index {
     }
 }
 
-/// Reads the log; any number of them, from any thread. May block on the disk, never on the writer's sync.
+/// Reads the log; there may be any number of readers, on any thread. May block on the disk, never on the writer's sync.
 #[derive(Clone)]
 pub struct LogReader {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What the log contains about a record that a storage or a consumer has seen.
+/// The log's knowledge of a record that a storage or a consumer has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointInLog {
-    /// The record is here.
+    /// The record is in this log.
     Known {
         /// Its epoch.
         epoch: Epoch,
-        /// Digest of all outcomes up to that epoch: equal digests mean equal logs up to there.
+        /// Digest of all outcomes up to that epoch: equal digests mean equal logs up to that point.
         digest: Digest,
     },
-    /// The position is 0, or the record has been truncated: nothing to compare with.
+    /// The position is 0, or the record has been truncated: there is nothing to compare with.
     Unknown,
-    /// The log ends before it. What has seen this record followed another log, or a part of this one that is lost.
+    /// The log ends before it. The storage or consumer followed another log, or a part of this one that is lost.
     PastHead {
         /// Last position of the store.
         head: Lsn,
@@ -117,15 +117,15 @@ impl LogReader {
         self.shared.id
     }
 
-    /// Returns whether this log continues another one, and has the records of `store` up to `lsn` in common with it: it was salvaged.
+    /// Returns whether this log was salvaged from `log` and shares with it the records of `store` up to `lsn`.
     #[must_use]
     pub fn continues(&self, log: LogId, store: StoreId, lsn: Lsn) -> bool {
         let mut former = self.shared.former.iter();
         former.any(|former| former.id == log && former.common.get(&store).is_some_and(|common| lsn <= *common))
     }
 
-    /// Returns what the log contains about record `lsn` of `store`, for comparison with what a storage kept beside its
-    /// watermark. Equal ids do not prove equal logs: a copy of the files has the same id and may have diverged.
+    /// Looks up record `lsn` of `store`, for comparison with the digest that a storage kept with its watermark. Equal
+    /// ids do not prove equal logs: a copy of the files has the same id and may have diverged.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -144,7 +144,8 @@ impl LogReader {
         }
     }
 
-    /// Returns an epoch's input and outcome; `None` if it was sealed empty, is truncated, or has no recorded outcome yet.
+    /// Returns an epoch's input and outcome; `None` if it was sealed empty, is truncated, or has no recorded outcome
+    /// yet.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -162,7 +163,7 @@ impl LogReader {
         Ok(Some(epoch))
     }
 
-    /// Returns the epoch that an outcome is of; `None` if it is truncated.
+    /// Returns the epoch that an outcome belongs to; `None` if it is truncated.
     pub(crate) fn epoch_of(
         &self,
         stored: StoredOutcome,
@@ -187,7 +188,8 @@ impl LogReader {
         Ok(Some((input, outcome)))
     }
 
-    /// Returns what an entry of the log's own group brought to the epoch that it ends with; `None` if it is truncated.
+    /// Returns the contribution of an entry of the log's own group to the epoch that it ends with; `None` if it is
+    /// truncated.
     fn own_batch(
         &self,
         epoch: Epoch,
@@ -204,7 +206,7 @@ impl LogReader {
         Ok(Some(if batch.is_empty() { Vec::new() } else { vec![Arc::new(batch)] }))
     }
 
-    /// Returns what an epoch decided; `None` if nothing is recorded, or if it is truncated.
+    /// Returns an epoch's outcome; `None` if none is recorded, or if it is truncated.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -212,15 +214,15 @@ impl LogReader {
         Ok(outcomes::read(&self.shared.segments, epoch)?.map(|stored| stored.outcome))
     }
 
-    /// Returns the epochs from `epoch` on, ascending, each with its outcome if that was recorded. Epochs that one entry
-    /// sealed empty come together, as the last of them.
+    /// Returns the epochs from `epoch` on, ascending, each with its outcome if recorded. Epochs that one entry sealed
+    /// empty are returned as one, under the number of the last.
     ///
     /// Inputs are those of a log with one group: each epoch has one entry. With several groups, fold
     /// [`LogReader::batches_from`] of all of them.
     #[must_use]
     pub fn entries_from(&self, epoch: Epoch) -> Entries {
         let segments = &self.shared.segments;
-        // Without the file, or if it cannot be opened, the epochs are resolved again.
+        // If the file is absent or cannot be opened, the epochs are resolved again.
         let kept = KeptOutcomes::open(&*segments.files, &self.shared.dir, segments.group).ok().flatten();
         let next = self.entry_from(epoch);
         Entries { reader: self.clone(), kept, next, from: epoch, epoch_time_ms: None, over: false }
@@ -243,7 +245,7 @@ impl LogReader {
         })
     }
 
-    /// Returns where the first record of `store` after `after` is.
+    /// Returns the location of the first record of `store` after `after`.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -266,7 +268,7 @@ impl LogReader {
                 return Ok(Located::Epoch(outcome.epoch));
             }
         }
-        // Truncated while we looked, or damaged.
+        // Truncated during the search, or damaged.
         let oldest = self.oldest(store);
         if wanted < oldest {
             return Ok(Located::Truncated { oldest });
@@ -274,7 +276,7 @@ impl LogReader {
         Err(self.damaged(format!("no epoch holds record {wanted} of store {store}")))
     }
 
-    /// Returns the oldest position of a store that is kept; the next one to come if none is.
+    /// Returns the oldest retained position of a store; the next one to be written if none is retained.
     #[must_use]
     pub fn oldest(&self, store: StoreId) -> Lsn {
         self.shared.index.read().lsns.oldest(store)
@@ -327,12 +329,12 @@ impl LogReader {
 /// Epochs in order, for replay. Ends after the first error.
 pub struct Entries {
     reader: LogReader,
-    /// Outcomes that a salvage kept apart.
+    /// Outcomes that a salvage kept in a separate file.
     kept: Option<KeptOutcomes>,
     /// Index of the next entry.
     next: u64,
     from: Epoch,
-    /// Replicated time so far; read when it is first needed.
+    /// Replicated time so far; read on first use.
     epoch_time_ms: Option<u64>,
     over: bool,
 }
@@ -357,13 +359,13 @@ impl Iterator for Entries {
 }
 
 impl Entries {
-    /// Forgets the outcomes that a salvage kept apart from the log: from here on, epochs without a recorded one come
-    /// without.
+    /// Drops the outcomes that a salvage kept in a separate file: from here on, epochs without a recorded outcome are
+    /// returned without one.
     pub fn forget_kept_outcomes(&mut self) {
         self.kept = None;
     }
 
-    /// Reads one entry: `None` at the end, `Some(None)` for one that ends too early.
+    /// Reads one entry: `None` at the end, `Some(None)` for an entry that ends before the first requested epoch.
     #[expect(clippy::type_complexity, reason = "an item within an option within a step; a name would only hide it")]
     fn step(&mut self) -> Result<Option<Option<(EpochInput, Option<EpochOutcome>)>>, LogError> {
         let Some(batch) = self.reader.batch(self.next)? else { return Ok(None) };
@@ -379,7 +381,7 @@ impl Entries {
             Some(time) => time,
             None => self.reader.time_before(epoch)?,
         };
-        // One group: the median of its clock is its clock.
+        // With one group, the median clock is that group's clock.
         let epoch_time_ms = outcome.as_ref().map_or(before.max(batch.clock_ms), |o| o.epoch_time_ms);
         self.epoch_time_ms = Some(epoch_time_ms.max(before));
         if outcome.as_ref().is_some_and(|o| o.decisions.len() != batch.txns.len()) {

@@ -1,11 +1,11 @@
-//! Recently decoded epochs, so that page after page of one epoch is decoded once.
+//! Caches recently decoded epochs, so that an epoch read page by page is decoded only once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tribunal_types::{Epoch, EpochInput, EpochOutcome};
 
-/// A bounded cache, oldest use of the disk out first.
+/// A bounded cache; the epoch decoded first is evicted first.
 #[derive(Debug)]
 pub(crate) struct Recent {
     epochs: VecDeque<(Arc<(EpochInput, EpochOutcome)>, usize)>,
@@ -22,7 +22,7 @@ impl Recent {
         self.epochs.iter().rev().find(|(kept, _)| kept.0.epoch == epoch).map(|(kept, _)| Arc::clone(kept))
     }
 
-    /// Keeps an epoch; the newest one is kept however large.
+    /// Adds an epoch; the newest one is kept, however large.
     pub(crate) fn put(&mut self, epoch: Arc<(EpochInput, EpochOutcome)>) {
         let (input, outcome) = &*epoch;
         let bytes = input.batches.iter().map(|batch| batch.memory_bytes()).sum::<usize>() + outcome.memory_bytes();

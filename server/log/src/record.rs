@@ -1,4 +1,4 @@
-//! A record as it is stored, and where a chain of records ends.
+//! A stored record, and the end of a chain of records.
 
 /// A record read back from its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,16 +9,16 @@ pub(crate) struct Stored {
     pub payload: Vec<u8>,
 }
 
-/// Where an appended record ends.
+/// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
-    /// Chain hash after it.
+    /// Chain hash after the record.
     pub chain: u64,
     /// Bytes written, frames included.
     pub bytes: u64,
 }
 
-/// End of a chain that holds. Index 0 is the start of an empty chain.
+/// End of a valid chain. Index 0 is the start of an empty chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tip {
     pub index: u64,

@@ -1,4 +1,4 @@
-//! How much of the log is kept beyond what is needed: by age in replicated time, and by size.
+//! Retention: how much of the log is kept beyond what is needed, by age in replicated time and by size.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ const SAMPLE_EPOCHS: u64 = 64;
 /// Bytes between two samples.
 const SAMPLE_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Bytes of entries that have no outcome yet, in order. What they take counts once they are decided.
+/// Bytes of entries without an outcome, in order. They count once the entries are decided.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Undecided(VecDeque<(Epoch, u64)>);
 
 impl Undecided {
-    /// Notes what the entry that ends with `epoch` takes.
+    /// Notes the size of the entry that ends with `epoch`.
     pub(crate) fn push(&mut self, epoch: Epoch, bytes: u64) {
         self.0.push_back((epoch, bytes));
     }
 
-    /// Returns how many bytes the entry of `epoch` took, and forgets it and those before it.
+    /// Returns the size of the entry of `epoch`, and forgets it and the entries before it.
     pub(crate) fn take(&mut self, epoch: Epoch) -> u64 {
         while let Some((last, bytes)) = self.0.front().copied().filter(|(last, _)| *last <= epoch) {
             self.0.pop_front();
@@ -31,7 +31,7 @@ impl Undecided {
     }
 }
 
-/// Limits of what is kept.
+/// Retention limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub age_ms: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Limits {
 struct Sample {
     epoch: Epoch,
     epoch_time_ms: u64,
-    /// Bytes of all records before this epoch's.
+    /// Bytes of all records before those of this epoch.
     bytes_before: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Retention {
 }
 
 impl Retention {
-    /// Notes an epoch above all noted before.
+    /// Notes an epoch above all noted ones.
     pub(crate) fn push(&mut self, epoch: Epoch, epoch_time_ms: u64, bytes: u64) {
         let due = self.samples.back().is_none_or(|last| {
             epoch.0 >= last.epoch.0 + SAMPLE_EPOCHS || self.bytes >= last.bytes_before + SAMPLE_BYTES
@@ -67,18 +67,20 @@ impl Retention {
         self.newest_ms = self.newest_ms.max(epoch_time_ms);
     }
 
-    /// Notes bytes of records that belong to no epoch: those of Raft groups. They count as written after the last epoch that
-    /// was noted.
+    /// Notes the bytes of records that belong to no epoch: those of Raft groups. They count as written after the last
+    /// noted epoch.
     pub(crate) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Returns the first epoch that must be retained under `limits`: what is below it is too old or too large.
+    /// Returns the first epoch that must be retained under `limits`: everything below it is too old or exceeds the
+    /// size.
     pub(crate) fn keep_from(&self, limits: Limits) -> Epoch {
         let too_old = |s: &Sample| s.epoch_time_ms + limits.age_ms < self.newest_ms;
         let too_much = |s: &Sample| self.bytes - s.bytes_before > limits.bytes;
         let gone = self.samples.partition_point(|sample| too_old(sample) || too_much(sample));
-        // Up to a sample, all is truncated; between the last truncated one and the next, nothing is known and all is kept.
+        // Everything below the last sample over the limits is truncated; the exact cut between two samples is unknown,
+        // so everything from that sample on is kept.
         gone.checked_sub(1).map_or(Epoch(0), |ix| self.samples[ix].epoch)
     }
 

@@ -1,8 +1,9 @@
-//! Reading all segments in order at start, and telling a torn end from damage.
+//! Reads all segments in order at start, and distinguishes a torn end from damage.
 //!
-//! Where the chain of frames breaks off, everything after the break is searched. A chunk there that was written when the
-//! break's position was durable already proves damage: the log refuses. Without such a chunk (and with the mark below the
-//! break, which the caller checks) it is the end of a write that was never acknowledged, and is wiped.
+//! Where the chain of frames breaks off, everything after the break is searched. A chunk there that was written when
+//! the position of the break was already durable proves damage, and the log is refused. Without such a chunk (and with
+//! the mark below the break, which the caller checks) it is the end of a write that was never acknowledged, and is
+//! wiped.
 
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ use crate::frame::{CHUNK_BYTES_MAX, Kind, MAGIC, read_chunk};
 use crate::record::Stored;
 use crate::segments::{Segment, Segments};
 
-/// Where the log ends.
+/// The end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
-    /// First position after the last whole record.
+    /// First position after the last complete record.
     pub position: u64,
     /// Whether bytes follow it.
     pub torn: bool,
 }
 
-/// A record while its chunks are read.
+/// A record whose chunks are being read.
 struct Open {
     position: u64,
     kind: Kind,
@@ -31,17 +32,17 @@ struct Open {
     stored: Stored,
 }
 
-/// Shows every whole record to `each`, in order: kind, position, record.
+/// Passes every complete record to `each`, in order: kind, position, record.
 ///
 /// # Errors
-/// If a chunk is damaged that was durable.
+/// If a durable chunk is damaged.
 pub(crate) fn scan(
     segments: &Segments,
     mut each: impl FnMut(Kind, u64, Stored) -> Result<(), LogError>,
 ) -> Result<End, LogError> {
     let files = segments.files();
     let mut open: Option<Open> = None;
-    // A record that began in a segment that is truncated; its rest is passed over.
+    // A record may begin in a truncated segment; the rest of it is skipped.
     let mut headless = files.first().is_some_and(|first| first.base > 0);
     let mut end = files.first().map_or(0, |first| first.base);
     for (ix, segment) in files.iter().enumerate() {
@@ -54,7 +55,7 @@ pub(crate) fn scan(
                 Err(reason) => {
                     let goes_on = files.get(ix + 1).map(|next| starts_with_chunk(next, segments.group)).transpose()?;
                     if goes_on == Some(true) && bytes[at..].iter().all(|byte| *byte == 0) {
-                        // The next chunk had no room here.
+                        // This segment had no room for the next chunk.
                         break;
                     }
                     let torn = search_after(segments, &files[ix..], &bytes, position, &reason)?;
@@ -103,7 +104,7 @@ fn starts_with_chunk(segment: &Arc<Segment>, group: GroupId) -> Result<bool, Log
     Ok(read_chunk(&bytes[..room], segment.base, group).is_ok())
 }
 
-/// Looks for chunks after a break. Returns whether any byte follows it.
+/// Searches for chunks after a break. Returns whether any non-zero byte follows it.
 fn search_after(
     segments: &Segments,
     files: &[Arc<Segment>],

@@ -1,7 +1,6 @@
-//! Reading many records of one kind, mostly one after the other, through a window over the segments that is read ahead.
+//! Reads many records of one kind, mostly in sequence, through a read-ahead window over the segments.
 //!
-//! A window is not read again for what was written after it: a caller asks only for records that were there when it
-//! began.
+//! The window is not refreshed with later writes: a caller requests only records that existed when the pass began.
 //!
 //! Must never: hold a lock while it reads.
 
@@ -12,18 +11,18 @@ use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
 use crate::record::Stored;
 use crate::segments::{SAMPLE_RECORDS, Segment, Segments};
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const WINDOW_BYTES: u64 = 64 * 1024;
 
 /// A pass over records of one kind.
 pub(crate) struct Walk<'a> {
     segments: &'a Segments,
     kind: Kind,
-    /// Index of the last record that was read.
+    /// Index of the last record read.
     last: Option<u64>,
     /// Where the next chunk may begin.
     position: u64,
-    /// The segment that was read last, some of its bytes, and their position.
+    /// The segment read last, some of its bytes, and their position.
     segment: Option<Arc<Segment>>,
     window: Vec<u8>,
     window_at: u64,
@@ -35,14 +34,14 @@ impl<'a> Walk<'a> {
         Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0 }
     }
 
-    /// Begins a pass at a record or shortly before it.
+    /// Begins a pass at or shortly before a record.
     pub(crate) fn from(segments: &'a Segments, kind: Kind, index: u64) -> Self {
         let end = || segments.files().last().map_or(0, |segment| segment.end());
         let position = segments.near(kind, index).unwrap_or_else(end);
         Self { position, ..Self::over(segments, kind) }
     }
 
-    /// Reads the next record of the kind, up to one; `None` after it. What follows may be in the middle of being written.
+    /// Reads the next record of the kind, up to index `upto`; `None` past it. Later records may be only partly written.
     ///
     /// # Errors
     /// If it is damaged.
@@ -52,7 +51,7 @@ impl<'a> Walk<'a> {
                 if head.place.index > upto {
                     break;
                 }
-                // It is here: there is nothing to look for.
+                // The record is at the current position: no search is needed.
                 self.last = Some(head.place.index.saturating_sub(1));
                 return self.read(head.place.index);
             }
@@ -61,12 +60,13 @@ impl<'a> Walk<'a> {
         Ok(None)
     }
 
-    /// Reads a record; `None` if it is not there (any more). Quick if it comes soon after the one that was read last.
+    /// Reads a record; `None` if it is absent or no longer present. Fast if it follows closely after the previously
+    /// read one.
     ///
     /// # Errors
-    /// If it is there but damaged.
+    /// If it exists but is damaged.
     pub(crate) fn read(&mut self, index: u64) -> Result<Option<Stored>, LogError> {
-        // Records of other kinds and groups in between are passed over one by one only if they are few.
+        // Step over records of other kinds and groups one by one only if there are few of them.
         let is_soon = |last| index > last && index <= last + u64::from(SAMPLE_RECORDS);
         if !self.last.is_some_and(is_soon) {
             let Some(near) = self.segments.near(self.kind, index) else { return Ok(None) };
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
         if number == 0 { Ok(None) } else { Err(self.segments.damaged(self.kind, index, "a chunk is missing")) }
     }
 
-    /// Returns the next chunk's position, length and frame: a segment's rest without one is passed over.
+    /// Returns the next chunk's position, length and frame, skipping the unused rest of a segment.
     fn chunk(&mut self) -> Result<Option<(u64, u64, Head)>, LogError> {
         loop {
             let at = self.position;

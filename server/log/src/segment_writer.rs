@@ -1,4 +1,4 @@
-//! The writing end of the segment files.
+//! Writes the segment files.
 
 use std::io;
 use std::ops::Range;
@@ -14,26 +14,26 @@ use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk};
 use crate::record::Appended;
 use crate::segments::{Segment, Segments, length_at};
 
-/// Bytes of zeros that are written at once when a torn end is wiped.
+/// Bytes of zeros written at once when a torn end is wiped.
 const WIPE_BYTES: usize = 1024 * 1024;
-/// Bytes of zeros that are written at once beside commits.
+/// Bytes of zeros written at once while commits are in progress.
 const FILL_STEP_BYTES: usize = 128 * 1024;
-/// Bytes of a page of the kernel's cache, and what direct writes are aligned to.
+/// Page size of the kernel's cache, and alignment of direct writes.
 const PAGE_BYTES: usize = 4096;
-/// How long the filling thread rests after each step.
+/// Pause of the filling thread after each step.
 const FILL_PAUSE: Duration = Duration::from_millis(2);
 
-/// Writes after the last record; nothing else writes there.
+/// Writes after the last record; it is the only writer there.
 pub(crate) struct SegmentWriter {
     segments: Arc<Segments>,
-    /// Segment that is written.
+    /// Segment being written.
     current: Option<Arc<Segment>>,
-    /// Segments that are not written any more and must be synced before anything is written to another: a power cut
-    /// must not leave a later record without an earlier one that could be taken for a segment's unused end.
+    /// Segments that are full and must be synced before anything is written to another one: a power cut must not leave
+    /// a later record without an earlier one whose place could be taken for a segment's unused end.
     left: Vec<Arc<Segment>>,
     /// First free position.
     tail: u64,
-    /// Everything below is durable.
+    /// Everything below this position is durable.
     durable: u64,
     spare: Spare,
     /// First failure, final.
@@ -42,11 +42,11 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Continues at `tail`; wipes what follows it if `torn`.
+    /// Continues at `tail`; if `torn`, wipes everything after it.
     pub(crate) fn start(segments: Arc<Segments>, tail: u64, torn: bool) -> Result<Self, LogError> {
         let files = segments.files();
         if torn {
-            // The last one first: what is left of a record after a power cut is never without its beginning.
+            // Last segment first: after a power cut, a partly wiped record still has its beginning.
             for segment in files.iter().rev().filter(|segment| segment.end() > tail) {
                 let torn = tail.max(segment.base) - segment.base..segment.len;
                 wipe(&*segment.file, torn).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
@@ -54,10 +54,10 @@ impl SegmentWriter {
         }
         let files_end = files.last().map_or(0, |last| last.end());
         let current = files.iter().rfind(|segment| segment.base <= tail && tail < segment.end()).cloned();
-        // After a kill, what was found may be in the kernel's cache only: the first sync covers all of it.
+        // After a kill, recovered data may be in the kernel's cache only: the first sync covers all of it.
         let left = files.into_iter().filter(|file| current.as_ref().is_none_or(|c| c.base != file.base)).collect();
         let mut spare = Spare::new(&segments);
-        // Unless it was made before.
+        // Unless the next segment already exists.
         if let Some(current) = current.as_ref().filter(|c| files_end == c.end()) {
             spare.prepare(current.end());
         }
@@ -77,7 +77,7 @@ impl SegmentWriter {
         Ok(Appended { chain: chain(link, index, payload), bytes: self.tail - start })
     }
 
-    /// Returns where the record begins.
+    /// Returns the record's first position.
     fn write(&mut self, place: Place, link: u64, payload: &[u8]) -> io::Result<u64> {
         self.sync_left()?;
         let mut first = None;
@@ -88,7 +88,7 @@ impl SegmentWriter {
             let mut position = at + start as u64;
             put_chunk(place, part, Seat { position, durable: self.durable }, piece, &mut buffer);
             if self.current.as_ref().is_none_or(|segment| at + buffer.len() as u64 > segment.end()) {
-                // No room: what is there goes into this segment, the chunk into the next.
+                // No room: write the buffered chunks to this segment and the chunk to the next one.
                 buffer.truncate(start);
                 self.write_at(at, &mut buffer)?;
                 let end = at + start as u64;
@@ -107,8 +107,8 @@ impl SegmentWriter {
         Ok(first.unwrap_or(at))
     }
 
-    /// Writes `bytes` and the zeros that follow them anyway, up to the end of a page: a page that is not in the
-    /// kernel's cache, as none of a new segment is, would have to be read before a part of it could be written.
+    /// Writes `bytes`, padded with the zeros that follow anyway up to the end of a page. A partial write to a page that
+    /// is not in the kernel's cache, like all pages of a new segment, would first have to read the page.
     fn write_at(&self, position: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
         match &self.current {
             Some(segment) if !bytes.is_empty() => {
@@ -121,7 +121,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Goes on in the next segment; returns its first position.
+    /// Moves on to the next segment; returns its first position.
     fn roll(&mut self) -> io::Result<u64> {
         let base = match self.current.take() {
             Some(full) => {
@@ -206,8 +206,8 @@ fn wipe(file: &dyn LogFile, bytes: Range<u64>) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The next segment, made and filled with zeros by a thread of its own while the current one is written. If it is needed
-/// earlier than it is full, it is taken as it is: its blocks are allocated, and what was not filled reads as zeros.
+/// The next segment, created and filled with zeros by a separate thread while the current one is written. If it is
+/// needed before it is filled, it is used as it is: its blocks are allocated, and the unfilled rest reads as zeros.
 struct Spare {
     files: Arc<dyn Files>,
     dir: PathBuf,
@@ -221,7 +221,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Stops the thread: from here on no other thread writes the file.
+    /// Stops the thread; from here on no other thread writes the file.
     fn finish(self) -> io::Result<Segment> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that makes segments panicked")))
@@ -233,7 +233,7 @@ impl Spare {
         Self { files: Arc::clone(&segments.files), dir: segments.dir.clone(), filling: None }
     }
 
-    /// Starts to make the segment at `base`. If that fails, it is tried again when the segment is needed.
+    /// Starts to create the segment at `base`. If that fails, it is retried when the segment is needed.
     fn prepare(&mut self, base: u64) {
         if !self.files.has_threads() {
             return;
@@ -242,7 +242,7 @@ impl Spare {
         let (files, dir, stopped) = (Arc::clone(&self.files), self.dir.clone(), Arc::clone(&stop));
         let make = move || {
             let segment = create(&*files, &dir, base)?;
-            // A failure leaves the rest unfilled, which costs time and nothing else.
+            // A failure leaves the rest unfilled, which only costs time.
             let _ = fill(&*files, &segment, &stopped);
             Ok(segment)
         };
@@ -250,7 +250,7 @@ impl Spare {
         self.filling = thread.ok().map(|thread| Filling { base, stop, thread });
     }
 
-    /// Returns the segment at `base`, made now if it was not made before.
+    /// Returns the segment at `base`, creating it now if necessary.
     fn take(&mut self, base: u64) -> io::Result<Segment> {
         match self.filling.take().filter(|filling| filling.base == base).map(Filling::finish) {
             Some(Ok(segment)) => Ok(segment),
@@ -265,7 +265,7 @@ impl Drop for Spare {
     }
 }
 
-/// Makes an empty segment, durably.
+/// Creates an empty segment, durably.
 fn create(files: &dyn Files, dir: &Path, base: u64) -> io::Result<Segment> {
     let (fresh, path, len) = (dir.join("fresh"), dir.join(format!("log-{base:016x}")), length_at(files, base));
     let file = allocate(files, &fresh, len)?;
@@ -275,18 +275,18 @@ fn create(files: &dyn Files, dir: &Path, base: u64) -> io::Result<Segment> {
     Ok(Segment { base, len, file, path })
 }
 
-/// Writes zeros over a segment's blocks, a little at a time: a flood would hold up the commits beside it.
+/// Writes zeros over a segment's blocks in small steps: a large burst would delay concurrent commits.
 fn fill(files: &dyn Files, segment: &Segment, stop: &AtomicBool) -> io::Result<()> {
     let room = vec![0; FILL_STEP_BYTES + PAGE_BYTES];
-    // If they cannot be aligned, they are written without the flag.
+    // If alignment is impossible, the direct write fails and the fallback below is used.
     let zeros = &room[room.as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES)..][..FILL_STEP_BYTES];
-    // Past the kernel's cache, which would copy and retain what is not read.
+    // Bypass the kernel's cache, which would copy and retain data that is not read.
     let mut direct = files.open(&segment.path, OpenMode::WriteDirect).ok();
     let mut at = 0;
     while at < segment.len && !stop.load(Ordering::Relaxed) {
         let step = usize::try_from((segment.len - at).min(FILL_STEP_BYTES as u64)).unwrap_or(FILL_STEP_BYTES);
         match &direct {
-            // A file system that opens but does not write like this.
+            // The file system accepts the flag but cannot write with it.
             Some(file) if file.write_all_at(&zeros[..step], at).is_err() => {
                 direct = None;
                 continue;
@@ -300,7 +300,7 @@ fn fill(files: &dyn Files, segment: &Segment, stop: &AtomicBool) -> io::Result<(
         at += step as u64;
         std::thread::sleep(FILL_PAUSE);
     }
-    // What is taken before it is full is synced with the first record in it; a commit waits for it now.
+    // If the segment is taken before it is filled, a commit is waiting for it; it is synced with its first record.
     if stop.load(Ordering::Relaxed) { Ok(()) } else { segment.file.sync_all() }
 }
 
@@ -308,7 +308,7 @@ fn fill(files: &dyn Files, segment: &Segment, stop: &AtomicBool) -> io::Result<(
 fn allocate(files: &dyn Files, path: &Path, len: u64) -> io::Result<Box<dyn LogFile>> {
     let file = files.open(path, OpenMode::Create)?;
     match file.allocate(len) {
-        // Some file systems cannot reserve; then the zeros must be written here.
+        // Some file systems cannot reserve; then zeros must be written instead.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => wipe(&*file, 0..len)?,
         result => result?,
     }

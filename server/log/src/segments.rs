@@ -1,8 +1,8 @@
-//! Segment files: entries and outcomes one after the other in files of fixed length that were filled with zeros
-//! beforehand, so that a sync writes data only, no file size and no block map.
+//! Segment files: entries and outcomes in sequence, in files of fixed length that are filled with zeros beforehand, so
+//! that a sync writes only data, no file size and no block map.
 //!
-//! A position counts bytes since the log was created; a file is named by the position of its first byte. Records are found
-//! by sparse samples of their positions and a few hops from there.
+//! A position counts bytes since the log was created; a file is named by the position of its first byte. A record is
+//! found by a sparse sample of positions and a few hops from there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -16,16 +16,17 @@ use crate::files::{self, Files, LogFile, OpenMode, name_of};
 use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
 use crate::record::Stored;
 
-/// Records between two samples of their position.
+/// Number of records per position sample.
 pub(crate) const SAMPLE_RECORDS: u32 = 16;
 
-/// Returns the length of the segment that starts at `base`: that of all before it together, within the disk's bounds.
+/// Returns the length of the segment that starts at `base`: the total length of all earlier ones, within the disk's
+/// bounds.
 pub(crate) fn length_at(files: &dyn Files, base: u64) -> u64 {
     let bounds = files.segment_bytes();
     base.clamp(*bounds.start(), *bounds.end())
 }
 
-/// One file.
+/// One segment file.
 pub(crate) struct Segment {
     pub base: u64,
     pub len: u64,
@@ -39,7 +40,7 @@ impl Segment {
     }
 }
 
-/// All segments of a log, for the writer and all readers.
+/// All segments of a log, shared by the writer and all readers.
 pub(crate) struct Segments {
     pub files: Arc<dyn Files>,
     pub dir: PathBuf,
@@ -103,10 +104,10 @@ impl State {
 }
 
 impl Segments {
-    /// Opens the segment files; there may be none yet. Those below position `from` are truncated: they do not count.
+    /// Opens the segment files, if any. Files below position `from` are truncated and do not count.
     ///
     /// # Errors
-    /// If one is missing in the middle.
+    /// If a file in the middle is missing.
     pub(crate) fn open(disk: &Arc<dyn Files>, log_dir: &Path, group: GroupId, from: u64) -> Result<Self, LogError> {
         let dir = log_dir.join("segments");
         files::create_directory(&**disk, &dir)?;
@@ -132,7 +133,7 @@ impl Segments {
         Ok(Self { files: Arc::clone(disk), dir, log_dir: log_dir.to_owned(), group, truncated, state })
     }
 
-    /// Deletes what an interrupted truncation left.
+    /// Deletes the files that an interrupted truncation left.
     pub(crate) fn remove_truncated(&self) -> Result<(), LogError> {
         self.truncated.iter().try_for_each(|path| remove(&*self.files, path))
     }
@@ -147,7 +148,7 @@ impl Segments {
         self.state.write().files.insert(segment.base, segment);
     }
 
-    /// Notes where a record is, in order.
+    /// Notes the position of a record; records come in order.
     pub(crate) fn note(&self, kind: Kind, index: u64, position: u64) {
         self.state.write().samples_mut(kind).push(index, position);
     }
@@ -171,14 +172,14 @@ impl Segments {
         LogError::damaged(&self.log_dir, format!("{what} {index}: {reason}"))
     }
 
-    /// Returns the segment that holds a position.
+    /// Returns the segment that contains a position.
     pub(crate) fn segment_at(&self, position: u64) -> Option<Arc<Segment>> {
         let state = self.state.read();
         let (_, segment) = state.files.range(..=position).next_back()?;
         (position < segment.end()).then(|| Arc::clone(segment))
     }
 
-    /// Reads the frame at or after `position`: a segment's rest without one is passed over.
+    /// Reads the next frame at or after `position`, skipping the unused rest of a segment.
     fn head_from(&self, mut position: u64) -> Result<Option<(u64, Head)>, LogError> {
         while let Some(segment) = self.segment_at(position) {
             let mut bytes = [0; HEAD_BYTES_MAX];
@@ -195,18 +196,18 @@ impl Segments {
         Ok(None)
     }
 
-    /// Returns a position near the record and not after it; `None` if there is no such record.
+    /// Returns a position at or shortly before the record; `None` if there is no such record.
     pub(crate) fn near(&self, kind: Kind, index: u64) -> Option<u64> {
         let state = self.state.read();
         let samples = state.samples(kind);
         if samples.last.is_none_or(|last| index > last) {
             return None;
         }
-        // After a truncation the next sample may be further on: then from the first file.
+        // After a truncation the next sample may be past the record: start from the first file.
         samples.near(index).or_else(|| state.files.keys().next().copied())
     }
 
-    /// Returns where the record begins.
+    /// Returns the record's first position.
     pub(crate) fn find(&self, kind: Kind, index: u64) -> Result<Option<u64>, LogError> {
         let Some(mut position) = self.near(kind, index) else { return Ok(None) };
         while let Some((at, head)) = self.head_from(position)? {
@@ -226,7 +227,7 @@ impl Segments {
     /// Reads a record.
     ///
     /// # Errors
-    /// If it is there but damaged.
+    /// If it exists but is damaged.
     pub(crate) fn read(&self, kind: Kind, index: u64) -> Result<Option<Stored>, LogError> {
         let Some(position) = self.find(kind, index)? else { return Ok(None) };
         self.read_at(position, Place { kind, group: self.group, index }).map(Some)
@@ -263,7 +264,8 @@ impl Segments {
         }
     }
 
-    /// Returns the first position that is kept if everything below `position` may go: segments go as a whole.
+    /// Returns the first retained position if everything below `position` may be deleted: segments are deleted as a
+    /// whole.
     pub(crate) fn cut_below(&self, position: u64) -> Option<u64> {
         let state = self.state.read();
         let first = state.files.keys().next()?;
@@ -282,7 +284,7 @@ impl Segments {
         Ok(None)
     }
 
-    /// Deletes the segments below `position`, which is noted as truncated.
+    /// Deletes the segments below `position`, which is already noted as truncated.
     pub(crate) fn remove_below(&self, position: u64) -> Result<(), LogError> {
         let gone: Vec<Arc<Segment>> = {
             let state = &mut *self.state.write();
@@ -305,7 +307,7 @@ fn remove(disk: &dyn Files, path: &Path) -> Result<(), LogError> {
     disk.remove(path).map_err(|e| LogError::io("remove", path, &e))
 }
 
-/// Returns the position of a segment's first byte, which is its name; `None` for another file.
+/// Returns the position of a segment's first byte, taken from its name; `None` for any other file.
 pub(crate) fn base_of(path: &Path) -> Option<u64> {
     u64::from_str_radix(name_of(path).strip_prefix("log-")?, 16).ok()
 }

@@ -1,4 +1,5 @@
-//! Dropping the old end of the log. What must outlive it, the stores' last truncated positions, is noted first.
+//! Truncation of the log's old end. The note that must outlive it, the stores' last truncated positions, is written
+//! first.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,30 +15,31 @@ use crate::lsn_index::spans_of;
 use crate::outcomes;
 use crate::reader::Shared;
 
-/// The file has what it holds twice, each copy from the start of such a block on.
+/// The file contains its content twice; each copy starts at a multiple of this block size.
 const BLOCK_BYTES: usize = 4096;
 
 fn path_in(dir: &Path) -> PathBuf {
     dir.join("truncated")
 }
 
-/// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can go. Entries of
-/// groups that are not compacted stay. A log without any epoch retains what is from position `retained` on.
+/// Returns the position below which segments may be deleted if epochs below `below` may be; `None` if none can be
+/// deleted. Entries of groups that are not compacted stay. A log without any epoch retains everything from position
+/// `retained` on.
 pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Option<u64>, LogError> {
     let (own, last_entry, oldest, of_groups, of_epochs) = {
         let index = shared.index.read();
-        // A member needs none of its entries from before it became one, once they are all below.
+        // A member needs none of its entries from before it became a member, once all of them are below.
         let has_groups = index.groups.ids().next().is_some();
         let own = index.runs.last().filter(|(last, _)| *last >= below || !has_groups);
         let last_entry = index.runs.last_below(below).map(|(_, entry)| entry);
         (own, last_entry, index.oldest, index.groups.first_needed(), index.starts.first_needed(below))
     };
     let mut needed = match (own, last_entry) {
-        // Its position is one of those below.
+        // The positions of group records below decide.
         (None, _) if of_epochs.is_some() => u64::MAX,
         (None, _) => retained,
         (Some(_), Some(entry)) if below > oldest => {
-            // The first entry that must stay, and the segment it begins in.
+            // The first entry that must stay, and the segment in which it begins.
             let Some(position) = shared.segments.find(Kind::Entry, entry + 1)? else { return Ok(None) };
             position
         }
@@ -50,15 +52,15 @@ pub(crate) fn cut_for(shared: &Shared, below: Epoch, retained: u64) -> Result<Op
     Ok(shared.segments.cut_below(needed))
 }
 
-/// Notes durably that what is below position `cut` is truncated, and forgets it. `first_record` is the first record of a
+/// Durably notes everything below position `cut` as truncated, and forgets it. `first_record` is the first record of a
 /// group that stays.
 ///
 /// # Errors
-/// If the note cannot be written: then nothing has changed.
+/// If the note cannot be written: nothing has changed then.
 pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), LogError> {
     let (first_entry, below) = first_entry_from(shared, cut, first_record)?;
     let gone = last_positions_below(shared, below)?;
-    // Only the log's thread changes the index, so it stays as it is while the note is written.
+    // Only the log's thread changes the index, so the index does not change while the note is written.
     let mut positions: BTreeMap<StoreId, Lsn> = shared.index.read().lsns.truncated().into_iter().collect();
     for (store, lsn) in &gone {
         let known = positions.entry(*store).or_default();
@@ -84,11 +86,11 @@ pub(crate) fn note(shared: &Shared, cut: u64, first_record: u64) -> Result<(), L
     Ok(())
 }
 
-/// Notes durably that the log continues after epoch `last` of a state image, where the stores' logs end at `heads`: it has not the
-/// epochs before, or not all of them.
+/// Durably notes that the log continues after epoch `last` of a state image, where the stores' logs end at `heads`:
+/// earlier epochs are missing in this log, completely or in part.
 ///
 /// # Errors
-/// If the note cannot be written: then nothing has changed.
+/// If the note cannot be written: nothing has changed then.
 pub(crate) fn note_gap(shared: &Shared, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<(), LogError> {
     let (files, dir) = (&*shared.segments.files, &shared.dir);
     let mut noted = load(files, dir)?;
@@ -106,15 +108,15 @@ pub(crate) fn note_gap(shared: &Shared, last: Epoch, heads: &[(StoreId, Lsn)]) -
     Ok(())
 }
 
-/// Returns the first entry at or after position `cut`, and its first epoch. A log without entries of its own there keeps the
-/// epochs that need no record of a group before `first_record`.
+/// Returns the first entry at or after position `cut`, and its first epoch. A log without entries of its own from there
+/// on keeps the epochs that need no record of a group before `first_record`.
 fn first_entry_from(shared: &Shared, cut: u64, first_record: u64) -> Result<(u64, Epoch), LogError> {
     let Some(first_entry) = shared.segments.first_index_from(Kind::Entry, cut)? else {
         let index = shared.index.read();
         let of_groups = index.oldest.max(index.starts.first_whole(first_record));
         return match shared.segments.last_index(Kind::Entry) {
             None => Ok((index.first_entry, of_groups)),
-            // Those from before the node became a member.
+            // The entries from before the node became a member.
             Some(last) if index.groups.ids().next().is_some() => {
                 let after = index.runs.last().map_or(Epoch(0), |(epoch, _)| epoch.next());
                 Ok((last + 1, of_groups.max(after)))
@@ -138,7 +140,7 @@ fn last_positions_below(shared: &Shared, below: Epoch) -> Result<Vec<(StoreId, L
     for (store, span) in known {
         let Some(span) = span else { continue };
         let mut lsn = Lsn(span.first.0 + span.count - 1);
-        // Between sparse spans the outcomes know better; dense ones are adjacent.
+        // Sparse spans leave epochs out: look in their outcomes. Dense spans are adjacent.
         let mut after = span.epoch.next();
         let until = Epoch(below.0.min(after.0 + crate::lsn_index::SPARSE_EPOCHS));
         while after < until {
@@ -154,19 +156,19 @@ fn last_positions_below(shared: &Shared, below: Epoch) -> Result<Vec<(StoreId, L
     Ok(last)
 }
 
-/// What outlives truncation.
+/// The note that outlives truncation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Truncated {
-    /// Index of the oldest entry that must be there; 0 if nothing was ever truncated.
+    /// Index of the oldest entry that must exist; 0 if nothing was ever truncated.
     pub first_entry: u64,
     /// Last truncated position of each store.
     pub positions: Vec<(StoreId, Lsn)>,
-    /// Position in the segments below which nothing counts: a removal may have been interrupted.
+    /// Segments below this position do not count: their removal may have been interrupted.
     pub from: u64,
-    /// Sequence of the oldest record of a group that must be there; 0 as [`Truncated::first_entry`].
+    /// Sequence of the oldest record of a group that must exist; 0 as in [`Truncated::first_entry`].
     pub first_record: u64,
-    /// Epochs below this one are in the state image only, whatever of them is found: it came from another member, and there
-    /// is a gap. 0 without one.
+    /// Epochs below this one are only in the state image, which came from another member, even if some of their records
+    /// are found: there is a gap. 0 without one.
     pub first_epoch: Epoch,
 }
 
@@ -201,7 +203,7 @@ fn content_of(truncated: &Truncated) -> Vec<u8> {
     bytes
 }
 
-/// Returns what was noted at the last truncation.
+/// Returns the note of the last truncation.
 ///
 /// # Errors
 /// If neither copy can be read.

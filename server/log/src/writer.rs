@@ -1,4 +1,4 @@
-//! The one writer of a log.
+//! The log's only writer.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::retention::{Limits, Undecided};
 use crate::segment_writer::SegmentWriter;
 use crate::truncation;
 
-/// A log that survives power loss from [`DurableLog::sync`] on.
+/// A log whose content survives power loss once [`DurableLog::sync`] returns.
 pub trait DurableLog: Send {
     /// Appends a group's contribution to its next epochs.
     ///
@@ -31,10 +31,11 @@ pub trait DurableLog: Send {
     /// [`LogError::OutOfOrder`] if the batch does not start at the group's next epoch; [`LogError::DurabilityInDoubt`].
     fn append(&mut self, batch: &Batch) -> Result<(), LogError>;
 
-    /// Appends what an epoch decided. Durable with the next sync; until then the epoch can be resolved again.
+    /// Appends an epoch's outcome. It is durable with the next sync; until then the epoch can be resolved again.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if no entry ends with that epoch, or that or a later epoch has an outcome; [`LogError::DurabilityInDoubt`].
+    /// [`LogError::OutOfOrder`] if no entry ends with that epoch, or if that or a later epoch has an outcome;
+    /// [`LogError::DurabilityInDoubt`].
     fn append_outcome(&mut self, outcome: &EpochOutcome) -> Result<(), LogError>;
 
     /// Appends an entry of the control log.
@@ -43,27 +44,28 @@ pub trait DurableLog: Send {
     /// [`LogError::OutOfOrder`] if `index` is not the next one; [`LogError::DurabilityInDoubt`].
     fn append_control(&mut self, index: ControlIndex, entry: &ControlEntry) -> Result<(), LogError>;
 
-    /// Writes a state image, durably, and drops all but the newest two.
+    /// Writes a state image durably, and drops all but the newest two.
     ///
     /// # Errors
-    /// If it cannot be written; the log is as good as before.
+    /// If it cannot be written; the log is unaffected.
     fn write_image(&mut self, image: &StateImage) -> Result<(), LogError>;
 
-    /// Drops what is below epoch `below`, as far as images cover it and retention allows, except entries of groups that are not
-    /// compacted.
+    /// Truncates the log below epoch `below`, as far as images cover it and retention allows. Entries of groups that
+    /// are not compacted stay.
     ///
     /// # Errors
-    /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if files cannot be removed: then the log is valid, only longer.
+    /// [`LogError::DurabilityInDoubt`]; [`LogError::Io`] if files cannot be removed: the log is then valid, only
+    /// longer.
     fn truncate(&mut self, below: Epoch) -> Result<(), LogError>;
 
-    /// Makes everything appended durable, by one `fdatasync` (two more after control entries); none if nothing was
-    /// appended.
+    /// Makes everything appended durable by one `fdatasync` (two more after control entries); does nothing if nothing
+    /// was appended.
     ///
     /// # Errors
-    /// [`LogError::DurabilityInDoubt`]: final, never to be tried again.
+    /// [`LogError::DurabilityInDoubt`]: final, never to be retried.
     fn sync(&mut self) -> Result<(), LogError>;
 
-    /// Brings the mark up to the last sync now rather than within milliseconds. Costs nothing if it is.
+    /// Advances the mark to the last sync now rather than within milliseconds. Free if it is already there.
     ///
     /// # Errors
     /// [`LogError::DurabilityInDoubt`].
@@ -83,7 +85,7 @@ pub struct LogStats {
     pub file_bytes: u64,
 }
 
-/// How much of the log may be held back by something that makes no progress.
+/// How much of the log a consumer without progress may hold back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldBack {
     /// By age, milliseconds of replicated time.
@@ -98,24 +100,24 @@ impl std::fmt::Display for HoldBack {
     }
 }
 
-/// The log on disk: entries and outcomes in segment files, the control log in files of its own.
+/// The log on disk: entries and outcomes in segment files, the control log in separate files.
 pub struct DiskLog {
     pub(crate) shared: Arc<Shared>,
     pub(crate) segments: SegmentWriter,
     pub(crate) control: ControlLog,
-    /// Entries of the control log that have no effect any more.
+    /// Entries of the control log that no longer have an effect.
     pub(crate) dead: DeadEntries,
     pub(crate) images: ImageWriter,
     pub(crate) marker: Marker,
     pub(crate) limits: Limits,
-    /// What members that lag may still need.
+    /// The part that lagging members may still need.
     pub(crate) for_members: Limits,
     pub(crate) group: GroupId,
     /// Last entry of the group.
     pub(crate) tip: Tip,
     /// Last record of any Raft group.
     pub(crate) group_records: Tip,
-    /// Entries from peers that no epoch was decided from yet.
+    /// Entries from peers that no epoch has been decided from yet.
     pub(crate) copies: Copies,
     /// First epoch without an entry.
     pub(crate) next: Epoch,
@@ -140,7 +142,7 @@ impl DiskLog {
         self.group
     }
 
-    /// Tells whether the outcome of `epoch`, or of a later epoch, has been appended.
+    /// Returns whether the outcome of `epoch`, or of a later epoch, has been appended.
     #[must_use]
     pub fn has_outcome(&self, epoch: Epoch) -> bool {
         self.shared.segments.last_index(Kind::Outcome).is_some_and(|last| epoch.0 <= last)
@@ -158,19 +160,19 @@ impl DiskLog {
         self.next
     }
 
-    /// Returns a handle that writes images from any thread, beside commits.
+    /// Returns a handle that writes images from any thread, concurrently with commits.
     #[must_use]
     pub fn image_writer(&self) -> ImageWriter {
         self.images.clone()
     }
 
-    /// Has the log continue after a state image that another member has taken, at the end of epoch `last`, where the stores'
-    /// logs end at `heads`. If this log lacks records before that, readers find those of later epochs only. Returns whether
-    /// it does.
+    /// Makes the log continue after another member's state image, taken at the end of epoch `last`, where the stores'
+    /// logs end at `heads`. If this log lacks records before that, readers find only those of later epochs. Returns
+    /// whether it lacks any.
     ///
     /// # Errors
-    /// [`LogError::OutOfOrder`] if the log is not one of a cluster's member, or has an outcome after `last`; [`LogError::Io`]
-    /// if the note cannot be written: then nothing has changed.
+    /// [`LogError::OutOfOrder`] if the log does not belong to a cluster member, or has an outcome after `last`;
+    /// [`LogError::Io`] if the note cannot be written: nothing has changed then.
     pub fn continue_after(&mut self, last: Epoch, heads: &[(StoreId, Lsn)]) -> Result<bool, LogError> {
         if heads.iter().all(|(store, head)| self.shared.index.read().lsns.head(*store) >= *head) {
             return Ok(false);
@@ -201,18 +203,18 @@ impl DiskLog {
         }
     }
 
-    /// Writes the control log again without the entries that have no effect any more, if they are much of it: keys that
-    /// were created and revoked. Returns whether it did.
+    /// Rewrites the control log without the entries that no longer have an effect (keys that were created and revoked),
+    /// if they are a large part of it. Returns whether it did.
     ///
     /// # Errors
-    /// [`LogError::Io`] if the files cannot be written: nothing has changed, and it is tried again when there are many
-    /// more. [`LogError::DurabilityInDoubt`].
+    /// [`LogError::Io`] if the files cannot be written: nothing has changed, and the attempt is repeated once there are
+    /// many more such entries. [`LogError::DurabilityInDoubt`].
     pub fn compact_control(&mut self) -> Result<bool, LogError> {
         if !self.dead.are_many(self.control.bytes_of_one()) {
             return Ok(false);
         }
         self.sync()?;
-        // Its mark names an entry that stays.
+        // After this, the mark names an entry that stays.
         self.marker.catch_up()?;
         match self.control.leave_out(self.dead.indices()) {
             Ok(()) => self.dead.left_out(self.control.tip().index),
@@ -303,7 +305,7 @@ impl DurableLog for DiskLog {
     }
 
     fn write_image(&mut self, image: &StateImage) -> Result<(), LogError> {
-        // An image above the durable log would survive entries that it includes.
+        // An image ahead of the durable log would survive entries that it includes.
         self.sync()?;
         self.images.write(image)
     }
@@ -314,7 +316,7 @@ impl DurableLog for DiskLog {
         let below = below.min(covered).min(keep_from);
         let retained = self.segments.tail().saturating_sub(self.limits.bytes);
         let Some(cut) = truncation::cut_for(&self.shared, below, retained)? else { return Ok(()) };
-        // Written while what they replace is still there.
+        // Rewrite group states before their old records are removed.
         let first_record = self.carry_groups(cut)?;
         // The mark must never point below what is kept.
         self.sync()?;

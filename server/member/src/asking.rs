@@ -1,32 +1,33 @@
-//! When this node asks a peer for the entries of a group whose leader it cannot reach (rule 18 of the cluster).
+//! Decides when this node queries a peer for the entries of a group whose leader it cannot reach (rule 18 of the
+//! cluster).
 //!
-//! The leader may be well, and only the link to it may be cut: then a third node has what it commits. One peer is asked
-//! at a time, again and again; one that does not answer is replaced by the next one.
+//! The leader may be healthy and only the link to it cut: then a third node has the entries that it commits. One peer
+//! at a time is queried, repeatedly; a peer that does not answer is replaced by the next one.
 
 use std::collections::BTreeMap;
 
 use tribunal_types::{GroupId, NodeId};
 
-/// Ticks without a leader that can be reached, before a peer is asked.
+/// Ticks without a reachable leader before a peer is queried.
 const AFTER_TICKS: u64 = 3;
-/// Ticks between two questions.
+/// Ticks between two requests.
 const EVERY_TICKS: u64 = 3;
 
-/// A group whose leader cannot be reached.
+/// A group without a reachable leader.
 #[derive(Debug, Default)]
 struct CutOff {
     ticks: u64,
-    /// Counts peers that were tried.
+    /// Number of peers that did not answer.
     turn: usize,
     asked: Option<NodeId>,
 }
 
-/// The groups whose leaders cannot be reached.
+/// The groups without a reachable leader.
 #[derive(Debug, Default)]
 pub(crate) struct Asking(BTreeMap<GroupId, CutOff>);
 
 impl Asking {
-    /// Notes that a tick has passed. Returns the one of `peers` to ask now for a group's entries.
+    /// Notes that a tick has passed. Returns the one of `peers` to query now for a group's entries.
     pub(crate) fn tick(&mut self, group: GroupId, reaches_leader: bool, peers: &[NodeId]) -> Option<NodeId> {
         if reaches_leader {
             self.0.remove(&group);
@@ -37,7 +38,7 @@ impl Asking {
         if cut_off.ticks.checked_sub(AFTER_TICKS).is_none_or(|ticks| !ticks.is_multiple_of(EVERY_TICKS)) {
             return None;
         }
-        // The one that was asked last has not answered.
+        // The previously queried peer has not answered.
         cut_off.turn += usize::from(cut_off.asked.is_some());
         cut_off.asked = cut_off.turn.checked_rem(peers.len()).and_then(|at| peers.get(at)).copied();
         cut_off.asked

@@ -1,23 +1,23 @@
-//! Changes of configuration on their way to the leader of the control group.
+//! Configuration changes in flight to the leader of the control group.
 //!
-//! One at a time is under way, and it is sent again until it is agreed on, so a node's changes are agreed on in the
-//! order in which they were proposed. One may be agreed on twice: the replicated state recognises a repeat by its
-//! number.
+//! One change is in flight at a time, and it is resent until it is committed, so a node's changes are committed in the
+//! order in which they were proposed. A change may be committed twice: the replicated state recognises a duplicate by
+//! its number.
 
 use std::collections::VecDeque;
 
 use tribunal_types::{ControlEntry, NodeId, ProposalId};
 
-/// Ticks after which a change is sent again.
+/// Ticks after which a change is resent.
 const AGAIN_TICKS: u32 = 10;
 
-/// The changes that this node proposed and that are not agreed on.
+/// The uncommitted changes that this node has proposed.
 #[derive(Debug, Default)]
 pub(crate) struct ControlProposals {
     waiting: VecDeque<ControlEntry>,
-    /// Ticks since the first one was sent; `None` if it was not.
+    /// Ticks since the first one was sent; `None` if it is unsent.
     sent: Option<u32>,
-    /// Counts the peers that were to pass one on.
+    /// Number of relays chosen so far.
     relays: usize,
 }
 
@@ -26,7 +26,7 @@ impl ControlProposals {
         self.waiting.push_back(entry);
     }
 
-    /// Notes that a change is agreed on.
+    /// Notes that a change is committed.
     pub(crate) fn agreed(&mut self, proposal: ProposalId) {
         if self.waiting.front().is_some_and(|entry| entry.proposal == proposal) {
             self.waiting.pop_front();
@@ -39,7 +39,7 @@ impl ControlProposals {
         self.sent = self.sent.map(|ticks| ticks + 1).filter(|ticks| *ticks < AGAIN_TICKS);
     }
 
-    /// Notes that the leader is another one: what was sent may be lost.
+    /// Notes a leader change: a sent change may be lost.
     pub(crate) fn leader_changed(&mut self) {
         self.sent = None;
     }
@@ -49,7 +49,7 @@ impl ControlProposals {
         if self.sent.is_some() { None } else { self.waiting.front() }
     }
 
-    /// Returns the one of `peers` that is to pass the change on: another one each time.
+    /// Returns the one of `peers` that should forward the change: another one each time.
     pub(crate) fn relay(&mut self, peers: &[NodeId]) -> Option<NodeId> {
         self.relays = self.relays.wrapping_add(1);
         self.relays.checked_rem(peers.len()).and_then(|at| peers.get(at)).copied()

@@ -1,8 +1,8 @@
-//! How far a state image has read the groups' logs: where a member that starts from it continues each of them.
+//! How far a state image has read the groups' logs: the point at which a member that starts from it continues each log.
 //!
-//! An image is of the state after some epoch. The fold may need entries again that were received before it was taken: one
-//! that covers that epoch and later ones. Which entries count follows from the fold's own rule, that each starts where the
-//! one before it ended; so the entry before every counted one is remembered, as long as the next image may need it.
+//! An image is the state after some epoch. The fold may again need entries that were received before the image was
+//! taken: an entry may cover that epoch and later ones. The fold's own rule determines which entries count: each starts
+//! where the previous one ended. So the entry before every counted one is remembered while the next image may need it.
 //!
 //! Must never: name an entry after one that the image's fold still needs.
 
@@ -20,7 +20,7 @@ pub(crate) struct Included {
     pub stamp: Csn,
 }
 
-/// What counts of a batch.
+/// The fields of a batch that decide whether it counts.
 #[derive(Clone, Copy, Debug)]
 struct Sealed {
     first: Epoch,
@@ -31,12 +31,12 @@ struct Sealed {
 /// One group that proposes batches.
 #[derive(Debug, Default)]
 struct Counted {
-    /// First epoch without a counted entry; none before the group joins.
+    /// First epoch without a counted entry; `None` before the group joins.
     next: Option<Epoch>,
     closed: bool,
-    /// What came before it joined, each with the entry before it: whether it counts is not known.
+    /// Batches from before the group joined, each with the entry before it: whether they count is not known yet.
     early: Vec<(Sealed, Included)>,
-    /// Of each counted entry that the next image may need: its first epoch, and the entry before it.
+    /// For each counted entry that the next image may need: its first epoch, and the entry before it.
     before: VecDeque<(Epoch, Included)>,
     last: Included,
 }
@@ -45,18 +45,18 @@ struct Counted {
 #[derive(Debug, Default)]
 pub(crate) struct Cursors {
     groups: BTreeMap<GroupId, Counted>,
-    /// Control entries since the last image, and the last one before them; each with the last entry of the group before the
-    /// next control entry: the group has others, when terms begin.
+    /// Control entries since the last image, preceded by the last earlier one; each with the last entry of the group
+    /// before the next control entry: the group also has other entries, for example when terms begin.
     control: VecDeque<(ControlIndex, EntryId)>,
 }
 
 impl Cursors {
-    /// The state includes a group up to this entry.
+    /// Begins a group whose entries up to this one are included in the state.
     pub(crate) fn begin(&mut self, group: GroupId, included: Included) {
         self.groups.insert(group, Counted { last: included, ..Counted::default() });
     }
 
-    /// A group is a member: its next entry that counts starts at `next`.
+    /// Notes that a group is a member: its next counted entry starts at `next`.
     pub(crate) fn join(&mut self, group: GroupId, next: Epoch) {
         let counted = self.groups.entry(group).or_default();
         if counted.next.is_none() {
@@ -67,13 +67,13 @@ impl Cursors {
         }
     }
 
-    /// The state includes the control group up to this entry.
+    /// Begins the control group, whose entries up to this one are included in the state.
     pub(crate) fn begin_control(&mut self, index: ControlIndex, id: EntryId) {
         self.control = VecDeque::from([(index, id)]);
     }
 
-    /// Notes the next entry of a group, with the batch that it has, if it has one; of the control group, one that is no control
-    /// entry.
+    /// Notes the next entry of a group, with its batch, if any; for the control group, only entries other than control
+    /// entries.
     pub(crate) fn entry(&mut self, group: GroupId, id: EntryId, batch: Option<&Batch>) {
         if group == GroupId::CONTROL
             && let Some((_, last)) = self.control.back_mut()
@@ -96,7 +96,7 @@ impl Cursors {
         self.control.push_back((index, id));
     }
 
-    /// Forgets what only images before this position of the fold need.
+    /// Forgets entries that only images before this position of the fold need.
     pub(crate) fn forget_below(&mut self, fold: &FoldPosition) {
         for (group, cursor) in &fold.groups {
             if let Some(counted) = self.groups.get_mut(group) {
@@ -105,9 +105,9 @@ impl Cursors {
         }
     }
 
-    /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets what
-    /// only images before it needed. Of a group that is not known, nothing is included; of one that has ended there or never
-    /// joins, all of it; of one that has not joined yet, what precedes its first batch.
+    /// Returns for each group that takes part at this position of the fold how far it has to be included, and forgets
+    /// entries that only earlier images needed. For an unknown group this is nothing; for one that has ended at this
+    /// position or never joins, all of it; for one that has not joined yet, everything before its first batch.
     pub(crate) fn take(
         &mut self,
         fold: &FoldPosition,
@@ -131,8 +131,8 @@ impl Cursors {
                 counted.early.clear();
                 taken.insert(*group, counted.last);
             } else {
-                // A node that was admitted and does not come must not keep everybody's log from being truncated. One that joins
-                // after this position of the fold has its batches in `before` already.
+                // An admitted node that does not come must not prevent the other nodes from truncating their logs. If
+                // it joins after this position of the fold, its batches are in `before` already.
                 let first = counted.early.first().map(|(_, before)| *before);
                 let first = first.or_else(|| counted.before.front().map(|(_, before)| *before)).unwrap_or(counted.last);
                 taken.extend((first.id.index > 0).then_some((*group, first)));
@@ -148,7 +148,7 @@ impl Cursors {
 }
 
 impl Counted {
-    /// Notes a batch that follows an entry: it counts by the fold's own rule.
+    /// Notes a batch that follows the entry `before`; the fold's own rule decides whether it counts.
     fn count(&mut self, sealed: Sealed, before: Included) {
         let Sealed { first, last, closes } = sealed;
         let Some(next) = self.next else { return self.early.push((sealed, before)) };
@@ -200,7 +200,7 @@ mod tests {
         let mut cursors = Cursors::default();
         cursors.begin(group(1), Included { id: id(10), stamp: Csn(0) });
         cursors.join(group(1), Epoch(5));
-        // A term begins, epochs 5 to 7, one that is void, 8, 9 to 12, a term begins.
+        // A term begins, epochs 5 to 7, a void batch, 8, 9 to 12, a term begins.
         cursors.entry(group(1), id(11), None);
         cursors.entry(group(1), id(12), Some(&batch(5, 7, 1)));
         cursors.entry(group(1), id(13), Some(&batch(6, 9, 2)));
@@ -237,7 +237,7 @@ mod tests {
             taken.get(&group(1)).map(|included| included.id.index)
         };
         assert_eq!(taken(&mut cursors), None);
-        // A term begins, the members change, and nobody comes.
+        // A term begins, the members change, and the node does not come.
         (1..=2).for_each(|index| cursors.entry(group(1), id(index), None));
         assert_eq!(taken(&mut cursors), Some(2));
         cursors.entry(group(1), id(3), Some(&batch(6, 8, 1)));
@@ -273,7 +273,8 @@ mod tests {
         };
         let taken = [4, 6, 6, 8].map(|control| at(&mut cursors, control));
         assert_eq!((taken, cursors.control.len()), ([9, 16, 16, 18], 1));
-        // Terms begin before and after the next one: such entries must not stay in the log until there is another change.
+        // Terms begin before and after the next control entry: such entries must not stay in the log until the next
+        // change.
         cursors.entry(CONTROL, id(19), None);
         assert_eq!(at(&mut cursors, 8), 19);
         cursors.control_entry(ControlIndex(9), id(20));

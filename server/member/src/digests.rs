@@ -1,15 +1,16 @@
-//! Compares what the members have decided while they run (rule 15 of the cluster): all must have the same digest after the same
-//! epoch.
+//! Compares the members' decisions while they run (rule 15 of the cluster): all must have the same digest after the
+//! same epoch.
 //!
-//! A member tells the others its last decided epoch and the digest, at a steady pace while epochs are decided, and each one that appears
-//! when it does: what two have decided before they started is compared as well, as after the restore of copies that do not belong
-//! together. Digests are chained, so two states that differ once differ from then on; what was told of several epochs adds up. A member that finds a
-//! difference tells all others its own digest of that very epoch, once, and so do all that find one in that: thus everybody soon
-//! knows the digests of one epoch.
+//! At a steady pace while epochs are decided, a member sends the others its last decided epoch and the digest. It also
+//! sends them to each member that appears: decisions from before both started are compared as well, for example after
+//! the restore of copies that do not belong together. Digests are chained: two states that differ once differ from then
+//! on, so reports about several epochs can be counted together. A member that finds a difference sends all others its
+//! own digest of that very epoch, once, and so does every member that finds a difference in that one: soon all members
+//! know the digests of one epoch.
 //!
 //! A member stops when so many others differ from it that its digest cannot be that of a majority. If a majority has
-//! another one, that is the end of this member alone; if no digest has a majority, it is the same for all. A single odd
-//! one stops nobody else: it is reported.
+//! another digest, only this member stops; if no digest has a majority, all stop. A single odd member stops no other:
+//! it is reported.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -21,42 +22,43 @@ use tribunal_types::{Digest, Epoch, NodeId};
 use crate::frame::Frame;
 use crate::member::Member;
 
-/// Own epochs whose digests are kept: a few seconds of a busy cluster. A node that lags more compares by itself.
+/// Number of own epochs whose digests are kept: a few seconds of a busy cluster. A node that lags more does the
+/// comparison itself.
 const KEPT: usize = 4096;
 /// Ticks between two reports.
 const REPORT_EVERY_TICKS: u64 = 10;
-/// Ticks for which a member that has to stop waits for the others' digests of one epoch, to tell what they have.
+/// Ticks for which a member that has to stop waits for the others' digests of one epoch, to report them.
 const SETTLE_TICKS: u64 = 5;
 
-/// What a member and another one have after the same epoch, if that differs.
+/// The digests of this member and another one after the same epoch, if they differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OddPeer {
     /// The epoch.
     pub epoch: Epoch,
-    /// The other one's digest.
+    /// The other member's digest.
     pub theirs: Digest,
-    /// The own one.
+    /// This member's digest.
     pub own: Digest,
 }
 
-/// What is known of the digests.
+/// Known digests of this member and of the others.
 #[derive(Debug, Default)]
 pub(crate) struct Digests {
     now: u64,
-    /// After own epochs, ascending.
+    /// Digests after own epochs, ascending.
     own: VecDeque<(Epoch, Digest)>,
-    /// The last epoch that was told the others.
+    /// The last epoch that was reported to the others.
     told: Epoch,
-    /// Of each other member, the first of what it told about epochs that are not decided here yet.
+    /// Of each other member, the earliest reported epoch that is not decided here yet.
     early: BTreeMap<NodeId, (Epoch, Digest)>,
-    /// Of each other member, the last of its epochs that was compared.
+    /// Of each other member, its last epoch that was compared.
     compared: BTreeMap<NodeId, Epoch>,
     odd: BTreeMap<NodeId, OddPeer>,
-    /// The last epoch of which the others were told because of a difference.
+    /// The last epoch that was reported to the others because of a difference.
     disputed: Epoch,
-    /// Differences to tell the others about.
+    /// The difference to report to the others.
     dispute: Option<(Epoch, Digest)>,
-    /// When so many differed that this member has to stop.
+    /// Tick at which too many differed, so that this member has to stop.
     lost_at: Option<u64>,
     stopped: bool,
 }
@@ -67,7 +69,7 @@ impl Digests {
         Digests { own: VecDeque::from([(epoch, digest)]), told: epoch, ..Digests::default() }
     }
 
-    /// Notes an epoch that this member has decided.
+    /// Notes an epoch decided by this member.
     pub(crate) fn decided(&mut self, epoch: Epoch, digest: Digest) {
         if self.own.len() == KEPT {
             self.own.pop_front();
@@ -79,23 +81,24 @@ impl Digests {
         }
     }
 
-    /// Notes what another member has after an epoch.
+    /// Notes another member's digest after an epoch.
     fn received(&mut self, from: NodeId, epoch: Epoch, digest: Digest) {
         if self.own.back().is_some_and(|(last, _)| epoch <= *last) {
             return self.compare(from, epoch, digest);
         }
-        // The first one stays: a member that lags would otherwise never get to compare.
+        // Keep the first one: otherwise a lagging member would never compare.
         if self.early.get(&from).is_none_or(|(early, _)| epoch < *early) {
             self.early.insert(from, (epoch, digest));
         }
     }
 
-    /// Compares what another member has after an epoch that is decided here.
+    /// Compares another member's digest after an epoch that is decided here.
     fn compare(&mut self, from: NodeId, epoch: Epoch, theirs: Digest) {
         let after = self.own.partition_point(|(own, _)| *own <= epoch);
-        // One that was decided here for too long: the other member compares when it gets further.
+        // The epoch was decided too long ago here: the other member compares once it catches up.
         let Some((_, own)) = after.checked_sub(1).map(|at| self.own[at]) else { return };
-        // Frames overtake each other; what was compared later counts. Of a disputed epoch, everybody tells again.
+        // Frames may overtake each other; the latest compared epoch counts. For a disputed epoch, every member reports
+        // again.
         let last = self.compared.get(&from).copied().unwrap_or_default();
         if epoch < last && epoch != self.disputed {
             return;
@@ -114,7 +117,7 @@ impl Digests {
         }
     }
 
-    /// Notes that a tick has passed; returns what to tell all others, if something is due.
+    /// Notes that a tick has passed; returns the epoch and digest to send to all others, if due.
     fn tick(&mut self) -> Option<(Epoch, Digest)> {
         self.now += 1;
         if !self.now.is_multiple_of(REPORT_EVERY_TICKS) {
@@ -125,7 +128,7 @@ impl Digests {
         Some(last)
     }
 
-    /// Returns why this member must stop, once, if it must. `others` are all other members.
+    /// Returns the reason if this member must stop; only once. `others` are all other members.
     fn must_stop(&mut self, me: NodeId, others: &BTreeSet<NodeId>) -> Option<String> {
         self.odd.retain(|node, _| others.contains(node));
         let members = others.len() + 1;
@@ -169,33 +172,33 @@ impl Digests {
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Returns the other members that have another digest than this one after the same epoch.
+    /// Returns the other members whose digest differs from this one's after the same epoch.
     #[must_use]
     pub fn odd_peers(&self) -> &BTreeMap<NodeId, OddPeer> {
         &self.digests.odd
     }
 
-    /// Tells the others the digest of the last epoch, as far as that is due. Once a tick.
+    /// Sends the others the digest of the last epoch, if due. Called once per tick.
     pub(crate) fn report_digest(&mut self) {
         let due = self.digests.tick();
         due.into_iter().for_each(|told| self.tell_digest(told));
     }
 
-    /// Tells a member that has just appeared the digest of the last epoch.
+    /// Sends a member that has just appeared the digest of the last epoch.
     pub(crate) fn greet_with_digest(&mut self, node: NodeId) {
         if let Some(&(epoch, digest)) = self.digests.own.back().filter(|_| self.other_voters().contains(&node)) {
             self.frames.push_back((node, Frame::Decided { epoch, digest }));
         }
     }
 
-    /// Another member tells what it has after an epoch.
+    /// Processes another member's digest after an epoch.
     pub(crate) fn digest_told(&mut self, from: NodeId, epoch: Epoch, digest: Digest) {
         if self.other_voters().contains(&from) {
             self.digests.received(from, epoch, digest);
         }
     }
 
-    /// Tells the others of a difference that was found; returns why this member must stop, if it must.
+    /// Reports a new difference to the others; returns the reason if this member must stop.
     pub(crate) fn settle_digests(&mut self) -> Option<String> {
         let dispute = self.digests.dispute.take();
         dispute.into_iter().for_each(|told| self.tell_digest(told));
@@ -262,7 +265,7 @@ mod tests {
         let reason = digests.must_stop(ME, &others(3)).expect("it is alone");
         assert!(reason.contains("from that of a majority") && reason.contains("after epoch 5"), "{reason}");
         assert!(digests.must_stop(ME, &others(3)).is_none(), "once is enough");
-        // Three of five agree with this one, or two, but not if two others have left.
+        // Three of five agree with this one, or two do; but not if two others have left.
         let mut digests = self::digests();
         told(&mut digests, 2, 5, 51);
         told(&mut digests, 3, 5, 51);
@@ -298,7 +301,7 @@ mod tests {
         told(&mut digests, 2, 3, 31);
         told(&mut digests, 3, 5, 51);
         assert_eq!(digests.must_stop(ME, &others(3)), None, "they may agree");
-        // Node 2 was told of the difference in epoch 5.
+        // Node 2 received the report of the difference in epoch 5.
         told(&mut digests, 2, 5, 51);
         assert!(digests.must_stop(ME, &others(3)).is_some_and(|reason| reason.contains("from that of a majority")));
         let mut digests = self::digests();
@@ -320,7 +323,7 @@ mod tests {
         assert_eq!((digests.early.get(&NodeId(2)), odd(&digests)), (Some(&(Epoch(7), Digest(70))), vec![]));
         digests.decided(Epoch(7), Digest(77));
         assert_eq!((digests.early.len(), odd(&digests)), (0, vec![2]));
-        // Epoch 8 had nothing here, but something there.
+        // Epoch 8 was empty here, but not there.
         digests.decided(Epoch(9), Digest(90));
         told(&mut digests, 3, 8, 77);
         told(&mut digests, 4, 8, 80);

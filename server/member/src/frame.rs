@@ -1,4 +1,4 @@
-//! What members send to each other, and its encoding.
+//! The messages between members, and their encoding.
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, Malformed, Reader, decode_control, encode_control, put_bytes, put_varint};
@@ -7,7 +7,7 @@ use tribunal_replica::StorageAt;
 use tribunal_types::limits::{PART_BYTES_MAX, PULLED_NAME_BYTES_MAX};
 use tribunal_types::{ControlEntry, ControlIndex, Digest, Epoch, GroupId, Incarnation, Lsn, NodeId, StoreId};
 
-/// Bytes of an encoded frame; a longer one is refused before it is read.
+/// Maximum length of an encoded frame; a longer one is refused before it is read.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_BYTES_MAX + 1;
 
 const RAFT: u8 = 0;
@@ -31,120 +31,121 @@ const DELIVERIES: u8 = 19;
 const DURABLE: u8 = 20;
 const CLOCK: u8 = 24;
 
-/// A message of one member to another.
+/// A message from one member to another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
-    /// Of a Raft group.
+    /// A message of a Raft group.
     Raft(RaftMessage),
-    /// How far the logs of the sender are durable.
+    /// How far the sender's logs are durable.
     Durable(Vec<DurableUpTo>),
-    /// A change of configuration, for the leader of the control group to propose.
+    /// A configuration change for the leader of the control group to propose.
     Control(Box<ControlEntry>),
     /// The sender is about to stop: offer it no leadership.
     Leaving,
-    /// The receiver was removed from the cluster: no group has it any more.
+    /// The receiver was removed from the cluster: no group has it as a member any more.
     Removed,
-    /// A change of configuration, to pass on to the leader of the control group, which the sender cannot reach.
+    /// A configuration change to be forwarded to the leader of the control group, which the sender cannot reach.
     Relay(Box<ControlEntry>),
-    /// A question for what the receiver has handed out of a group, and hands out soon.
+    /// A request for the entries that the receiver has handed out of a group, and will hand out soon.
     Ask {
         /// The group.
         group: GroupId,
         /// Index of the last entry that the sender has.
         after: u64,
     },
-    /// The answer.
+    /// The answer to [`Frame::Ask`].
     Entries(PeerEntries),
-    /// How far the storages are to which the sender pushes and its copies of embedded stores, and how far it has decided.
+    /// How far the sender's storages and embedded copies have acknowledged, and how far it has decided.
     Pushed {
-        /// The last epoch that it has decided.
+        /// The last epoch that the sender has decided.
         decided: Epoch,
-        /// Those that have reported.
+        /// The stores that have reported.
         stores: Vec<StorageAt>,
     },
-    /// What the pushes of the sender are doing, for people. Not for the member, which does not know what it says.
+    /// The state of the sender's pushes, for display. Not for the member, which does not interpret it.
     PushStates(Bytes),
-    /// What the deliveries of the sender to webhooks are doing, likewise.
+    /// The state of the sender's webhook deliveries, for display. Not for the member either.
     Deliveries(Bytes),
-    /// An operator wants this store's push to be tried again. Not for the member.
+    /// An operator's request to retry this store's push. Not for the member.
     ResumePush(StoreId),
-    /// The digest of all that the sender has decided.
+    /// The sender's digest of all decided epochs.
     Decided {
-        /// Up to this epoch.
+        /// Last epoch included in it.
         epoch: Epoch,
         /// The digest.
         digest: Digest,
     },
-    /// A request for a part of a named content. Not for the member, and neither are the replies.
+    /// A request for a part of a named content. Neither it nor the replies are for the member.
     Pull(Pull),
-    /// A reply to it.
+    /// The part, in reply to [`Frame::Pull`].
     Part(Part),
-    /// The other one: there is no such content, for this reason.
+    /// The other reply to [`Frame::Pull`]: there is no such content.
     Absent {
-        /// Of the request.
+        /// Number from the request.
         transfer: u64,
-        /// In words.
+        /// The reason, as text.
         reason: String,
     },
-    /// How far the sender's first start is. Not for the member: what stands before it takes it.
+    /// The stage of the sender's first start. Not for the member: handled before it is reached.
     Stage(Stage),
-    /// A node that was admitted starts for the first time, with the data directory that has drawn this. Not for the member,
-    /// and neither is the answer.
+    /// An admitted node starts for the first time, with the data directory that has drawn this number. Neither it nor
+    /// the answer is for the member.
     Claim(u64),
-    /// The directory to which its number is bound; `None` if the receiver is not admitted, as far as the sender knows.
+    /// The directory to which its node number is bound; `None` if the receiver is not admitted, as far as the sender
+    /// knows.
     Claimed(Option<u64>),
-    /// The sender's clock, Unix milliseconds. Not for the member, which knows no clock.
+    /// The sender's clock, Unix milliseconds. Not for the member, which has no clock.
     Clock(u64),
 }
 
-/// How far the first start of a node is.
+/// The stage of a node's first start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Its disk has nothing.
+    /// Its disk is empty.
     New,
-    /// It has met all others, and noted so.
+    /// It has met all other nodes, and has noted that.
     Prepared,
     /// It takes part, or has taken part.
     Member,
 }
 
-/// What a member has handed out of a group, for another one that cannot reach its leader.
+/// The entries that a member has handed out of a group, for a node that cannot reach the group's leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerEntries {
     /// The group.
     pub group: GroupId,
     /// Index of the last entry that the sender has handed out.
     pub handed_out: u64,
-    /// Entries, in the order of the log and without a gap.
+    /// Entries in log order, without a gap.
     pub entries: Vec<(EntryId, Bytes)>,
 }
 
-/// A request for a part of a named content that the receiver has.
+/// A request for a part of a named content on the receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
-    /// What the sender calls the transfer.
+    /// The sender's number for the transfer.
     pub transfer: u64,
-    /// The content.
+    /// Name of the content.
     pub name: String,
-    /// Where the part begins; how long it is, is for the receiver to choose.
+    /// Start of the part; the receiver chooses its length.
     pub offset: u64,
 }
 
-/// A part of a content.
+/// A part of a named content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Of the request.
+    /// Number from the request.
     pub transfer: u64,
-    /// Of the request.
+    /// Offset from the request.
     pub offset: u64,
     /// Length of the whole content.
     pub total: u64,
-    /// What begins at `offset`; empty only at the end.
+    /// The bytes from `offset` on; empty only at the end.
     pub bytes: Bytes,
 }
 
 impl Frame {
-    /// Returns whether it goes over the connection for heartbeats, where nothing large delays it.
+    /// Returns whether the frame goes over the heartbeat connection, where no large frame delays it.
     #[must_use]
     pub fn is_heartbeat(&self) -> bool {
         match self {
@@ -334,7 +335,7 @@ fn take_pull(reader: &mut Reader<'_>) -> Result<Pull, Malformed> {
     if name.len() > PULLED_NAME_BYTES_MAX { Err(reader.malformed("name")) } else { Ok(Pull { transfer, name, offset }) }
 }
 
-/// Reads what follows the first byte of the frame in `frame`, whose memory the part shares.
+/// Reads the rest of the frame in `frame` after its first byte; the part shares the frame's memory.
 fn take_part(reader: &mut Reader<'_>, frame: &Bytes) -> Result<Part, Malformed> {
     let [transfer, offset, total] = [reader.varint("transfer")?, reader.varint("offset")?, reader.varint("length")?];
     let bytes = frame.slice_ref(reader.bytes("part")?);
@@ -372,7 +373,7 @@ impl PeerEntries {
         out
     }
 
-    /// Reads what follows the first byte of the frame in `bytes`, whose memory the entries share.
+    /// Reads the rest of the frame in `bytes` after its first byte; the entries share the frame's memory.
     fn take(reader: &mut Reader<'_>, bytes: &Bytes) -> Result<PeerEntries, Malformed> {
         let (group, handed_out) = (take_group(reader)?, reader.varint("last index")?);
         let (first, count) = (reader.varint("first index")?, reader.count(2, "entries")?);

@@ -1,35 +1,35 @@
-//! Reads that see everything that was acknowledged anywhere before they began (rule 14 of the cluster).
+//! Reads that include everything that was acknowledged anywhere before they began (rule 14 of the cluster).
 //!
-//! The leader of each group is asked for its last entry, which it tells only if a majority still follows it. What anybody
-//! knew to be committed is up to there, so a node that has folded all groups up to there has resolved every epoch that anybody
-//! was told of. If the leader changes, its last entries may be lost: the group is asked again. Reads that come while others
-//! are under way wait for the next round, which they share.
+//! The leader of each group is queried for its last entry, which it returns only if a majority still follows it. Every
+//! entry known to be committed anywhere is at or before that entry, so a node that has folded all groups up to there
+//! has resolved every acknowledged epoch. If the leader changes, its last entries may be lost: the group is queried
+//! again. Reads that arrive during a round wait for the next one, which they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_types::GroupId;
 
-/// Ticks after which the groups that have not answered are asked again.
+/// Ticks after which groups that have not answered are queried again.
 const AGAIN_TICKS: u32 = 5;
 /// Ticks after which a round is given up: there may be no majority.
 const GIVEN_UP_TICKS: u32 = 60;
-/// Reads that may wait; others are refused.
+/// Maximum number of waiting reads; further ones are refused.
 const READS_MAX: usize = 10_000;
 
-/// The reads that wait.
+/// The pending reads.
 #[derive(Debug, Default)]
 pub(crate) struct FreshReads {
-    /// Last number that a question to a group had.
+    /// Number of the last question to a group.
     asked: u64,
     waiting: Vec<u64>,
     round: Option<Round>,
 }
 
-/// The reads that share the answers of the groups.
+/// The reads that share one set of answers from the groups.
 #[derive(Debug)]
 struct Round {
     reads: Vec<u64>,
-    /// Number of its first question: answers to earlier ones may be too old.
+    /// Number of its first question: answers to earlier questions may be stale.
     first: u64,
     missing: BTreeSet<GroupId>,
     indices: BTreeMap<GroupId, u64>,
@@ -46,7 +46,7 @@ impl FreshReads {
         fits
     }
 
-    /// Begins a round if reads wait and none is under way; returns whether it did.
+    /// Begins a round if reads wait and no round is in progress; returns whether it did.
     pub(crate) fn begin(&mut self, groups: impl Iterator<Item = GroupId>) -> bool {
         if self.round.is_some() || self.waiting.is_empty() {
             return false;
@@ -56,8 +56,8 @@ impl FreshReads {
         true
     }
 
-    /// Notes the groups that take part now, if reads are under way. Those that have ended are not waited for. Returns whether
-    /// there are some that were not asked.
+    /// Notes the groups that take part now, if a round is in progress. Ended groups are no longer waited for. Returns
+    /// whether there are groups that were not queried yet.
     pub(crate) fn note_groups<G: Iterator<Item = GroupId>>(&mut self, groups: impl FnOnce() -> G) -> bool {
         let Some(round) = &mut self.round else { return false };
         let groups: BTreeSet<GroupId> = groups().collect();
@@ -69,7 +69,7 @@ impl FreshReads {
         missing.len() + indices.len() > known
     }
 
-    /// Returns the questions to ask: each group that has not answered, with a number of its own.
+    /// Returns the questions to send: one for each group that has not answered, each with a unique number.
     pub(crate) fn questions(&mut self) -> Vec<(GroupId, u64)> {
         let missing = self.round.iter().flat_map(|round| &round.missing);
         let questions: Vec<_> = (self.asked + 1..).zip(missing).map(|(number, group)| (*group, number)).collect();
@@ -87,7 +87,7 @@ impl FreshReads {
         }
     }
 
-    /// The entry for which reads wait may be lost with its leader. Returns whether the group has to be asked.
+    /// Notes a leader change: the entry that reads wait for may be lost. Returns whether the group has to be queried.
     pub(crate) fn leader_changed(&mut self, group: GroupId) -> bool {
         let Some(round) = &mut self.round else { return false };
         if round.indices.remove(&group).is_some() {
@@ -96,7 +96,7 @@ impl FreshReads {
         round.missing.contains(&group)
     }
 
-    /// Returns the reads that can be answered, if the groups are folded up to `reached`.
+    /// Returns the reads that can be answered, given the groups' folded positions in `reached`.
     pub(crate) fn take_done(&mut self, reached: impl Fn(GroupId) -> u64) -> Vec<u64> {
         let is_done = |round: &mut Round| {
             round.missing.is_empty() && round.indices.iter().all(|(group, index)| reached(*group) >= *index)
@@ -104,7 +104,7 @@ impl FreshReads {
         self.round.take_if(is_done).map(|round| round.reads).unwrap_or_default()
     }
 
-    /// Notes that a tick has passed. Returns whether to ask again, and the reads that are given up.
+    /// Notes that a tick has passed. Returns whether to query again, and the reads that are given up.
     pub(crate) fn tick(&mut self) -> (bool, Vec<u64>) {
         let Some(round) = &mut self.round else { return (false, Vec::new()) };
         round.ticks += 1;

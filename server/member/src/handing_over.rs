@@ -1,30 +1,30 @@
-//! A node that is about to stop leads nothing: it gives away what it leads, and what it is elected to while it leaves. So
-//! does one that is drained, for as long as that lasts.
+//! A node that is about to stop gives away the leaderships that it has, and those that it is elected to while leaving.
+//! A drained node does the same while it is drained.
 //!
-//! Each group goes to one node at a time. One whose disk is stuck cannot take the leadership, although its messages
-//! arrive; then it is the next one's turn. The others are told again and again, because a frame may be lost.
+//! Each group is offered to one node at a time. A node whose disk is stuck cannot take the leadership, although its
+//! messages arrive; then the next node's turn begins. The others are notified repeatedly, because a frame may be lost.
 
 use tribunal_types::{GroupId, NodeId};
 
-/// Ticks that a node has to take a leadership, after which Raft gives up as well.
+/// Ticks that a node has to take a leadership; Raft gives up after the same time.
 const TURN_TICKS: u64 = 10;
-/// Ticks between two `Leaving` frames; fewer than those for which peers remember one.
+/// Ticks between two `Leaving` frames; fewer than the number for which peers remember one.
 const TOLD_EVERY_TICKS: u64 = 3;
 
-/// How long this node has been giving away what it leads.
+/// How long this node has been giving its leaderships away.
 #[derive(Debug, Default)]
 pub(crate) struct HandingOver {
-    /// Ticks since it began; `None` if it stays.
+    /// Ticks since it began; `None` if the node stays.
     ticks: Option<u64>,
 }
 
 impl HandingOver {
-    /// The node gives away what it leads from now on.
+    /// Starts giving leaderships away.
     pub(crate) fn begin(&mut self) {
         self.ticks.get_or_insert(0);
     }
 
-    /// The node leads again.
+    /// Ends it: the node may lead again.
     pub(crate) fn end(&mut self) {
         self.ticks = None;
     }
@@ -34,18 +34,18 @@ impl HandingOver {
         self.ticks = self.ticks.map(|ticks| ticks + 1);
     }
 
-    /// Returns whether the node is giving away what it leads.
+    /// Returns whether the node is giving its leaderships away.
     pub(crate) fn is_leaving(&self) -> bool {
         self.ticks.is_some()
     }
 
-    /// Returns whether to tell the others now.
+    /// Returns whether to notify the others now.
     pub(crate) fn tells(&self) -> bool {
         self.ticks.is_some_and(|ticks| ticks.is_multiple_of(TOLD_EVERY_TICKS))
     }
 
-    /// Returns the node to which to give a group now: its home, or else the others in the order of their numbers after
-    /// `me`, so that not everybody gives to the same one. `candidates` can take it, ascending.
+    /// Returns the node to which to give a group now: its home node first, then the others by ascending number from
+    /// `me` on, so that not all nodes choose the same one. `candidates` are the nodes that can take it, ascending.
     pub(crate) fn successor(&self, me: NodeId, group: GroupId, candidates: &[NodeId]) -> Option<NodeId> {
         let turn = self.ticks? / TURN_TICKS;
         let after = candidates.iter().filter(|node| **node > me);

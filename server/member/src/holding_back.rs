@@ -1,12 +1,14 @@
-//! Agreed entries wait in the groups' logs, not in memory, while enough of them wait to be decided here.
+//! Back-pressure on committed entries: while enough of them wait to be decided, further ones wait in the groups' logs
+//! and not in memory.
 //!
-//! A node that lacks the code of a policy decides nothing, and still votes and writes, for as long as that lasts. One that
-//! comes back has much to decide at once, and must look after its peers meanwhile: what it decides between two inputs has a
-//! bound as well.
+//! A node that lacks the code of a policy decides nothing, and still votes and writes for the whole time. A returning
+//! node has much to decide at once, and must serve its peers meanwhile: the decisions between two inputs are bounded as
+//! well.
 //!
-//! Never held back: the control group, which may bring what the others wait for; a group that this node leads, because the others
-//! wait for its epochs; a group whose next entry the next epoch needs, or nothing would ever be decided. So no more waits than
-//! `undecided_bytes_max` and what one round hands out.
+//! Never held back: the control group, which may bring what the other groups wait for; a group that this node leads,
+//! because the other nodes wait for its epochs; a group whose next entry is needed by the next epoch, because otherwise
+//! nothing would ever be decided. So at most `undecided_bytes_max` plus the entries delivered in one round wait in
+//! memory.
 
 use tribunal_core::executor::ShardExecutor;
 use tribunal_core::planted::{Bug, planted};
@@ -17,15 +19,15 @@ use tribunal_types::GroupId;
 use crate::member::Member;
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Holds a group back that has just handed out an entry, if enough waits.
+    /// Holds back a group that has just delivered an entry, if enough entries wait.
     pub(crate) fn hold_back(&mut self, group: GroupId) {
         if self.is_full() && !self.must_go_on(group) {
             self.raft.hold_back(group, true);
         }
     }
 
-    /// Lets groups that are held back hand out more, if they may; returns whether any does. Every input begins with it; who has
-    /// none while there is more to decide calls it instead.
+    /// Lets held-back groups deliver more, if they may; returns whether any does. Every input starts with it; a caller
+    /// without inputs calls it directly while there is more to decide.
     pub fn go_on(&mut self) -> bool {
         let is_full = self.is_full();
         let may_go_on = |group: &GroupId| !is_full || self.must_go_on(*group);
@@ -34,7 +36,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         !go_on.is_empty()
     }
 
-    /// Returns whether entries of a group wait in the log, because many are not decided.
+    /// Returns whether any group's entries wait in the log, because many are undecided.
     #[must_use]
     pub fn holds_back(&self) -> bool {
         self.raft.held_back().next().is_some()

@@ -1,9 +1,9 @@
-//! When a group that was taken over goes back to the node whose group it is.
+//! Decides when a group that was taken over is given back to its own node.
 //!
-//! A node that was away catches up first; then it leads its own group again, because only it has transactions for it. While it
-//! lacks entries, it is offered nothing for a while: an attempt would fail, and stop the group's log meanwhile. A node whose
-//! disk is stuck cannot take the leadership, although its messages arrive. So each attempt waits twice as long as the one
-//! before.
+//! A returning node catches up first; then it leads its own group again, because only it has transactions for that
+//! group. While it lacks entries, it is offered nothing for a while: an attempt would fail, and stop the group's log
+//! meanwhile. A node whose disk is stuck cannot take the leadership, although its messages arrive. So the wait doubles
+//! with each attempt.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use tribunal_types::GroupId;
 
 use crate::presence::Presence;
 
-/// Ticks before the first attempt, and at most between two.
+/// Ticks before the first attempt, and the maximum between two.
 const WAIT_TICKS: (u64, u64) = (20, 640);
 
-/// When the groups that this node leads for others are offered to them.
+/// The offers of groups that this node leads for other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Homecoming {
     now: u64,
-    /// By group: when it is offered next, and how long after that again.
+    /// By group: the tick of the next offer, and the wait before the one after that.
     offers: BTreeMap<GroupId, (u64, u64)>,
 }
 
 impl Homecoming {
-    /// Notes that this node leads a group of another one.
+    /// Notes that this node leads another node's group.
     pub(crate) fn led(&mut self, group: GroupId) {
         let (due, wait) = self.offers.entry(group).or_insert((0, WAIT_TICKS.0));
         *due = self.now + *wait;
     }
 
-    /// Notes that a tick has passed, and returns those of `led` that are to be offered to their nodes now. `has_all` says whether the
-    /// node of a group has its entries.
+    /// Notes that a tick has passed, and returns the groups in `led` to offer to their nodes now. `has_all` returns
+    /// whether the node of a group has its entries.
     pub(crate) fn tick(
         &mut self,
         led: impl Iterator<Item = GroupId>,
@@ -43,7 +43,7 @@ impl Homecoming {
         for group in led {
             let Some((due, wait)) = self.offers.get_mut(&group) else { continue };
             if !presence.is_here(group.node) {
-                // It begins again when the node is back.
+                // The wait starts over when the node is back.
                 (*due, *wait) = (now + WAIT_TICKS.0, WAIT_TICKS.0);
             } else if now >= *due && (has_all(group) || now - *due >= WAIT_TICKS.1) {
                 *wait = (*wait * 2).min(WAIT_TICKS.1);

@@ -1,5 +1,5 @@
-//! A state image: the resolver's columns, and beside them what the control log adds up to, the position of the fold, and how
-//! far the groups' logs were read.
+//! A state image: the resolver's columns, the state of the control log, the position of the fold, and the cursors of
+//! the groups' logs.
 
 use tribunal_codec::{
     GroupCursors, Malformed, decode_control_image, decode_group_cursors, encode_control_image, encode_group_cursors,
@@ -10,17 +10,17 @@ use tribunal_core::resolver::Resolver;
 use tribunal_replica::CapturedImage;
 use tribunal_types::{ControlImage, StateImage};
 
-/// Column of bytes in a state image with what the control log adds up to; the resolver's own columns are below.
+/// Byte column of a state image with the state of the control log; the resolver's own columns have lower numbers.
 const CONTROL_COLUMN: u16 = 0xff00;
 
-/// Column of bytes in a state image with how far it has read the logs of Raft groups.
+/// Byte column of a state image with the cursors of the Raft groups' logs.
 const GROUPS_COLUMN: u16 = 0xff01;
 
 /// Column of a state image with the position of the fold.
 pub(crate) const FOLD_COLUMN: u16 = 0xff02;
 
-/// Puts an image together, on a thread that may take its time. `groups` is how far Raft groups had been read when it was
-/// begun; a node that runs alone has none.
+/// Assembles an image; may be slow, so it runs on a separate thread. `groups` are the cursors of the Raft groups when
+/// the image was begun; a node that runs alone has none.
 pub fn image_of(captured: CapturedImage, groups: &GroupCursors) -> StateImage {
     let (mut image, control, fold) = captured.into_parts();
     put_shared(&mut image, fold, &control);
@@ -28,8 +28,8 @@ pub fn image_of(captured: CapturedImage, groups: &GroupCursors) -> StateImage {
     image
 }
 
-/// Puts together the image from which the first member of a cluster starts that ran alone before: of the state of a resolver,
-/// of what the control log added up to there, and of the position at which the fold of its group begins.
+/// Assembles the image from which a formerly standalone node starts as the first member of a cluster: the state of its
+/// resolver, the state of the control log at that point, and the position at which the fold of its group begins.
 #[must_use]
 pub fn first_image(
     resolver: &Resolver,
@@ -48,12 +48,12 @@ fn put_shared(image: &mut StateImage, fold: Vec<u64>, control: &ControlImage) {
     image.push_bytes(CONTROL_COLUMN, encode_control_image(control));
 }
 
-/// Adds how far an image has read the logs of Raft groups.
+/// Adds the cursors of the Raft groups' logs to an image.
 pub fn put_groups(image: &mut StateImage, groups: &GroupCursors) {
     image.push_bytes(GROUPS_COLUMN, encode_group_cursors(groups));
 }
 
-/// Returns what the control log added up to when an image was taken.
+/// Returns the state of the control log when an image was taken.
 ///
 /// # Errors
 /// If the image does not contain it.
@@ -63,7 +63,7 @@ pub fn control_in(image: &StateImage) -> Result<ReplicatedState, Malformed> {
     decode_control_image(bytes).map(ReplicatedState::restore)
 }
 
-/// Returns how far an image has read the logs of Raft groups: nowhere if it was written before there were any.
+/// Returns the cursors of the Raft groups' logs in an image; empty if it was written before there were any groups.
 ///
 /// # Errors
 /// If the column is not such a list.

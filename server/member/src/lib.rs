@@ -1,19 +1,19 @@
-//! One member of a cluster: its [`Replica`](tribunal_replica::Replica), and the Raft groups that agree on what it and
-//! the others propose.
+//! One member of a cluster: its [`Replica`](tribunal_replica::Replica), and the Raft groups that replicate the
+//! proposals of all members.
 //!
-//! Sans I/O: [`Input`]s in by [`Member::step`], [`Output`]s out by [`Member::poll`]. No clock, thread, file, socket or
-//! random number; the same inputs at the same times have the same outputs, byte for byte. A node puts threads, a log
-//! and connections around it, the simulator a seeded world; what a member does is the same in both.
+//! Sans I/O: [`Input`]s go in through [`Member::step`], [`Output`]s come out of [`Member::poll`]. No clock, thread,
+//! file, socket or random number; the same inputs at the same times produce the same outputs, byte for byte. A node
+//! puts threads, a log and connections around it, the simulator a seeded world; a member behaves the same in both.
 //!
-//! What the caller owes it:
-//! * outputs are carried out in their order, all of them before the next input;
-//! * [`Output::Append`] and [`Output::SetState`] go into the log, [`Output::Sync`] makes durable what came before it,
-//!   and [`Input::Persisted`] tells of it. One sync may answer several; what is sent never waits for the caller,
-//!   because the member holds back what must be durable first;
-//! * an [`Input::Tick`] comes at a steady pace, of which elections and heartbeats are made.
+//! Obligations of the caller:
+//! * outputs are carried out in order, all of them before the next input;
+//! * [`Output::Append`] and [`Output::SetState`] are written to the log, [`Output::Sync`] makes everything before it
+//!   durable, and [`Input::Persisted`] reports that. One sync may answer several outputs. Sends never wait for the
+//!   caller: the member itself holds back messages that depend on durability;
+//! * [`Input::Tick`] comes at a steady pace; it drives elections and heartbeats.
 //!
-//! A restart reads nothing but the log: every committed entry comes again, from the last image on. Entries that a peer has
-//! sent are not in it, and are asked for again.
+//! A restart reads only the log: every committed entry since the last image is delivered again. Entries from peers are
+//! not in it, and are requested again.
 
 mod asking;
 mod control_proposals;

@@ -1,4 +1,4 @@
-//! The member: brings what happens to the groups and to the replica, and each what the other makes of it.
+//! The member: passes events to the groups and to the replica, and the effects of each to the other.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,38 +38,39 @@ use crate::roles::Roles;
 use crate::serving::Serving;
 use crate::sources::Sources;
 
-/// What a member starts with, after its log was opened.
+/// Everything that a member starts with, after its log was opened.
 pub struct MemberStart<W: Waiters, P, E, L> {
     /// The node.
     pub node: NodeId,
-    /// The group that it leads when all is well.
+    /// The group that it normally leads.
     pub group: GroupId,
-    /// Its replica, in the state of the last image, with the fold there; `leads` is not set.
+    /// Its replica, in the state of the last image, with the fold at that point; `leads` is not set.
     pub replica: Replica<W, P, E>,
     /// Last control entry that the replica's state includes.
     pub control: ControlIndex,
-    /// How far the state image that the replica has started from has read each group; empty without one.
+    /// The cursor of each group in the state image that the replica has started from; empty without one.
     pub image: GroupCursors,
-    /// Names rows: the same on all members, and for what their clients send.
+    /// Names rows; the same on all members, and the same as for client transactions.
     pub keyer: RowKeyer,
-    /// Reads the groups' logs.
+    /// Reads the logs of the groups.
     pub log: L,
-    /// Pace and seed of elections.
+    /// Timing and seed of elections.
     pub raft: tribunal_raft::Settings,
-    /// The groups with which the cluster began, and all others that the log has, with the state of each there.
+    /// The groups with which the cluster began, and all others in the log, with the state of each in the log.
     pub groups: Vec<(GroupId, GroupState)>,
     /// The members with which the groups began.
     pub first_members: Members,
-    /// Bytes of agreed entries that wait here to be decided; beyond it they wait in the log.
+    /// Bytes of committed entries that may wait in memory to be decided; beyond that they stay in the log.
     pub undecided_bytes_max: usize,
 }
 
 /// One member of a cluster.
 ///
 /// Invariants:
-/// * the replica receives entries, terms and control entries only as the groups hand them out, here or at a peer, in
-///   the order of each log and each once;
-/// * it receives the next event when everything that followed from the one before has been returned, but for epochs that are
+/// * the replica receives entries, terms and control entries only as the groups deliver them, here or at a peer, in the
+///   order of each log and exactly once;
+/// * it receives the next event when all consequences of the previous one have been returned, except complete epochs
+///   that are not decided yet.
 ///   complete and not decided yet.
 pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) node: NodeId,
@@ -77,7 +78,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     replica: Replica<W, P, E>,
     pub(crate) raft: RaftGroups<L>,
     keyer: RowKeyer,
-    /// Control entries that the replica has received.
+    /// Last control entry that the replica has received.
     control: ControlIndex,
     pub(crate) controls: ControlProposals,
     pub(crate) roles: Roles,
@@ -87,7 +88,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) digests: Digests,
     homecoming: Homecoming,
     pub(crate) handing_over: HandingOver,
-    /// The same while this node is drained.
+    /// The same, while this node is drained.
     draining: HandingOver,
     fresh: FreshReads,
     pub(crate) own: OwnEntries,
@@ -97,11 +98,11 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) asking: Asking,
     pub(crate) serving: Serving,
     pub(crate) cursors: Cursors,
-    /// Entries of peers to write, before an epoch is decided from them.
+    /// Entries of peers to be written before an epoch is decided from them.
     pub(crate) copies: VecDeque<(GroupId, EntryId, Bytes)>,
-    /// Fresh reads to answer, and whether they are fresh.
+    /// Fresh reads to answer, each with whether it is fresh.
     read: VecDeque<(u64, bool)>,
-    /// Frames to send, beside those of Raft and the answers to peers.
+    /// Frames to send, besides those of Raft and the answers to peers.
     pub(crate) frames: VecDeque<(NodeId, Frame)>,
     /// Events for the replica.
     pub(crate) events: VecDeque<Event<W>>,
@@ -109,10 +110,10 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Starts a member. It stands for election in its own group at once, and in the control group if it is alone.
+    /// Starts a member. It campaigns in its own group immediately, and in the control group if it is its only voter.
     ///
     /// # Errors
-    /// If what the log has of a group does not fit together.
+    /// If the log's records of a group are inconsistent.
     pub fn new(start: MemberStart<W, P, E, L>, now: Now) -> Result<Self, BadGroup> {
         let MemberStart { node, group, replica, control, image, keyer, log, raft, groups, .. } = start;
         let mut raft = RaftGroups::new(node, raft, log);
@@ -175,11 +176,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Ok(member)
     }
 
-    /// Takes an input. What follows comes from [`Member::poll`], all of it before the next input; at least what
-    /// [`Member::poll_urgent`] returns.
+    /// Processes an input. The consequences come from [`Member::poll`], and must be drained before the next input; at
+    /// the least those from [`Member::poll_urgent`].
     ///
     /// # Errors
-    /// Why a frame of a peer was refused; it has changed nothing.
+    /// [`Refused`] if a frame of a peer was refused; the frame has changed nothing.
     pub fn step(&mut self, input: Input<W>, now: Now) -> Result<(), Refused> {
         self.now = now;
         self.go_on();
@@ -204,7 +205,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 return self.raft.step(RaftInput::Durable { from, upto });
             }
             Input::Frame { frame: Frame::Control(entry), .. } => {
-                // Its proposer sends it again if it is lost.
+                // The proposer resends it if it is lost.
                 return self.propose_control(*entry);
             }
             Input::Frame { from, frame: Frame::Leaving } => {
@@ -221,7 +222,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Input::Frame { from, frame: Frame::Ask { group, after } } => self.asked(group, from, after),
             Input::Frame { from, frame: Frame::Pushed { decided, stores } } => self.pushes_told(from, decided, stores),
             Input::Frame { from, frame: Frame::Decided { epoch, digest } } => self.digest_told(from, epoch, digest),
-            // What stands before the member has taken it.
+            // These frames are handled before they reach the member.
             Input::Frame {
                 frame:
                     Frame::Claim(_)
@@ -251,12 +252,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Ok(())
     }
 
-    /// Returns the next output that is there without an epoch being decided: what other nodes and the disk wait for. `None` if
-    /// only [`Member::poll`] has more. Several inputs may be stepped, each followed by this; the epochs that they complete
-    /// are decided together afterwards, by [`Member::poll`].
+    /// Returns the next output that does not require deciding an epoch: the outputs that other nodes and the disk wait
+    /// for. `None` if only [`Member::poll`] has more. Several inputs may be stepped, each followed by this; the epochs
+    /// that they complete are then decided together by [`Member::poll`].
     pub fn poll_urgent(&mut self) -> Option<Output<W>> {
         loop {
-            // Before the epochs that are decided from them.
+            // Must precede the epochs that are decided from them.
             if let Some((group, id, content)) = self.copies.pop_front() {
                 return Some(Output::Copy { group, id, content });
             } else if let Some(effect) = self.replica.poll_ready() {
@@ -274,7 +275,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Returns the next output; `None` until there is another input.
+    /// Returns the next output; `None` until the next input.
     pub fn poll(&mut self) -> Option<Output<W>> {
         loop {
             if let Some(output) = self.poll_urgent() {
@@ -292,7 +293,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             } else if let Some(reason) = self.settle_digests() {
                 return Some(Output::Diverged { reason });
             } else if self.report_pushes() {
-                // They are frames now.
+                // The reports are frames now.
             } else if let Some((to, frame)) = self.frames.pop_front().or_else(|| self.next_answer()) {
                 return Some(Output::Send { to, frame });
             } else if let Some(output) = self.send_control() {
@@ -309,12 +310,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         &self.replica
     }
 
-    /// Returns the replica, for what has no effects: memory that is used again.
+    /// Returns the replica for calls without effects: memory reuse.
     pub fn replica_mut(&mut self) -> &mut Replica<W, P, E> {
         &mut self.replica
     }
 
-    /// Returns the last control entry that is agreed on here.
+    /// Returns the last control entry that is committed here.
     #[must_use]
     pub fn control(&self) -> ControlIndex {
         self.control
@@ -326,12 +327,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.leader(group)
     }
 
-    /// Returns all groups that this node has, ascending; those that have closed, too.
+    /// Returns all groups on this node, ascending, including closed ones.
     pub fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.raft.ids()
     }
 
-    /// Returns the members of a group, as of its entries that are agreed on here.
+    /// Returns the members of a group, as of its entries that are committed here.
     #[must_use]
     pub fn members_of(&self, group: GroupId) -> Option<&Members> {
         self.raft.members(group)
@@ -343,8 +344,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.positions.reached(group)
     }
 
-    /// Returns for each group the last entry that this node has compacted: a state image that takes the place of its own includes
-    /// as much.
+    /// Returns for each group the last entry that this node has compacted: a state image that replaces this node's own
+    /// must include at least as much.
     pub fn compacted(&self) -> impl Iterator<Item = (GroupId, u64)> + '_ {
         self.raft.compacted()
     }
@@ -354,19 +355,20 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.roles.led()
     }
 
-    /// Returns how many elections this node has noticed since it started.
+    /// Returns the number of elections that this node has noticed since its start.
     #[must_use]
     pub fn elections(&self) -> u64 {
         self.roles.elections()
     }
 
-    /// Returns the voters of this node's own group: most of them have to be there for it to take commits.
+    /// Returns the voters of this node's own group: a majority of them must be reachable for the node to take commits.
     #[must_use]
     pub fn voters(&self) -> Option<&BTreeSet<NodeId>> {
         self.raft.members(self.group).map(|members| &members.voters)
     }
 
-    /// Returns how many entries of the groups that this node leads each other node lags, the most of one group.
+    /// Returns by how many entries each other node lags in the groups that this node leads: the maximum over the
+    /// groups.
     #[must_use]
     pub fn lags(&self) -> BTreeMap<NodeId, u64> {
         let mut lags = BTreeMap::new();
@@ -377,21 +379,21 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         lags
     }
 
-    /// Returns whether this node leads no group, so that nobody misses it when it stops (see [`Input::HandOver`]).
+    /// Returns whether this node leads no group, so that stopping it interrupts nothing (see [`Input::HandOver`]).
     #[must_use]
     pub fn leads_nothing(&self) -> bool {
         self.roles.led().next().is_none()
     }
 
-    /// Returns whether this node takes commits: it leads its own group, which is a member, a majority has followed it lately,
-    /// and it is not drained.
+    /// Returns whether this node takes commits: it leads its own group, so a majority has followed it recently; the
+    /// group is a member; and the node is neither removed nor drained.
     #[must_use]
     pub fn takes_commits(&self) -> bool {
         self.roles.leads(self.group) && self.serves_fresh_reads() && !self.is_drained()
     }
 
-    /// Returns a fresh read that can be answered, now that the replica has received all that is there. One that lacks code has not
-    /// decided it: the reads wait for the code, or are given up.
+    /// Returns a fresh read that can be answered now that the replica has received all available entries. A replica
+    /// that lacks the code of a policy has not decided them: the reads wait for the code, or are given up.
     fn next_read(&mut self) -> Option<(u64, bool)> {
         let decides = !self.replica.waits_for_code() || planted(Bug::FreshWithoutCode);
         let done = if decides { self.fresh.take_done(|group| self.positions.reached(group)) } else { Vec::new() };
@@ -409,8 +411,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Asks groups that have joined since the round of fresh reads began: epochs that were acknowledged before it may wait
-    /// for them here. Returns whether there were any.
+    /// Queries groups that have joined since the round of fresh reads began: epochs that were acknowledged before the
+    /// round may depend on them here. Returns whether there were any.
     fn ask_new_groups(&mut self) -> bool {
         let asks = self.fresh.note_groups(|| asked_groups(&self.replica));
         if asks {
@@ -455,7 +457,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.events.push_back(Event::Tick);
     }
 
-    /// Gives leaderships away while this node is drained. It still votes, and leads what nobody else can lead.
+    /// Gives leaderships away while this node is drained. It still votes, and leads groups that no other node can lead.
     fn drain(&mut self) {
         if !self.is_drained() {
             self.draining.end();
@@ -485,12 +487,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Brings an input to the groups that they may refuse: it is not the moment for it, and it comes again.
+    /// Passes an input to the groups that they may refuse: it comes at the wrong moment, and is repeated.
     pub(crate) fn tell_raft(&mut self, input: RaftInput) {
         let _ = self.raft.step(input);
     }
 
-    /// Carries out what the replica wants of the groups; returns everything else.
+    /// Carries out the replica's effects on the groups; returns all other effects.
     fn effect(&mut self, effect: Effect<W>) -> Option<Output<W>> {
         match effect {
             Effect::Append(batch) => self.propose(batch),
@@ -498,7 +500,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             Effect::TakeOver(_) if self.handing_over.is_leaving() => {}
             Effect::TakeOver(group) => self.tell_raft(RaftInput::TakeOver(group)),
             Effect::Decided(decided) => {
-                // One that is under way may need what was before.
+                // An image being taken may still need the earlier entries.
                 if !self.replica.takes_image() {
                     self.cursors.forget_below(self.replica.resolved_to());
                 }
@@ -525,10 +527,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         None
     }
 
-    /// Returns how far an image has read the groups, with what a member that starts from it needs to know of each.
+    /// Returns the cursors of the groups in an image, with everything that a member starting from it must know of each
+    /// group.
     fn image_groups(&mut self, image: &CapturedImage) -> GroupCursors {
         let nodes = self.replica.replicated().members();
-        // One of a node that was removed before it joined never counts.
+        // The group of a node that was removed before it joined never counts.
         let never_joins =
             |group: GroupId| nodes.node(group.node).is_some_and(|n| n.joined.is_none()) && nodes.leaves(group.node);
         let included = self.cursors.take(image.fold(), image.control(), never_joins);
@@ -539,7 +542,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 
     fn propose(&mut self, batch: Arc<Batch>) {
-        // What belongs to a term that has not begun would be taken for lost when it begins.
+        // A batch for a term that has not begun would be treated as lost when the term begins.
         if !self.roles.leads(batch.group) {
             return self.events.push_back(Event::NotProposed(batch));
         }
@@ -554,14 +557,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.own.proposed(id, batch);
     }
 
-    /// Proposes the next change of configuration, or returns what sends it to the leader, or to a peer that may reach
-    /// the leader.
+    /// Proposes the next configuration change if this node leads the control group; otherwise returns the output that
+    /// sends it to the leader, or to a peer that may reach the leader.
     fn send_control(&mut self) -> Option<Output<W>> {
         let entry = self.controls.due()?.clone();
         let leader = self.roles.leader(GroupId::CONTROL);
         if leader == Some(self.node) {
             self.controls.sent();
-            // If it is refused, it is tried again like one that was lost.
+            // If refused, it is retried like a lost one.
             let _ = self.propose_control(entry);
             return self.poll();
         }
@@ -573,7 +576,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         Some(Output::Send { to, frame })
     }
 
-    /// Proposes a change of configuration; this node leads the control group. One that admits a node gets the group's voters.
+    /// Proposes a configuration change; this node leads the control group. A change that admits a node is completed
+    /// with the group's voters.
     fn propose_control(&mut self, mut entry: ControlEntry) -> Result<(), Refused> {
         if let ControlChange::AdmitNode { voters, .. } = &mut entry.change {
             let present = self.raft.settled_voters(GroupId::CONTROL)?;
@@ -601,7 +605,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::Appended { group, payload, .. } => self.appended(group, &payload),
             RaftOutput::Committed { .. } if is_known => {}
             RaftOutput::Committed { group, id, payload } => return self.committed(group, id, &payload),
-            // That this node leads is nothing that a peer could have told.
+            // Only the own group reports that this node leads; a peer cannot.
             RaftOutput::TermBegun { leading: false, .. } if is_known => {}
             RaftOutput::TermBegun { group, id, leading } => {
                 self.cursors.entry(group, id, None);
@@ -612,14 +616,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             RaftOutput::MembersChanged { .. } if is_known => {}
             RaftOutput::MembersChanged { group, id, .. } => self.cursors.entry(group, id, None),
             RaftOutput::ReadState { group, index, context } => self.fresh.answered(group, context, index),
-            // It is asked again.
+            // It is queried again.
             RaftOutput::ReadLost { .. } => {}
         }
         None
     }
 
-    /// Notes an entry that the own log has now, and tells whether the replica has received it from a peer. The inner
-    /// value is what to do if that was another one.
+    /// Notes an entry that this node's own log has now, and returns whether the replica has already received it from a
+    /// peer. The inner value is the failure to report if that was a different entry.
     fn handed_out(&mut self, output: &RaftOutput) -> HandedOut<Output<W>> {
         let (RaftOutput::Committed { group, id, .. }
         | RaftOutput::TermBegun { group, id, .. }
@@ -634,7 +638,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         })
     }
 
-    /// Lets the replica seal what a peer's batch waits for, before that is agreed on.
+    /// Lets the replica seal the epochs that a peer's batch waits for, before the batch is committed.
     fn appended(&mut self, group: GroupId, payload: &Bytes) {
         if group != GroupId::CONTROL
             && group != self.group
@@ -651,7 +655,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                 self.events.push_back(event);
                 self.hold_back(group);
             }
-            // Every member refuses the same bytes: to go on without them would be another log.
+            // Every member refuses the same bytes: to skip them would produce a different log.
             Err(malformed) => {
                 let reason = format!("entry {} of term {}: {malformed}", id.index, id.term);
                 return Some(Output::Failed { group, reason });
@@ -660,7 +664,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         None
     }
 
-    /// Returns what the next entry of a group is to the replica.
+    /// Returns the event that the next entry of a group is for the replica.
     pub(crate) fn event_of(&mut self, group: GroupId, id: EntryId, payload: &Bytes) -> Result<Event<W>, Malformed> {
         if group == GroupId::CONTROL {
             return decode_control(payload).map(|entry| self.control_entry(id, entry));
@@ -711,14 +715,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
     }
 }
 
-/// Returns the groups that a fresh read asks: those whose entries make up the epochs, and the one that says which these are.
+/// Returns the groups that a fresh read queries: those whose entries make up the epochs, and the control group, which
+/// defines these.
 fn asked_groups<W: Waiters, P: PolicyRunner, E: ShardExecutor>(
     replica: &Replica<W, P, E>,
 ) -> impl Iterator<Item = GroupId> + '_ {
     [GroupId::CONTROL].into_iter().chain(replica.epochs().groups().map(|(group, _)| group))
 }
 
-/// Returns where a group continues after a state image.
+/// Returns the point at which a group continues after a state image.
 fn point_in(image: &GroupCursors, group: GroupId, first_members: &Members) -> Result<GroupPoint, BadGroup> {
     let Some(cursor) = image.get(&group) else {
         return Ok(GroupPoint { members: first_members.clone(), ..GroupPoint::default() });

@@ -1,4 +1,4 @@
-//! What a member wants done.
+//! Outputs of a member.
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
@@ -7,43 +7,44 @@ use tribunal_types::{Epoch, GroupId, NodeId, StoreId};
 
 use crate::frame::Frame;
 
-/// What a member wants done, in this order.
+/// An action for the caller to perform, in this order.
 pub enum Output<W: Waiters> {
-    /// Of its replica; never a proposal or a takeover, which are the member's own affair, nor a decided epoch or an image.
+    /// An effect of its replica; never a proposal or a takeover, which the member handles itself, nor a decided epoch
+    /// or an image.
     Effect(Effect<W>),
-    /// An epoch is decided: what [`Effect::Decided`] asks for. After a start, epochs come again whose outcome is in the log.
+    /// An epoch is decided: see [`Effect::Decided`]. After a start, epochs with an outcome in the log are repeated.
     Decided {
         /// The epoch.
         decided: Box<DecidedEpoch<W>>,
-        /// Group and index of the entry that each of its batches is, in their order.
+        /// Group and index of the entry of each of its batches, in batch order.
         entries: Vec<(GroupId, u64)>,
     },
-    /// Store an image: what [`Effect::Image`] asks for.
+    /// Store an image: see [`Effect::Image`].
     Image {
         /// The state.
         image: Box<CapturedImage>,
-        /// How far it has read the groups.
+        /// The groups' cursors in it.
         groups: GroupCursors,
-        /// What the stores that the log waits for have applied.
+        /// The position applied by each store that the log waits for.
         applied: Vec<(StoreId, Epoch)>,
-        /// The node stops.
+        /// Whether this is the last image, because the node stops.
         last: bool,
     },
-    /// Write an entry of a group into the log.
+    /// Append an entry to a group's log.
     Append {
         /// The group.
         group: GroupId,
-        /// Its name.
+        /// Its term and index.
         id: EntryId,
         /// Its content.
         content: Bytes,
     },
-    /// Write an entry that a peer has handed out beside the group's log, before the next outcome: epochs may be decided from
-    /// it. Nothing waits until it is durable.
+    /// Write an entry that a peer has handed out next to the group's log, before the next outcome: epochs may be
+    /// decided from it. Nothing waits for its durability.
     Copy {
         /// The group.
         group: GroupId,
-        /// Its name.
+        /// Its term and index.
         id: EntryId,
         /// Its content, as in the group's log.
         content: Bytes,
@@ -55,49 +56,50 @@ pub enum Output<W: Waiters> {
         /// The state.
         state: GroupState,
     },
-    /// Make everything before it durable, then step [`Input::Persisted`](crate::Input::Persisted).
+    /// Make all preceding outputs durable, then step [`Input::Persisted`](crate::Input::Persisted).
     Sync {
-        /// Ascending.
+        /// Number of the sync, ascending.
         number: u64,
     },
     /// Send a frame. It may be lost.
     Send {
-        /// To this node.
+        /// The receiver.
         to: NodeId,
         /// The frame.
         frame: Frame,
     },
     /// Answer a fresh read.
     Fresh {
-        /// As it was given.
+        /// The number that the read was given.
         read: u64,
-        /// The last complete epoch: it includes all that was acknowledged before the read began. `None` if that cannot
-        /// be found out, because no majority answers or too many reads wait.
+        /// The last complete epoch: it includes everything that was acknowledged before the read began. `None` if it
+        /// cannot be determined, because no majority answers or too many reads wait.
         epoch: Option<Epoch>,
     },
-    /// The node has been away for too long: entries that it needs are no longer there. It needs a state image that
-    /// includes the group at least up to this entry.
+    /// The node was away for too long: entries that it needs are compacted. It needs a state image that includes the
+    /// group at least up to `at_least`.
     NeedsImage {
         /// The group.
         group: GroupId,
-        /// The node that leads it.
+        /// The group's leader.
         leader: NodeId,
         /// The last entry that is compacted there.
         at_least: EntryId,
     },
-    /// The member has decided otherwise than the others, or nobody can tell who has not: it must not go on.
+    /// The member has decided differently from the others, or it is unknown which members are right: it must not
+    /// continue.
     Diverged {
-        /// In words, with what to do.
+        /// The reason, as text with instructions.
         reason: String,
     },
-    /// This node was removed from the cluster: no group has it any more, or needs its vote. It is to be stopped, and never to
-    /// be started again.
+    /// This node was removed from the cluster: no group has it as a member any more, or needs its vote. It must be
+    /// stopped, and never started again.
     Removed,
-    /// An entry of the log, or what a majority agreed on, cannot be read: the member must not go on.
+    /// An entry of the log, or a committed entry, cannot be read: the member must not continue.
     Failed {
         /// The group.
         group: GroupId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

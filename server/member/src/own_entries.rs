@@ -1,8 +1,8 @@
-//! The batches that this node has proposed and that are not agreed on yet, by the entry that each became.
+//! The uncommitted batches that this node has proposed, by the entry that each became.
 //!
-//! An entry of some term and index has one content, so when it is agreed on, the batch itself goes on to the replica
-//! instead of a copy that would have to be decoded and hashed again. Bounded by what may be in flight: a batch is
-//! dropped when its entry comes, and when it can no longer come.
+//! An entry of a given term and index has one content, so when it is committed, the batch itself is passed to the
+//! replica instead of a copy that would have to be decoded and hashed again. Bounded by the limit on batches in flight:
+//! a batch is dropped when its entry is committed, and when it can no longer be.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl OwnEntries {
         self.0.entry(batch.group).or_default().push_back((id, batch));
     }
 
-    /// Returns the batch that became this entry, if it was proposed here. Those of earlier indices were replaced.
+    /// Returns the batch that became this entry, if it was proposed here. Batches at earlier indices were replaced.
     pub(crate) fn committed(&mut self, group: GroupId, id: EntryId) -> Option<Arc<Batch>> {
         let proposed = self.0.get_mut(&group)?;
         let mut found = None;
@@ -30,7 +30,7 @@ impl OwnEntries {
         found
     }
 
-    /// Notes that a term has begun: what was proposed in earlier ones and has not come is lost.
+    /// Notes that a term has begun: uncommitted proposals of earlier terms are lost.
     pub(crate) fn term_begun(&mut self, group: GroupId, term: u64) {
         if let Some(proposed) = self.0.get_mut(&group) {
             proposed.retain(|(known, _)| known.term >= term);

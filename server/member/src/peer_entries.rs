@@ -1,11 +1,11 @@
-//! Entries of a group whose leader this node cannot reach, from a peer that can; and for peers that cannot (rule 18 of
-//! the cluster).
+//! Exchange of group entries between peers: this node requests those of a group whose leader it cannot reach, and
+//! serves other nodes in the same situation (rule 18 of the cluster).
 //!
-//! What a peer has handed out is committed there, so it is final, and the replica may fold it before the own log has
-//! it. The group's log is Raft's, which gets the same entries from the leader, later: what is folded is written beside it, for
-//! those who read the epochs, and for the case that nobody else has it any more. So a restart may lag again, but never takes
-//! back what was told: a majority has it. A node accepts nothing for a group that it leads, and nothing past a change of
-//! members: that waits for the leader.
+//! An entry handed out by a peer is committed and therefore final, and the replica may fold it before this node's own
+//! log has it. The group's log belongs to Raft and receives the same entries later, from the leader. A folded entry is
+//! written next to it, for readers of the epochs, and in case no other node has it any more. So a node may lag again
+//! after a restart, but never takes back a reply: a majority has the entry. A node accepts no entries for a group that
+//! it leads, and none past a membership change: that waits for the leader.
 
 use bytes::Bytes;
 use tribunal_codec::EntryId;
@@ -17,17 +17,17 @@ use tribunal_types::{ControlEntry, GroupId, NodeId};
 use crate::frame::{Frame, PeerEntries};
 use crate::member::Member;
 
-/// Bytes of entries in one frame, unless the first one is longer.
+/// Bytes of entries per frame, unless the first one is longer.
 const ENTRIES_BYTES_MAX: usize = 1024 * 1024;
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Asks peers for the entries of the groups whose leaders send nothing. Once a tick.
+    /// Queries peers for the entries of groups whose leaders are silent. Called once per tick.
     pub(crate) fn ask_peers(&mut self) {
         for group in self.raft.ids().collect::<Vec<_>>() {
             let leader = self.roles.leader(group);
             let reaches_leader = leader.is_some_and(|leader| leader == self.node || self.presence.sends(leader));
             let peers = self.reachable_voters(group);
-            // What is held back need not come from elsewhere.
+            // Entries of a group that is held back need not be fetched.
             let is_held_back = self.raft.held_back().any(|held| held == group);
             if !is_held_back && let Some(peer) = self.asking.tick(group, reaches_leader, &peers) {
                 self.ask(group, peer);
@@ -40,13 +40,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.frames.push_back((peer, Frame::Ask { group, after }));
     }
 
-    /// Returns the other voters of a group that have sent something lately.
+    /// Returns the other voters of a group that have sent something recently.
     pub(crate) fn reachable_voters(&self, group: GroupId) -> Vec<NodeId> {
         let voters = self.raft.members(group).into_iter().flat_map(|members| &members.voters);
         voters.copied().filter(|node| *node != self.node && self.presence.sends(*node)).collect()
     }
 
-    /// A peer asks for what follows an entry.
+    /// Processes a peer's request for the entries after an index.
     pub(crate) fn asked(&mut self, group: GroupId, peer: NodeId, after: u64) {
         let members = self.raft.members(group);
         if members.is_some_and(|members| members.voters.contains(&peer) || members.learners.contains(&peer)) {
@@ -69,7 +69,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         None
     }
 
-    /// Folds what a peer has handed out and this node has not. What does not follow is left for the next question.
+    /// Folds entries that a peer has handed out and that this node lacks. An entry that does not follow is left to the
+    /// next request.
     pub(crate) fn peer_entries(&mut self, peer: NodeId, PeerEntries { group, handed_out, entries }: PeerEntries) {
         if self.raft.members(group).is_none() || self.roles.leader(group) == Some(self.node) {
             return;
@@ -78,7 +79,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         let before = self.positions.reached(group);
         for (id, content) in entries {
             let Ok(kind) = EntryKind::of(&content) else { return };
-            // Past a change of members, an image would include what the own Raft group has not made of it.
+            // Past a membership change, an image would include a change that this node's own Raft group has not
+            // applied.
             let may_follow = kind != EntryKind::MembersChange;
             if self.positions.follows(group, id) && !(may_follow && self.peer_entry(group, id, &content, &kind)) {
                 return;
@@ -90,7 +92,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Folds an entry that follows. Returns whether it could be read.
+    /// Folds the next entry. Returns whether it could be read.
     fn peer_entry(&mut self, group: GroupId, id: EntryId, content: &Bytes, kind: &EntryKind) -> bool {
         match kind {
             EntryKind::Proposal(payload) => match self.event_of(group, id, payload) {
@@ -106,16 +108,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
                     self.events.push_back(Event::TermBegun { group, leads: false });
                 }
             }
-            // They are the business of the own Raft group, which learns of them from the leader.
+            // Membership changes belong to this node's own Raft group, which learns of them from the leader.
             EntryKind::MembersChange => self.cursors.entry(group, id, None),
         }
-        // Also one that no outcome names: without it, those after it could not be continued from.
+        // Copy entries that no outcome names, too: the later ones could not be continued from without them.
         self.copies.push_back((group, id, content.clone()));
         self.positions.fetched(group, id);
         true
     }
 
-    /// Passes a change on to the leader of the control group, which its proposer cannot reach.
+    /// Forwards a change to the leader of the control group, which its proposer cannot reach.
     pub(crate) fn relayed(&mut self, from: NodeId, entry: Box<ControlEntry>) {
         if let Some(leader) = self.roles.leader(GroupId::CONTROL).filter(|leader| *leader != from) {
             self.frames.push_back((leader, Frame::Control(entry)));

@@ -1,8 +1,8 @@
-//! How far the replica has received each group's log: from the own Raft group, or ahead of it, from a peer.
+//! How far the replica has received each group's log: from this node's own Raft group or, ahead of it, from a peer.
 //!
-//! What a peer has handed out is committed, and final, so it is folded before the own log has it. When the own group
-//! hands the same entries out they are known, and their terms must be the same. All of this is forgotten at a restart:
-//! then the replica is where the own log is, and lags again.
+//! An entry handed out by a peer is committed and final, so it is folded before this node's own log has it. When the
+//! own group hands out the same entries, they are recognised, and their terms must match. All of this is forgotten at a
+//! restart: the replica is then where its own log is, and lags again.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,19 +10,19 @@ use tribunal_codec::EntryId;
 use tribunal_core::planted::{Bug, planted};
 use tribunal_types::GroupId;
 
-/// What an entry that the own group hands out is to the replica.
+/// The meaning for the replica of an entry that the own group hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandedOut<D = u64> {
-    /// The next one.
+    /// It is the next entry.
     Next,
-    /// It has received it before, from a peer.
+    /// The replica has already received it from a peer.
     Known,
-    /// A peer has handed out an entry of another term in its place, this one.
+    /// A peer has handed out an entry of another term, this one, at its index.
     Differs(D),
 }
 
 impl<D> HandedOut<D> {
-    /// Tells what differs in another way.
+    /// Converts the value of [`HandedOut::Differs`].
     pub(crate) fn map<F>(self, differs: impl FnOnce(D) -> F) -> HandedOut<F> {
         match self {
             HandedOut::Next => HandedOut::Next,
@@ -32,20 +32,20 @@ impl<D> HandedOut<D> {
     }
 }
 
-/// How far the replica is in one group.
+/// The replica's position in one group.
 #[derive(Debug, Default)]
 struct Position {
     reached: u64,
-    /// Entries that only peers have handed out so far: their terms, each with its last index.
+    /// Entries that only peers have handed out so far: runs of one term, each with its last index.
     ahead: VecDeque<(u64, u64)>,
 }
 
-/// How far the replica is in each group.
+/// The replica's position in each group.
 #[derive(Debug, Default)]
 pub(crate) struct Positions(BTreeMap<GroupId, Position>);
 
 impl Positions {
-    /// The replica's state includes a group up to this index.
+    /// Begins a group that the replica's state includes up to this index.
     pub(crate) fn begin(&mut self, group: GroupId, reached: u64) {
         self.0.insert(group, Position { reached, ahead: VecDeque::new() });
     }
@@ -55,7 +55,7 @@ impl Positions {
         self.0.get(&group).map_or(0, |position| position.reached)
     }
 
-    /// Notes an entry that the own group hands out, and tells what it is.
+    /// Notes an entry that the own group hands out, and classifies it.
     pub(crate) fn handed_out(&mut self, group: GroupId, id: EntryId) -> HandedOut {
         let position = self.0.entry(group).or_default();
         if id.index <= position.reached
@@ -76,7 +76,7 @@ impl Positions {
         if planted(Bug::PeersGapsFolded) { id.index > reached } else { id.index == reached + 1 }
     }
 
-    /// Notes an entry that a peer has handed out, and that follows.
+    /// Notes the next entry, handed out by a peer.
     pub(crate) fn fetched(&mut self, group: GroupId, id: EntryId) {
         let position = self.0.entry(group).or_default();
         position.reached = id.index;

@@ -1,13 +1,14 @@
-//! Which other nodes can take a leadership: those that have sent something lately, and not that they are about to stop.
+//! Tracks which other nodes can take a leadership: nodes that have sent something recently and have not announced a
+//! stop.
 
 use std::collections::BTreeMap;
 
 use tribunal_types::NodeId;
 
-/// Ticks after its last message from which a node counts as away; also those for which its last `Leaving` frame counts.
+/// Ticks after its last message from which a node counts as away; also the lifetime of its last `Leaving` frame.
 pub(crate) const AWAY_TICKS: u64 = 10;
 
-/// When other nodes last sent something.
+/// The last ticks at which other nodes sent something.
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     now: u64,
@@ -26,12 +27,12 @@ impl Presence {
         self.seen.insert(node, self.now);
     }
 
-    /// Notes that a node has said that it is about to stop.
+    /// Notes that a node has announced that it is about to stop.
     pub(crate) fn leaving(&mut self, node: NodeId) {
         self.leaving.insert(node, self.now);
     }
 
-    /// Returns whether a node has sent something lately.
+    /// Returns whether a node has sent something recently.
     pub(crate) fn sends(&self, node: NodeId) -> bool {
         self.is_recent(self.seen.get(&node))
     }
@@ -41,9 +42,9 @@ impl Presence {
         self.sends(node) && !self.is_recent(self.leaving.get(&node))
     }
 
-    /// Returns whether a node is about to stop, or has sent nothing for so many ticks.
+    /// Returns whether a node is about to stop, or has sent nothing for `ticks` ticks.
     pub(crate) fn is_gone(&self, node: NodeId, ticks: u64) -> bool {
-        // What was sent before this node started is not known.
+        // Messages from before this node's start are not known.
         let seen = self.seen.get(&node).copied().unwrap_or(0);
         self.is_recent(self.leaving.get(&node)) || self.now - seen >= ticks
     }

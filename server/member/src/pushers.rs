@@ -1,14 +1,15 @@
-//! Which member pushes to which storage and which webhook (rules 21, 22 and 24 of the cluster), and what all others know of the
-//! storage.
+//! Assigns each storage and each webhook to the member that pushes to it (rules 21, 22 and 24 of the cluster), and
+//! distributes the storages' acknowledgements to the other members.
 //!
-//! The control log names one node for each of them. The leader of the control group proposes it: for one that has none,
-//! and for one whose node is gone, that of the nodes which are there that has the fewest pushes. Two leaders at a time
-//! may propose different ones; the first that is agreed on wins, because a proposal names the push that it replaces. Until a
-//! node has learned that it was replaced, both push, which is safe: a storage moves its watermark from the expected position
-//! only, and a webhook's receiver knows a record by its position.
+//! The control log names one node for each of them. The leader of the control group proposes it for a push without a
+//! node, and for one whose node is gone: the reachable node with the fewest pushes. Two leaders at a time may propose
+//! different nodes; the first committed proposal wins, because a proposal names the push that it replaces. Until a node
+//! has learned that it was replaced, both push, which is safe: a storage moves its watermark only from the expected
+//! position, and a webhook's receiver identifies a record by its position.
 //!
-//! The node that pushes tells all others what its storages have acknowledged: when that changes, and at a steady pace,
-//! because the others believe it for a while only. Each node tells of its copies of embedded stores in the same way.
+//! The pushing node reports its storages' acknowledgements to all others: when they change, and at a steady pace,
+//! because the others trust a report only for a limited time. Each node reports its copies of embedded stores in the
+//! same way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,27 +22,26 @@ use tribunal_types::{ControlChange, ControlIndex, DeclaredStore, Epoch, GroupId,
 use crate::frame::Frame;
 use crate::member::Member;
 
-/// Ticks of silence after which another node takes a push over; longer than what a node has told is believed.
+/// Ticks of silence after which another node takes over a push; longer than a node's reports are trusted.
 pub(crate) const TAKE_OVER_TICKS: u64 = 60;
-/// Ticks for which a node may lag without getting further, although it sends: its disk is stuck.
+/// Ticks for which a node may lag without progress, although it sends: after that its disk counts as stuck.
 const STUCK_TICKS: u64 = 100;
-/// Ticks between two reports of what has not changed.
+/// Ticks between two reports of unchanged positions.
 const REPORT_EVERY_TICKS: u64 = 10;
 /// Ticks after which a node is proposed again for the same push.
 const AGAIN_TICKS: u64 = 100;
 
-/// What a node knows of the pushes of the cluster beside the control log.
+/// A node's knowledge of the cluster's pushes, in addition to the control log.
 #[derive(Debug, Default)]
 pub(crate) struct Pushers {
     now: u64,
-    /// Of other nodes: the last epoch that they have decided, and when they were last further than before, or as far as
-    /// this node.
+    /// For each other node: its last decided epoch, and the tick at which it last advanced, or was as far as this node.
     decided: BTreeMap<NodeId, (Epoch, u64)>,
-    /// Pushes for which a node was proposed, and when.
+    /// Pushes for which a node was proposed, and the tick of the proposal.
     proposed: BTreeMap<Target, (ControlIndex, u64)>,
-    /// Own pushes to report.
+    /// Own pushes to be reported.
     changed: BTreeSet<StoreId>,
-    /// All are to be reported.
+    /// All own pushes are to be reported.
     due: bool,
 }
 
@@ -52,12 +52,12 @@ impl Pushers {
         self.due |= self.now.is_multiple_of(REPORT_EVERY_TICKS);
     }
 
-    /// Notes that an own push has reported.
+    /// Notes a report of an own push.
     pub(crate) fn changed(&mut self, store: StoreId) {
         self.changed.insert(store);
     }
 
-    /// Notes how far another node has decided; this one has up to `own`.
+    /// Notes how far another node has decided; this node has decided up to `own`.
     fn told(&mut self, node: NodeId, decided: Epoch, own: Epoch) {
         let now = self.now;
         let known = self.decided.entry(node).or_insert((decided, now));
@@ -66,12 +66,12 @@ impl Pushers {
         }
     }
 
-    /// Returns whether a node lags, and has not got further for long.
+    /// Returns whether a node lags and has made no progress for a long time.
     fn is_stuck(&self, node: NodeId, own: Epoch) -> bool {
         self.decided.get(&node).is_some_and(|(decided, at)| *decided < own && self.now - at >= STUCK_TICKS)
     }
 
-    /// Returns whether a node is to be proposed in place of this push now, and notes it.
+    /// Returns whether to propose a node in place of this push now, and notes the proposal.
     fn proposes(&mut self, target: Target, push: ControlIndex) -> bool {
         let last = self.proposed.get(&target);
         let is_due = last.is_none_or(|(of, at)| *of != push || self.now - at >= AGAIN_TICKS);
@@ -82,7 +82,7 @@ impl Pushers {
     }
 }
 
-/// What a store's log is pushed to by one node.
+/// A destination to which one node pushes a store's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Target {
     Storage(StoreId),
@@ -97,7 +97,7 @@ struct Push {
     node: Option<NodeId>,
 }
 
-/// Returns everything that one node pushes to.
+/// Returns all pushes of the cluster.
 fn pushes_of(state: &ReplicatedState) -> impl Iterator<Item = Push> {
     let pushed = state.stores().stores().filter(|store| store.is_external() && store.detached.is_none());
     let storages = pushed.map(|store| Push {
@@ -126,7 +126,7 @@ fn assignments(
     }
     let mut named = Vec::new();
     for push in pushes.iter().filter(|push| of(push).is_none()) {
-        // The first of those with the fewest: all are present, whose order is that of their numbers.
+        // The first node with the fewest pushes; the map is ordered by node number.
         let Some((&node, pushes)) = load.iter_mut().min_by_key(|(_, pushes)| **pushes) else { break };
         *pushes += 1;
         named.push((push.target, push.name, node));
@@ -135,7 +135,7 @@ fn assignments(
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Proposes nodes for storages and webhooks that nobody pushes to. Once a tick.
+    /// Proposes nodes for storages and webhooks without a pushing node. Called once per tick.
     pub(crate) fn assign_pushes(&mut self) {
         self.pushers.tick();
         if !self.roles.leads(GroupId::CONTROL) || self.handing_over.is_leaving() {
@@ -166,11 +166,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         }
     }
 
-    /// Has the others told what this node's storages and embedded copies have acknowledged, as far as that is due. Returns whether
-    /// there is something to send.
+    /// Queues reports of the acknowledgements of this node's storages and embedded copies, if due. Returns whether
+    /// there is anything to send.
     pub(crate) fn report_pushes(&mut self) -> bool {
         let (changed, due) = (std::mem::take(&mut self.pushers.changed), std::mem::take(&mut self.pushers.due));
-        // Where nothing is pushed, nobody asks how far this node is.
+        // Without pushes, no node needs to know how far this one is.
         let state = self.replica().replicated();
         let is_pushed_to = |store: &DeclaredStore| store.is_external() || store.spec.is_embedded();
         let pushes = state.stores().stores().any(is_pushed_to) || state.readers().webhooks().next().is_some();
@@ -184,7 +184,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         !self.frames.is_empty()
     }
 
-    /// Another node tells what its storages have acknowledged.
+    /// Processes another node's report of its storages' acknowledgements.
     pub(crate) fn pushes_told(&mut self, from: NodeId, decided: Epoch, stores: Vec<StorageAt>) {
         let own = self.replica().last_complete();
         self.pushers.told(from, decided, own);

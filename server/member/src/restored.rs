@@ -1,4 +1,4 @@
-//! What a member starts with from a state image, or without one.
+//! The state that a member starts with, from a state image or without one.
 
 use tribunal_codec::GroupCursors;
 use tribunal_core::control::ReplicatedState;
@@ -8,24 +8,24 @@ use tribunal_types::{Csn, Epoch, GroupId, StateImage};
 
 use crate::image_columns::{FOLD_COLUMN, control_in, groups_in};
 
-/// The state in an image.
+/// The restored state.
 pub struct Restored {
-    /// After the image's epoch.
+    /// The resolver after the image's epoch.
     pub resolver: Resolver,
-    /// What the control log added up to.
+    /// The state of the control log.
     pub replicated: ReplicatedState,
-    /// The fold of the groups' logs, there.
+    /// The fold of the groups' logs at that point.
     pub epochs: Epochs,
-    /// How far each group was read; empty without an image.
+    /// The cursor of each group; empty without an image.
     pub groups: GroupCursors,
 }
 
 impl Restored {
-    /// Reads an image; without one it is the state in which a cluster of these groups begins. The partitions are those of the
-    /// image, if it has some, and else those of `config`.
+    /// Reads an image; without one, returns the initial state of a cluster of these groups. The partitions are those of
+    /// the image, if it has any, otherwise those of `config`.
     ///
     /// # Errors
-    /// If the image is not one of a member.
+    /// If the image was not taken by a member.
     pub fn read(
         image: Option<StateImage>,
         first_groups: &[GroupId],
@@ -60,11 +60,12 @@ impl Restored {
         if let Some(bounds) = replicated.bounds() {
             resolver.set_bounds(bounds);
         }
-        // Equal, unless a release that knows no later generation has applied the switch: it decided nothing after that, and its last
-        // image is of the epoch before.
+        // A no-op, unless the switch was applied by a release that knows no later generation: that release decided
+        // nothing after it, and its last image is of the epoch before the switch.
         resolver.switch_generation(replicated.releases().generation());
         let mut epochs = Epochs::resume(&position, replicated.index());
-        // The last image of a node that stops may have applied control entries after its epoch, and epochs without items.
+        // The last image of a stopping node may include control entries applied after its epoch, and epochs without
+        // items.
         for join in replicated.members().groups() {
             let _ = epochs.join(join.group, join.first);
         }
@@ -72,14 +73,15 @@ impl Restored {
     }
 }
 
-/// Returns where the fold continues after an image; `None` if it does not tell, or is of another epoch.
+/// Returns the position at which the fold continues after an image; `None` if the image contains none, or one of
+/// another epoch.
 #[must_use]
 pub fn position_in(image: &StateImage) -> Option<FoldPosition> {
     let position = image.words(FOLD_COLUMN).and_then(FoldPosition::from_words);
     position.filter(|position| position.next == image.epoch.next())
 }
 
-/// Returns a bound of the stamps of a group that an image includes: the node's next ones are above it.
+/// Returns an upper bound of a group's stamps in an image; the node's next stamps are above it.
 #[must_use]
 pub fn stamp_in(groups: &GroupCursors, group: GroupId) -> Csn {
     groups.get(&group).map_or(Csn::new(0, group.node), |cursor| cursor.stamp.max(Csn::new(0, group.node)))

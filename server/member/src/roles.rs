@@ -1,4 +1,4 @@
-//! Who leads which group, and in which groups this node may propose.
+//! The leader of each group, and the groups in which this node may propose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ pub(crate) struct Roles {
     known: BTreeMap<GroupId, (Option<NodeId>, u64)>,
     /// Groups that this node leads in a term that has begun.
     led: BTreeSet<GroupId>,
-    /// Later terms that groups have entered.
+    /// Number of later terms that groups have entered.
     elections: u64,
 }
 
@@ -20,15 +20,15 @@ impl Roles {
         Roles { me, known: BTreeMap::new(), led: BTreeSet::new(), elections: 0 }
     }
 
-    /// Notes a leader and a term; returns whether this node can propose no more in a term that had begun.
+    /// Notes a leader and a term; returns whether this node can no longer propose in a term that had begun.
     pub(crate) fn changed(&mut self, group: GroupId, leader: Option<NodeId>, term: u64) -> bool {
         let before = self.known.insert(group, (leader, term));
         self.elections += u64::from(before.is_some_and(|(_, before)| before < term));
         before != Some((leader, term)) && self.led.remove(&group)
     }
 
-    /// Notes that a term has begun. Returns whether this node leads it, and still does: a candidate of a later term
-    /// proposes nothing before that one begins.
+    /// Notes that a term has begun. Returns whether this node leads it and still does: a candidate of a later term
+    /// proposes nothing before that term begins.
     pub(crate) fn begun(&mut self, group: GroupId, term: u64, leading: bool) -> bool {
         let leads = leading && self.known.get(&group) == Some(&(Some(self.me), term));
         if leads {
@@ -37,7 +37,7 @@ impl Roles {
         leads
     }
 
-    /// Returns how many elections this node has noticed: groups that entered a later term.
+    /// Returns the number of elections that this node has noticed: transitions of a group to a later term.
     pub(crate) fn elections(&self) -> u64 {
         self.elections
     }

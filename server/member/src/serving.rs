@@ -1,41 +1,41 @@
-//! Whom this node sends what a group hands out here: peers that have asked for it, because they cannot reach its
+//! Tracks the peers to which this node sends a group's handed-out entries on request, because they cannot reach its
 //! leader.
 //!
-//! A peer that has asked is sent what follows as soon as it is handed out, for a while, after which it has to ask
-//! again. What is lost on the way is asked for again, too.
+//! For a while after a request, a peer is sent the following entries as soon as they are handed out; then it has to
+//! send a new request. Lost entries are requested again, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tribunal_types::{GroupId, NodeId};
 
-/// Ticks for which a question holds; more than between two.
+/// Ticks for which a request is valid; longer than the interval between two.
 const HOLDS_TICKS: u64 = 10;
 
-/// A peer that has asked for a group's entries.
+/// A peer's request for a group's entries.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    /// Index of the last entry that it has, or was sent.
+    /// Index of the last entry that the peer has, or was sent.
     sent: u64,
     until: u64,
 }
 
-/// The peers that have asked.
+/// The peers with a valid request.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
     now: u64,
     asked: BTreeMap<(GroupId, NodeId), Asked>,
-    /// Those to whom something may have to be sent; true if also nothing is an answer.
+    /// Peers that may have to be sent entries; true if an empty answer must be sent as well.
     due: BTreeMap<(GroupId, NodeId), bool>,
 }
 
 impl Serving {
-    /// Notes that a peer asks for what follows an entry.
+    /// Notes a peer's request for the entries after an index.
     pub(crate) fn asked(&mut self, group: GroupId, peer: NodeId, after: u64) {
         self.asked.insert((group, peer), Asked { sent: after, until: self.now + HOLDS_TICKS });
         self.due.insert((group, peer), true);
     }
 
-    /// Notes that something of a group was handed out.
+    /// Notes that entries of a group were handed out.
     pub(crate) fn handed_out(&mut self, group: GroupId) {
         if self.asked.is_empty() {
             return;
@@ -53,8 +53,7 @@ impl Serving {
         self.asked.retain(|_, asked| asked.until > now);
     }
 
-    /// Returns a peer to whom what follows an entry of a group is to be sent now, and whether also nothing is an
-    /// answer.
+    /// Returns a peer that is due entries of a group after an index, and whether an empty answer must be sent as well.
     pub(crate) fn next(&mut self) -> Option<(GroupId, NodeId, u64, bool)> {
         while let Some(((group, peer), always)) = self.due.pop_first() {
             if let Some(asked) = self.asked.get(&(group, peer)) {

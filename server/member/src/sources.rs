@@ -1,31 +1,31 @@
-//! Which entries of the groups an epoch was decided from: readers of the log find by it what went in.
+//! Tracks which group entries an epoch was decided from, so that readers of the log find its input.
 //!
-//! Which of a group's entries count is for the fold. It hands batches out in the order of the group's log, so those before
-//! the one that is handed out are void.
+//! The fold determines which of a group's entries count. It delivers batches in the order of the group's log, so
+//! entries before a delivered one are void.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use tribunal_types::{Batch, Csn, EpochInput, GroupId};
 
-/// Entries with items that were agreed on and are in no decided epoch yet.
+/// Committed entries with items that are in no decided epoch yet.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     waiting: BTreeMap<GroupId, VecDeque<Waiting>>,
-    /// Bytes of all of them.
+    /// Total bytes of these entries.
     bytes: usize,
 }
 
-/// An entry that waits.
+/// A pending entry.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     proposal: Csn,
-    /// In the group's log.
+    /// Index in the group's log.
     index: u64,
     bytes: usize,
 }
 
 impl Sources {
-    /// Notes that a batch is entry `index` of its group, of so many bytes.
+    /// Notes that a batch is entry `index` of its group, with this length.
     pub(crate) fn agreed(&mut self, batch: &Batch, index: u64, bytes: usize) {
         if !batch.is_empty() {
             self.bytes += bytes;
@@ -37,12 +37,12 @@ impl Sources {
         }
     }
 
-    /// Returns the bytes of what waits to be decided.
+    /// Returns the bytes of the entries that wait to be decided.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns group and index of each of an epoch's batches, in their order.
+    /// Returns group and index of the entry of each of an epoch's batches, in batch order.
     pub(crate) fn take(&mut self, input: &EpochInput) -> Vec<(GroupId, u64)> {
         let found = input.batches.iter().filter_map(|batch| Some((batch.group, self.take_one(batch)?)));
         found.collect()

@@ -1,7 +1,8 @@
-//! Connections that others dial: a listener, callers that are strangers until they are admitted, and peers whose frames are read.
+//! Incoming connections: a listener, callers that are strangers until they are admitted, and peers whose frames are
+//! read.
 //!
-//! A stranger has a few seconds, and a few dozen of them exist at once: the oldest makes room. So callers that do nothing keep
-//! nobody out, and what was admitted is one connection for each peer and lane.
+//! A stranger has a few seconds, and there are at most a few dozen at once: the oldest makes room. So idle callers do
+//! not block other callers, and admitted connections are limited to one for each peer and lane.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -37,20 +38,20 @@ use crate::socket::{ArrivedAt, Socket};
 use crate::task_scope::TaskScope;
 use crate::tls_errors;
 
-/// How long a caller may take until its request is admitted.
+/// Maximum time until a caller's request is admitted.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Strangers at once.
+/// Maximum number of strangers at once.
 const STRANGERS_MAX: usize = 64;
-/// How long the caller of a connection that ends may take to read why.
+/// Time for the caller of an ending connection to read the reason.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait when the process has no descriptors left.
+/// Pause when the process has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Bytes in transit that are not read yet, for each connection: enough for several entries of the largest size.
+/// Unread bytes in transit on each connection: enough for several entries of the largest size.
 const WINDOW_BYTES: u32 = 8 << 20;
 const HTTP_FRAME_BYTES_MAX: u32 = 256 << 10;
 const HEAD_BYTES_MAX: u32 = 8 << 10;
 
-/// Serves callers until `stop` changes.
+/// Serves callers until `stop` is set.
 pub(crate) async fn listen(shared: Arc<Shared>, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let mut strangers = VecDeque::<Stranger>::new();
@@ -95,12 +96,12 @@ struct Stranger {
     admitted: Arc<AtomicBool>,
 }
 
-/// A request that was admitted, with what arrives on it.
+/// An admitted request, and the frames that arrive on it.
 struct Accepted {
     who: Admitted,
     delivery: Delivery,
     body: Incoming,
-    /// Ends the response.
+    /// Sends the reason that ends the response.
     reason: oneshot::Sender<String>,
 }
 
@@ -148,7 +149,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
             Err(_) => return,
         },
         ended = running.as_mut() => {
-            // A refusal of its request is noted already.
+            // A refusal of its request has already been noted.
             if !caller.is_answered.load(Ordering::Relaxed) {
                 refuse(&ended.err().map_or_else(|| "it closed the connection".into(), |error| error.to_string()));
             }
@@ -165,7 +166,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
             reason = &mut reading => reason,
             _ = running.as_mut() => {
                 has_ended = true;
-                // What has arrived already.
+                // Read the data that has already arrived.
                 reading.await
             }
         }
@@ -179,7 +180,7 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
     }
 }
 
-/// HTTP/2 for one request that lasts. Its lane is not known yet, so the pings are those of the bulk lane.
+/// Configures HTTP/2 for one long-lived request. Its lane is not known yet, so the pings are those of the bulk lane.
 fn http(shared: &Shared, scope: TaskScope) -> http2::Builder<TaskScope> {
     let mut builder = http2::Builder::new(scope);
     builder
@@ -194,14 +195,15 @@ fn http(shared: &Shared, scope: TaskScope) -> http2::Builder<TaskScope> {
     builder
 }
 
-/// Does the TLS handshake.
+/// Performs the TLS handshake.
 async fn secured(shared: &Shared, socket: TcpStream) -> Result<TlsStream<TcpStream>, String> {
     socket.set_nodelay(true).map_err(|error| error.to_string())?;
     let acceptor = TlsAcceptor::from(Arc::clone(&shared.identity.server));
     match acceptor.accept(socket).into_fallible().await {
         Ok(socket) => Ok(socket),
         Err((error, mut socket)) => {
-            // Closing with unread bytes would reset the connection, and the caller might not read the alert that tells why.
+            // Closing with unread bytes would reset the connection, and the caller might not read the alert with the
+            // reason.
             let linger = async {
                 let _ = socket.shutdown().await;
                 let mut rest = [0; 1024];
@@ -213,21 +215,21 @@ async fn secured(shared: &Shared, socket: TcpStream) -> Result<TlsStream<TcpStre
     }
 }
 
-/// Returns the caller's certificate, if it agreed on HTTP/2.
+/// Returns the caller's certificate, if the caller agreed on HTTP/2.
 fn caller_certificate(socket: &TlsStream<TcpStream>) -> Option<CertificateDer<'static>> {
     let (_, session) = socket.get_ref();
     session.alpn_protocol()?;
     session.peer_certificates()?.first().map(|certificate| certificate.clone().into_owned())
 }
 
-/// Who is at the other end of a connection.
+/// The caller of a connection.
 struct Caller {
     shared: Arc<Shared>,
     certificate: CertificateDer<'static>,
     from: IpAddr,
-    /// When something arrived on its connection last.
+    /// Time of the last arrival on its connection.
     arrived_at: ArrivedAt,
-    /// Takes the request that is admitted: one for each connection.
+    /// Receives the admitted request: one for each connection.
     accepted: Mutex<Option<oneshot::Sender<Accepted>>>,
     is_answered: AtomicBool,
 }
@@ -261,10 +263,11 @@ impl Caller {
         if once.is_none() {
             return Err(refused(format!("node {here} reads one request of node {} for each connection", who.node)));
         }
-        // Before the sender is taken: without it, the connection ends, and the caller would not learn why it is refused.
+        // Before the sender is taken: without the sender, the connection ends, and the caller would not learn why it is
+        // refused.
         let delivery = self.shared.accept(&who, self.from, &self.arrived_at).map_err(refused)?;
         let (reason, later) = oneshot::channel();
-        // If the connection ends right now, so does the delivery.
+        // If the connection ends at this moment, so does the delivery.
         if let Some(accepted) = once.take() {
             let _ = accepted.send(Accepted { who, delivery, body, reason });
         }
@@ -272,7 +275,7 @@ impl Caller {
     }
 }
 
-/// Delivers frames until there are no more. Returns why.
+/// Delivers frames until the connection ends or is replaced. Returns the reason.
 async fn read(shared: &Shared, body: &mut Incoming, delivery: &mut Delivery, who: &Admitted) -> String {
     let (here, peer) = (shared.settings.node, who.node);
     let replaced = || {

@@ -1,4 +1,4 @@
-//! Whether a request is that of a peer, with a sentence if not. Every check names both sides.
+//! Checks whether a request comes from a peer, and gives the reason in a sentence if not. Every check names both sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +11,9 @@ use tribunal_types::{Generation, Generations, NodeId};
 use crate::identity::{is_of_node, node_name, node_of};
 use crate::settings::{Lane, PeerSettings};
 
-/// Where frames are posted to.
+/// Path to which frames are posted.
 pub(crate) const PATH: &str = "/peer/v1/frames";
-/// Version of what peers say to each other.
+/// Version of the protocol between peers.
 pub(crate) const VERSION: &str = "1";
 pub(crate) const VERSION_HEADER: HeaderName = HeaderName::from_static("tribunal-peer-version");
 pub(crate) const CLUSTER_HEADER: HeaderName = HeaderName::from_static("tribunal-cluster");
@@ -23,10 +23,10 @@ pub(crate) const GENERATIONS_HEADER: HeaderName = HeaderName::from_static("tribu
 /// The log of the caller's cluster. Earlier builds send none.
 pub(crate) const LOG_HEADER: HeaderName = HeaderName::from_static("tribunal-log");
 pub(crate) const LANE_HEADER: HeaderName = HeaderName::from_static("tribunal-lane");
-/// Tells two processes that run as the same node apart. Builds from before decision 112 send none.
+/// Distinguishes two processes that run as the same node. Builds from before decision 112 send none.
 pub(crate) const PROCESS_HEADER: HeaderName = HeaderName::from_static("tribunal-process");
 
-/// Characters of a header that are repeated in a sentence.
+/// Maximum number of a header's characters that are quoted in a sentence.
 const QUOTED_CHARS_MAX: usize = 64;
 
 /// A peer that may send frames.
@@ -34,18 +34,18 @@ const QUOTED_CHARS_MAX: usize = 64;
 pub(crate) struct Admitted {
     pub node: NodeId,
     pub lane: Lane,
-    /// The process that runs as the node; empty if it does not tell.
+    /// The process that runs as the node; empty if it was not sent.
     pub process: String,
 }
 
-/// Why a request is not one of a peer.
+/// Why a request was not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub status: StatusCode,
     pub reason: String,
 }
 
-/// Checks a request of a caller with this certificate, which our authority signed.
+/// Checks a request from a caller with this certificate, which was signed by our authority.
 pub(crate) fn admit<P>(
     head: &Parts,
     certificate: &CertificateDer<'_>,
@@ -128,10 +128,10 @@ pub(crate) fn admit<P>(
     }
 }
 
-/// What separates a cluster's name from the nodes with which it began, in the name by which nodes know each other's cluster.
+/// Separates a cluster's name from its founding nodes, in the name by which nodes identify each other's cluster.
 const FOUNDERS: &str = ".nodes-";
 
-/// Says that two nodes belong to different clusters, or do not agree on the nodes with which theirs began.
+/// Returns the refusal for two nodes that belong to different clusters, or disagree on the founding nodes.
 fn of_other_cluster((here, ours): (NodeId, &str), (node, theirs): (NodeId, &str)) -> String {
     match (ours.rsplit_once(FOUNDERS), theirs.rsplit_once(FOUNDERS)) {
         (Some((name, own)), Some((other, founders))) if name == other => format!(
@@ -146,11 +146,11 @@ fn of_other_cluster((here, ours): (NodeId, &str), (node, theirs): (NodeId, &str)
     }
 }
 
-/// Refuses a node whose release cannot decide any more as the cluster does. One that cannot yet may know of a switch of which
-/// this node does not know.
+/// Refuses a node whose release can no longer decide as the cluster does. A node that cannot do so yet may know of a
+/// switch that this node does not know of.
 fn check_generation(headers: &HeaderMap, here: NodeId, node: NodeId, generation: Generation) -> Result<(), Refusal> {
     let told = header(headers, &GENERATIONS_HEADER);
-    // The first release told none.
+    // The first release sent none.
     let generations = if told.is_empty() { Some(Generations::default()) } else { Generations::from_text(&told) };
     match generations {
         Some(generations) if generations.newest >= generation => Ok(()),

@@ -1,6 +1,6 @@
-//! Makes what a cluster's nodes prove their identity with: an authority, and a certificate for each node.
+//! Creates the credentials of a cluster's nodes: an authority, and a certificate for each node.
 //!
-//! Keys exist in strings only; the caller writes them with mode 0600 and keeps the authority's away from the nodes.
+//! Keys exist only as strings; the caller writes them with mode 0600 and keeps the authority's key away from the nodes.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use tribunal_types::NodeId;
 use crate::identity::{Identity, IdentityPem, node_name};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// For how long certificates are valid: about ten years.
+/// Validity of certificates: about ten years.
 const VALID: Duration = Duration::from_secs(3_653 * 24 * 60 * 60);
 
 /// The authority that signs the certificates of a cluster's nodes.
@@ -22,19 +22,19 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A certificate of a node with its key, as PEM.
+/// A node's certificate and key, as PEM.
 pub struct NodeCertificate {
     /// The certificate.
     pub certificate_pem: String,
-    /// Its private key: for the node only.
+    /// Its private key: only for the node.
     pub key_pem: String,
 }
 
 impl Authority {
-    /// Makes an authority for a cluster.
+    /// Creates an authority for a cluster.
     ///
     /// # Errors
-    /// In words, if there are no random numbers or the clock is before 1970.
+    /// A message, if there are no random numbers or the clock is before 1970.
     pub fn create(cluster: &str) -> Result<Authority, String> {
         let key = KeyPair::generate().map_err(failed)?;
         let params = authority_params(cluster)?;
@@ -42,15 +42,15 @@ impl Authority {
         Ok(Authority { certificate_pem, issuer: Issuer::new(params, key) })
     }
 
-    /// Restores an authority from what [`Authority::certificate_pem`] and [`Authority::key_pem`] returned.
+    /// Restores an authority from the texts returned by [`Authority::certificate_pem`] and [`Authority::key_pem`].
     ///
     /// # Errors
-    /// In words, if the key is none, or not that of this cluster's certificate.
+    /// A message, if the key is invalid, or does not match this cluster's certificate.
     pub fn restore(cluster: &str, pem: &NodeCertificate) -> Result<Authority, String> {
         let key = KeyPair::from_pem(&pem.key_pem).map_err(|error| format!("the key of the authority: {error}"))?;
         let issuer = Issuer::new(authority_params(cluster)?, key);
         let authority = Authority { certificate_pem: pem.certificate_pem.clone(), issuer };
-        // What it signs has to be valid under the certificate that the nodes have.
+        // Certificates that it signs must be valid under the certificate that the nodes have.
         let node = NodeId(0);
         let trial = authority.node_certificate(node, &[])?;
         let identity = Identity::from_pem(trial.identity(&authority.certificate_pem))?;
@@ -74,10 +74,10 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Makes a certificate for a node, which carries its name and those of `hosts`: host names or IP addresses.
+    /// Creates a certificate for a node, with the node's name and `hosts`: host names or IP addresses.
     ///
     /// # Errors
-    /// In words, if a host is neither.
+    /// A message, if a host is neither.
     pub fn node_certificate(&self, node: NodeId, hosts: &[String]) -> Result<NodeCertificate, String> {
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = params(&node_name(node))?;
@@ -114,7 +114,7 @@ fn params(name: &str) -> Result<CertificateParams, String> {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let since_1970 = since_1970.map_err(|_| "the clock of this machine is before 1970; set it".to_owned())?;
     let mut params = CertificateParams::default();
-    // A day in the past: clocks of nodes differ.
+    // A day in the past, because the nodes' clocks differ.
     params.not_before = date_time_ymd(1970, 1, 1) + since_1970.saturating_sub(DAY);
     params.not_after = params.not_before + VALID;
     params.distinguished_name = DistinguishedName::new();
@@ -122,10 +122,10 @@ fn params(name: &str) -> Result<CertificateParams, String> {
     Ok(params)
 }
 
-/// Checks that a certificate can be made for `host`.
+/// Checks that a certificate can be created for `host`.
 ///
 /// # Errors
-/// In words, if it is neither a host name nor an IP address.
+/// A message, if it is neither a host name nor an IP address.
 pub fn check_host(host: &str) -> Result<(), String> {
     subject(host).map(drop)
 }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(check(&made, &authority, NodeId(2)), Ok(()));
         let wrong_node = check(&made, &authority, NodeId(3)).expect_err("refused");
         assert!(wrong_node.contains("not that of node 3 but that of node 2"), "{wrong_node}");
-        // Of the same name, with another key.
+        // An authority of the same name, with another key.
         for other in ["a", "b"] {
             let other = Authority::create(other).expect("made");
             let refused = check(&made, &other, NodeId(2)).expect_err("refused");

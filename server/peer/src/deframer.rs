@@ -1,27 +1,27 @@
-//! Frames in a stream of bytes: each after its length, 4 bytes, most significant first.
+//! Splits a byte stream into frames: each follows its length, 4 bytes, most significant first.
 //!
-//! A length beyond the limit is refused before anything of the frame is read or allocated. Each frame is copied into memory of
-//! its own: a small one that is retained must not retain the buffer of a socket.
+//! A length beyond the limit is refused before anything of the frame is read or allocated. Each frame is copied into
+//! separate memory: a small frame that is retained must not retain a socket's buffer.
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of the length before each frame.
+/// Size of the length before each frame, bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// A frame that is announced is longer than the limit.
+/// An announced frame exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub announced: usize,
 }
 
-/// Cuts a stream into frames, however its pieces arrive.
+/// Splits a stream into frames, whatever pieces it arrives in.
 #[derive(Debug)]
 pub(crate) struct Deframer {
     frame_bytes_max: usize,
     length: [u8; LENGTH_BYTES],
-    /// Bytes of `length` that are known.
+    /// Number of bytes of `length` received so far.
     length_known: usize,
-    /// The bytes so far of the frame.
+    /// Bytes of the current frame received so far.
     started: BytesMut,
 }
 
@@ -35,7 +35,7 @@ impl Deframer {
         self.length_known == 0
     }
 
-    /// Takes the next frame out of `piece`; none if all of the piece is used up before one is complete.
+    /// Takes the next frame out of `piece`; `None` if `piece` is used up before a frame is complete.
     ///
     /// # Errors
     /// If the stream cannot be read any further.
@@ -80,7 +80,7 @@ mod tests {
         all.into()
     }
 
-    /// Reads a stream that is cut at multiples of `step`.
+    /// Reads a stream cut at multiples of `step`.
     fn read(stream: &Bytes, step: usize, frame_bytes_max: usize) -> (Vec<Bytes>, Result<Deframer, TooLong>) {
         let mut deframer = Deframer::new(frame_bytes_max);
         let mut frames = Vec::new();

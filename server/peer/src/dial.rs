@@ -1,4 +1,5 @@
-//! Keeps one connection to one peer: dials, asks for admission, sends what is queued, and dials again when it ends.
+//! Keeps one connection to one peer: dials, requests admission, sends queued frames, and redials when the connection
+//! ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +29,15 @@ use crate::socket::Socket;
 use crate::task_scope::TaskScope;
 use crate::tls_errors;
 
-/// Pauses between two tries double from the first of these to the second.
+/// Pauses between two attempts double from the first of these to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long a connection, and then its TLS handshake and the answer to its request, may take.
+/// Timeout of the TCP connection; the TLS handshake and the answer to the request have the second one each.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait for the cause after a connection has failed.
+/// Time to wait for the cause after a connection has failed.
 const CAUSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Bytes of what a peer says about a refusal.
+/// Maximum length of a peer's reason for a refusal.
 const REASON_BYTES_MAX: usize = 1 << 10;
 
 /// Keeps `link` connected on one lane; never returns.
@@ -50,15 +51,15 @@ pub(crate) async fn keep_connected(shared: &Shared, link: &Link, lane: Lane) {
     }
 }
 
-/// How long to wait until the next try.
+/// The pauses between attempts.
 #[derive(Default)]
 struct Pauses {
     before: Option<Duration>,
 }
 
 impl Pauses {
-    /// Returns the pause after a connection that lasted so long, or was not made. A peer that accepts and closes is dialled no
-    /// more often than one that refuses.
+    /// Returns the pause after a connection that lasted for `lasted`, or `None` if it was not made. A peer that accepts
+    /// and closes is dialled no more often than one that refuses.
     fn next(&mut self, lasted: Option<Duration>) -> Duration {
         let before = self.before.filter(|_| lasted.is_none_or(|lasted| lasted < PAUSE_MAX));
         let pause = before.map_or(PAUSE_MIN, |before| (before * 2).min(PAUSE_MAX));
@@ -67,7 +68,7 @@ impl Pauses {
     }
 }
 
-/// Makes a connection and sends on it until it ends. Returns why, in a sentence that names both sides.
+/// Establishes a connection and sends on it until it ends. Returns the reason, in a sentence that names both sides.
 async fn connection(shared: &Shared, link: &Link, lane: Lane, opened: &mut Option<Instant>) -> String {
     let (here, peer, address) = (shared.settings.node, link.peer, &link.address);
     let ended = match dial(shared, link).await {
@@ -88,15 +89,15 @@ async fn connection(shared: &Shared, link: &Link, lane: Lane, opened: &mut Optio
     }
 }
 
-/// How a connection ended, with the cause in words.
+/// The end of a connection, with the cause as text.
 enum Ended {
-    /// We were removed, the peer says.
+    /// The peer reports that this node was removed.
     Removed(String),
-    /// The peer did not admit us.
+    /// The peer did not admit this node.
     Refused(String),
-    /// The peer admitted us, and closed the connection later.
+    /// The peer admitted this node, and closed the connection later.
     Closed(String),
-    /// There is no connection, or none any more.
+    /// The connection could not be made, or was lost.
     Failed(String),
 }
 
@@ -155,7 +156,7 @@ async fn exchange(
         ended = &mut asked => ended,
         end = &mut running => {
             cause = end.err();
-            // The request fails now, if it has no answer that is worth more.
+            // The request fails now, unless its answer gives a better reason.
             match timeout(CAUSE_TIMEOUT, &mut asked).await {
                 Ok(ended) => ended,
                 Err(_) => Ok(Ended::Failed("it ended the connection".into())),
@@ -193,7 +194,7 @@ fn request(
         .body(body)
 }
 
-/// Sends as long as the peer's response lasts.
+/// Sends until the peer's response ends.
 async fn follow(
     link: &Link,
     lane: Lane,
@@ -214,7 +215,7 @@ async fn follow(
     Ok(if reason.is_empty() { Ended::Failed("it ended the connection".into()) } else { Ended::Closed(reason) })
 }
 
-/// Reads a sentence to its end, in which nothing can be hidden from a person.
+/// Reads a sentence to its end, with control characters replaced so that no part of it can be hidden.
 async fn read_reason(mut body: Incoming) -> Result<String, hyper::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

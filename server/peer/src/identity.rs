@@ -1,6 +1,7 @@
-//! Who a node is: its certificate and key, and the authority that its peers' certificates are signed by.
+//! Identity of a node: its certificate and key, and the authority that signs its peers' certificates.
 //!
-//! Both directions of a connection are checked: TLS 1.3 only, no resumption, so that each connection checks the certificates.
+//! Both directions of a connection are checked: TLS 1.3 only, no resumption, so each connection checks the
+//! certificates.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,19 +20,19 @@ use crate::validity;
 /// HTTP/2.
 const PROTOCOL: &[u8] = b"h2";
 
-/// Returns the DNS name that a node's certificate carries.
+/// Returns the DNS name in a node's certificate.
 #[must_use]
 pub fn node_name(node: NodeId) -> String {
     format!("node-{node}.tribunal")
 }
 
-/// Returns whether a certificate carries a node's name.
+/// Returns whether a certificate contains a node's name.
 pub(crate) fn is_of_node(certificate: &CertificateDer<'_>, node: NodeId) -> bool {
     let Ok(parsed) = ParsedCertificate::try_from(certificate) else { return false };
     ServerName::try_from(node_name(node)).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
 }
 
-/// Returns the node whose certificate it is. Looks through all nodes: for words, not for each connection.
+/// Returns the node that a certificate belongs to. Tries all nodes: only for messages, not on every connection.
 pub(crate) fn node_of(certificate: &CertificateDer<'_>) -> Option<NodeId> {
     (0..1 << 10).map(NodeId).find(|node| is_of_node(certificate, *node))
 }
@@ -39,11 +40,11 @@ pub(crate) fn node_of(certificate: &CertificateDer<'_>) -> Option<NodeId> {
 /// PEM texts of an [`Identity`].
 #[derive(Clone, Copy)]
 pub struct IdentityPem<'a> {
-    /// The node's certificate, then those between it and the authority, if there are any.
+    /// The node's certificate, followed by intermediate certificates, if any.
     pub certificate: &'a [u8],
     /// The certificate's private key.
     pub key: &'a [u8],
-    /// Certificates of the authorities that sign the nodes' certificates: one, or two while they are exchanged.
+    /// Certificates of the authorities that sign the nodes' certificates: one, or two during a rotation.
     pub authority: &'a [u8],
 }
 
@@ -58,7 +59,7 @@ pub struct IdentityFiles {
     pub authority: PathBuf,
 }
 
-/// A node's certificate with its key, and the authority that it trusts.
+/// A node's certificate and key, and the authority that it trusts.
 pub struct Identity {
     chain: Vec<CertificateDer<'static>>,
     roots: Arc<RootCertStore>,
@@ -67,10 +68,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes an identity from PEM texts.
+    /// Creates an identity from PEM texts.
     ///
     /// # Errors
-    /// In words, if a text is not what it should be, or the key is not the certificate's.
+    /// A message, if a text is invalid, or the key does not match the certificate.
     pub fn from_pem(pem: IdentityPem<'_>) -> Result<Identity, String> {
         let chain = certificates(pem.certificate).map_err(|error| format!("the certificate: {error}"))?;
         let key = private_key(pem.key).map_err(|error| format!("the key: {error}"))?;
@@ -81,7 +82,7 @@ impl Identity {
     /// Reads an identity from PEM files.
     ///
     /// # Errors
-    /// In words that name the file, as for [`Identity::from_pem`], and if one cannot be read.
+    /// A message that names the file, as for [`Identity::from_pem`], and if a file cannot be read.
     pub fn from_files(files: &IdentityFiles) -> Result<Identity, String> {
         let in_file = |file: &Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
         let read = |file: &Path| std::fs::read(file).map_err(|error| in_file(file, &error));
@@ -127,7 +128,8 @@ impl Identity {
         Ok(Identity { chain, roots, server: Arc::new(server), client: Arc::new(client) })
     }
 
-    /// Checks that peers can recognize `node` by it. An expired certificate passes: peers refuse it when it is used.
+    /// Checks that peers can recognize `node` by this identity. An expired certificate passes: peers refuse it when it
+    /// is used.
     ///
     /// # Errors
     /// As for [`Identity::check_name`] and [`Identity::check_signature`].
@@ -136,10 +138,10 @@ impl Identity {
         self.check_signature(node)
     }
 
-    /// Checks that the certificate carries the name of `node`.
+    /// Checks that the certificate contains the name of `node`.
     ///
     /// # Errors
-    /// In words, with the node that it belongs to.
+    /// A message with the node that it belongs to.
     pub fn check_name(&self, node: NodeId) -> Result<(), String> {
         let Some(leaf) = self.chain.first() else { return Err("there is no certificate".into()) };
         if !is_of_node(leaf, node) {
@@ -153,7 +155,7 @@ impl Identity {
     /// Checks that the authority has signed the certificate of `node`, expired or not.
     ///
     /// # Errors
-    /// In words.
+    /// A message with the cause.
     pub fn check_signature(&self, node: NodeId) -> Result<(), String> {
         let [leaf, others @ ..] = &*self.chain else { return Err("there is no certificate".into()) };
         let parsed = ParsedCertificate::try_from(leaf).map_err(|error| format!("the certificate: {error}"))?;
@@ -169,7 +171,7 @@ impl Identity {
 /// Returns the certificates in a PEM file, in DER.
 ///
 /// # Errors
-/// In words, if it cannot be read, or has none.
+/// A message, if it cannot be read, or contains none.
 pub fn certificates_in(file: &Path) -> Result<Vec<Vec<u8>>, String> {
     let in_file = |error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
     let pem = std::fs::read(file).map_err(|error| in_file(&error))?;

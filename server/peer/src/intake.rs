@@ -1,4 +1,4 @@
-//! What arrives from one peer on one lane: from one connection at a time, and no more than the node processes.
+//! Frames from one peer on one lane: from one connection at a time, and no more than the node processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use tribunal_types::NodeId;
 use crate::peers::PeerEvents;
 use crate::settings::{FRAME_COST_BYTES, Lane};
 
-/// A frame that arrived. While it exists, it counts towards the bytes of its peer and lane that are not processed; if those are
+/// A received frame. While it exists, it counts towards the unprocessed bytes of its peer and lane; once these reach
 /// [`PeerSettings::queue_bytes_max`](crate::PeerSettings::queue_bytes_max), nothing more is read.
 #[derive(Debug)]
 pub struct Received {
-    /// The peer, as its certificate proves.
+    /// The peer, authenticated by its certificate.
     pub from: NodeId,
     /// The lane.
     pub lane: Lane,
@@ -39,7 +39,7 @@ pub(crate) struct Intake {
 
 #[derive(Clone, Copy, Default)]
 struct Current {
-    /// Counts the connections that were accepted.
+    /// Raised by every accepted connection, and by [`Intake::close`].
     number: u64,
     open: bool,
 }
@@ -57,7 +57,7 @@ impl Intake {
         }
     }
 
-    /// Lets a connection deliver, and no older one.
+    /// Allows a connection to deliver, and no older one.
     pub(crate) fn accept(self: &Arc<Intake>) -> Delivery {
         let mut number = 0;
         self.current.send_modify(|current| {
@@ -69,7 +69,7 @@ impl Intake {
         Delivery { intake: Arc::clone(self), number, current }
     }
 
-    /// Lets no connection deliver.
+    /// Allows no connection to deliver.
     pub(crate) fn close(&self) {
         self.current.send_modify(|current| *current = Current { number: current.number + 1, open: false });
     }
@@ -91,7 +91,7 @@ impl Intake {
     }
 }
 
-/// A connection's right to deliver, until a newer one takes it or the peer is none any more.
+/// A connection's right to deliver, until a newer one takes over or the peer is removed.
 pub(crate) struct Delivery {
     intake: Arc<Intake>,
     number: u64,
@@ -99,10 +99,10 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Completes when this connection may deliver no more.
+    /// Completes when this connection may no longer deliver.
     pub(crate) async fn replaced(&mut self) {
         let number = self.number;
-        // The sender is in the intake that this holds.
+        // Never fails: the sender is in the intake that this delivery holds.
         let _ = self.current.wait_for(|current| current.number != number).await;
     }
 
@@ -111,10 +111,10 @@ impl Delivery {
         *self.intake.received_at.lock() = Some(Instant::now());
     }
 
-    /// Waits until the node has processed enough, then delivers. Returns whether the connection may continue.
+    /// Waits until the node has processed enough frames, then delivers. Returns whether the connection may continue.
     pub(crate) async fn deliver(&mut self, frame: Bytes, events: &dyn PeerEvents) -> bool {
         let intake = Arc::clone(&self.intake);
-        // Settings limit a queue to what this number can tell, and a frame to a queue.
+        // Fits: settings limit a queue to 32 bits, and a frame to a queue.
         let cost = u32::try_from(frame.len() + FRAME_COST_BYTES).unwrap_or(u32::MAX);
         let acquired = tokio::select! {
             biased;

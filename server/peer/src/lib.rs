@@ -1,17 +1,18 @@
 //! Connections between the nodes of a cluster: frames of bytes from one node to another, on two lanes.
 //!
-//! A node dials each peer once for each [`Lane`] and sends frames on its own connections only; what a peer sends arrives on the
-//! connections that the peer dialled. Each is one HTTP/2 request over mutual TLS 1.3, whose body is the frames (decision 84).
-//! What is in a frame is none of this crate's business.
+//! A node dials each peer once for each [`Lane`] and sends frames only on its own connections; a peer's frames arrive
+//! on the connections that the peer dialled. Each connection is one HTTP/2 request over mutual TLS 1.3, whose body is
+//! the frames (decision 84). This crate does not interpret the content of frames.
 //!
 //! Invariants:
-//! * [`Peers::send`] never waits. A frame is sent in its turn or dropped, and a drop is reported; the sender has to repair it.
-//! * Frames of one connection arrive whole and in their order. After a newer connection of the same node and lane was accepted,
-//!   nothing of the older one is delivered.
-//! * Memory is bounded. For each peer and lane: [`PeerSettings::queue_bytes_max`] that wait to be sent and as many that were
-//!   received and are not processed, one flow-control window, and three frames in transit.
-//! * A peer proves which node it is by its certificate, on every connection (nothing is resumed).
-//! * Nothing that arrives on a socket panics or delays other connections.
+//! * [`Peers::send`] never waits. A frame is sent in order or dropped, and a drop is reported; the sender has to repair
+//!   it.
+//! * Frames of one connection arrive whole and in order. After a newer connection of the same node and lane was
+//!   accepted, nothing of the older one is delivered.
+//! * Memory is bounded. For each peer and lane: [`PeerSettings::queue_bytes_max`] of frames waiting to be sent, as much
+//!   of received but unprocessed frames, one flow-control window, and three frames in transit.
+//! * A peer proves its node number by its certificate, on every connection (no session is resumed).
+//! * No data from a socket causes a panic or delays other connections.
 
 mod accept;
 mod admission;

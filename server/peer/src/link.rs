@@ -1,6 +1,7 @@
-//! What is sent to one peer: the queue of each lane's connection while there is one, and what becomes of the rest.
+//! Frames to one peer: the queue of each lane's connection while there is one, and the handling of lost frames.
 //!
-//! The peer is reported unreachable once when frames may have been lost, and again only after a frame was taken meanwhile.
+//! The peer is reported unreachable once when frames may have been lost, and again only after further frames were
+//! accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +16,12 @@ use crate::send_queue::{SendQueue, SentCounts};
 use crate::settings::Lane;
 use crate::status::Problem;
 
-/// One peer that is dialled.
+/// A dialled peer.
 pub(crate) struct Link {
     pub peer: NodeId,
     pub address: String,
     lanes: [LinkLane; 2],
-    /// The problem that the log has already, while there is one.
+    /// The problem that was last logged, while it persists.
     warned: Mutex<Option<String>>,
 }
 
@@ -33,13 +34,13 @@ struct LinkLane {
 
 #[derive(Default)]
 struct LaneState {
-    /// Of the connection that the peer accepted.
+    /// Queue of the connection that the peer accepted.
     queue: Option<Arc<SendQueue>>,
     reported: bool,
     last_problem: Option<Problem>,
 }
 
-/// What [`LaneStatus`](crate::LaneStatus) has of a link.
+/// The part of [`LaneStatus`](crate::LaneStatus) that a link knows.
 pub(crate) struct LinkStatus {
     pub connected: bool,
     pub sent_bytes: u64,
@@ -65,7 +66,7 @@ impl Link {
         Arc::clone(&self.lane(lane).sent)
     }
 
-    /// Queues frames, or drops those that find no room and reports that. Returns whether all were queued.
+    /// Queues frames; drops and reports those without room. Returns whether all were queued.
     pub(crate) fn send(&self, lane: Lane, frames: Vec<Bytes>, events: &dyn PeerEvents) -> bool {
         let lane = self.lane(lane);
         let mut state = lane.state.lock();
@@ -96,7 +97,7 @@ impl Link {
         }
     }
 
-    /// Notes that there is no connection, and why. What was queued on it is lost.
+    /// Notes that there is no connection, and why. Frames queued on it are lost.
     pub(crate) fn closed(&self, lane: Lane, problem: String, events: &dyn PeerEvents) {
         let mut warned = self.warned.lock();
         if warned.as_ref() != Some(&problem) {
@@ -113,7 +114,7 @@ impl Link {
         }
     }
 
-    /// Takes no further frames, and reports nothing.
+    /// Accepts no further frames, and reports nothing.
     pub(crate) fn stopped(&self, lane: Lane) {
         let problem = Problem { at: Instant::now(), reason: "this node has stopped".into() };
         *self.lane(lane).state.lock() = LaneState { queue: None, reported: true, last_problem: Some(problem) };
@@ -151,7 +152,7 @@ mod tests {
         fn removed(&self, _: NodeId) {}
     }
 
-    /// Each step, with the reports and drops so far.
+    /// Checks the number of reports and drops after each step.
     #[test]
     fn what_is_lost_is_reported_once() {
         let (link, events) = (Link::new(NodeId(2), "x:1".into()), Reports::default());

@@ -1,4 +1,4 @@
-//! The way in and out: starts and stops the connections of a node, takes frames and tells what is known.
+//! The crate's entry point: starts and stops the connections of a node, accepts frames and reports status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, TcpListener};
@@ -24,19 +24,20 @@ use crate::settings::{self, Lane, PeerSettings};
 use crate::socket::ArrivedAt;
 use crate::status::{LaneStatus, PeerStatus, PeersStatus};
 
-/// How many times longer than on the heartbeat lane a peer may be silent on the bulk lane: what is in its way there is long.
+/// Factor by which a peer may be silent longer on the bulk lane than on the heartbeat lane: the bulk frames queued
+/// ahead of an answer are long.
 const BULK_SILENCE_FACTOR: u32 = 5;
 
-/// What happens to a node's connections. Called on threads of the runtime, and with locks held: must not block, nor call
-/// [`Peers::set_peers`].
+/// Receives the events of a node's connections. Called on threads of the runtime, and with locks held: must neither
+/// block nor call [`Peers::set_peers`].
 pub trait PeerEvents: Send + Sync + 'static {
     /// A frame arrived.
     fn received(&self, frame: Received);
 
-    /// Frames to a peer were lost or dropped. Reported once; again only after further frames were taken for it.
+    /// Frames to a peer were lost or dropped. Reported once; again only after further frames were accepted for it.
     fn unreachable(&self, peer: NodeId);
 
-    /// A peer says that this node was removed. May be reported again and again.
+    /// A peer reports that this node was removed. May be repeated.
     fn removed(&self, by: NodeId);
 }
 
@@ -45,33 +46,33 @@ pub struct Peers {
     shared: Arc<Shared>,
     runtime: Handle,
     stop: watch::Sender<bool>,
-    /// Locked while peers are added, too.
+    /// Also locked while peers are added.
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the tasks of all connections use.
+/// State shared by the tasks of all connections.
 pub(crate) struct Shared {
     pub settings: PeerSettings,
     pub identity: Identity,
     pub events: Arc<dyn PeerEvents>,
     pub refusals: Refusals,
-    /// Tells this process apart from others that run as the same node.
+    /// Distinguishes this process from others that run as the same node.
     pub process: String,
     pub peers: RwLock<BTreeMap<NodeId, Peer>>,
-    /// Nodes that were removed: they are told so.
+    /// Removed nodes; they are notified when they connect.
     pub former: RwLock<BTreeSet<NodeId>>,
-    /// The generation in which the cluster decides, as far as is known here.
+    /// The generation in which the cluster decides, as far as this node knows.
     pub generation: RwLock<Generation>,
 }
 
-/// A peer, for as long as it is one.
+/// A current peer.
 pub(crate) struct Peer {
     link: Arc<Link>,
     /// The link is dialled until this is dropped.
     _dialling: watch::Sender<()>,
     heartbeats: Arc<Intake>,
     bulk: Arc<Intake>,
-    /// The process whose connections count.
+    /// The process whose connections are accepted.
     holder: Arc<Mutex<Holder>>,
 }
 
@@ -101,13 +102,13 @@ impl Peer {
 }
 
 impl Shared {
-    /// Lets a new connection of a node deliver.
+    /// Allows a new connection of a node to deliver.
     ///
     /// # Errors
-    /// In words, if it is no peer, or another process runs as the node.
+    /// A message, if the node is not a peer, or another process runs as the node.
     pub(crate) fn accept(&self, who: &Admitted, from: IpAddr, arrived_at: &ArrivedAt) -> Result<Delivery, String> {
         let Admitted { node, lane, process } = who;
-        // Under the lock, so that nothing is accepted once a peer is removed.
+        // Under the lock, so that no connection is accepted once its peer is removed.
         let peers = self.peers.read();
         let Some(peer) = peers.get(node) else {
             return Err(format!("node {} no longer has node {node} among its peers", self.settings.node));
@@ -115,7 +116,7 @@ impl Shared {
         let is_accepted = |lane: Lane| peer.intake(lane).is_accepted();
         let mut holder = peer.holder.lock();
         if holder.process != *process {
-            // A release that does not name its process replaces, and is replaced.
+            // A release that does not name its process replaces the holder, and is replaced.
             let both_named = !holder.process.is_empty() && !process.is_empty();
             if both_named && holder.is_alive(is_accepted, self.settings.silent_after) {
                 return Err(elsewhere(self.settings.node, *node, holder.from, from));
@@ -136,10 +137,10 @@ impl Shared {
 }
 
 impl Peers {
-    /// Starts to dial the peers, and to accept their connections on `listener`, on a runtime with I/O and time.
+    /// Starts to dial the peers, and to accept their connections on `listener`, on a runtime with I/O and time enabled.
     ///
     /// # Errors
-    /// In words, if the settings cannot work, the identity is not that of the node, or the listener cannot be used.
+    /// A message, if the settings are invalid, the identity is not that of the node, or the listener cannot be used.
     pub fn start(
         mut settings: PeerSettings,
         identity: Identity,
@@ -166,10 +167,10 @@ impl Peers {
         Ok(started)
     }
 
-    /// Replaces the peers. Connections of those that remain, at their addresses, continue; those of others end.
+    /// Replaces the peers. Connections of peers that stay at the same address continue; other connections end.
     ///
     /// # Errors
-    /// In words, if this node is among them; then nothing is changed.
+    /// A message, if this node is among them; nothing has changed then.
     pub fn set_peers(&self, peers: BTreeMap<NodeId, String>) -> Result<(), String> {
         settings::check_peers(self.shared.settings.node, &peers)?;
         let mut tasks = self.tasks.lock();
@@ -192,7 +193,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Begins to dial a peer. One that moved keeps the connections that it dialled itself.
+    /// Begins to dial a peer. A peer that moved keeps the connections that it dialled itself.
     fn dialled(&self, node: NodeId, address: String, moved: Option<Peer>, tasks: &mut Vec<JoinHandle<()>>) -> Peer {
         let link = Arc::new(Link::new(node, address));
         let (dialling, ended) = watch::channel(());
@@ -208,24 +209,26 @@ impl Peers {
         Peer { link, _dialling: dialling, heartbeats, bulk, holder }
     }
 
-    /// Replaces the nodes that were removed. One that calls is told so, by [`PeerEvents::removed`].
+    /// Replaces the removed nodes. A removed node that connects is notified, through [`PeerEvents::removed`].
     pub fn set_former(&self, nodes: BTreeSet<NodeId>) {
         *self.shared.former.write() = nodes;
     }
 
-    /// Sets the generation in which the cluster decides. Nodes that cannot are refused when they connect.
+    /// Sets the generation in which the cluster decides. Nodes whose release cannot decide in it are refused when they
+    /// connect.
     pub fn set_generation(&self, generation: Generation) {
         *self.shared.generation.write() = generation;
     }
 
-    /// Returns the peers and where they are.
+    /// Returns the peers and their addresses.
     #[must_use]
     pub fn addresses(&self) -> BTreeMap<NodeId, String> {
         self.shared.peers.read().iter().map(|(node, peer)| (*node, peer.link.address.clone())).collect()
     }
 
-    /// Sends a frame to a peer, after those that were sent to it on this lane before. Never waits: if there is no connection or
-    /// its queue is full, the frame is dropped and [`PeerEvents::unreachable`] called. Returns whether the frame was queued.
+    /// Sends a frame to a peer, after the frames sent earlier on this lane. Never waits: if there is no connection or
+    /// its queue is full, the frame is dropped and [`PeerEvents::unreachable`] is called. Returns whether the frame was
+    /// queued.
     ///
     /// # Panics
     /// If the frame is longer than [`PeerSettings::frame_bytes_max`].
@@ -233,7 +236,7 @@ impl Peers {
         self.send_all(to, lane, vec![frame])
     }
 
-    /// Sends frames as [`Peers::send`] does, in their order and in as few pieces as possible. Returns whether all were queued.
+    /// Sends frames like [`Peers::send`], in order and in as few pieces as possible. Returns whether all were queued.
     ///
     /// # Panics
     /// If a frame is longer than [`PeerSettings::frame_bytes_max`].
@@ -241,12 +244,13 @@ impl Peers {
         let max = self.shared.settings.frame_bytes_max;
         let len = frames.iter().map(Bytes::len).max().unwrap_or_default();
         assert!(len <= max, "a frame of {len} bytes for node {to}: nodes take {max}");
-        // Recursive: may be called while a frame is delivered, which a thread that changes the peers may wait for.
+        // Recursive: this may be called during the delivery of a frame, while a thread that changes the peers waits for
+        // that delivery.
         let link = self.shared.peers.read_recursive().get(&to).map(|peer| Arc::clone(&peer.link));
         link.is_some_and(|link| link.send(lane, frames, &*self.shared.events))
     }
 
-    /// Returns what is known about all peers.
+    /// Returns the status of all peers.
     #[must_use]
     pub fn status(&self) -> PeersStatus {
         let peers = self.shared.peers.read();
@@ -263,12 +267,12 @@ impl Peers {
         PeersStatus { peers, refused_count, refused }
     }
 
-    /// Ends all connections and frees the listener's address. Nothing is received and nothing reported afterwards.
+    /// Ends all connections and frees the listener's address. Nothing is received or reported afterwards.
     pub async fn stop(&self) {
         let _ = self.stop.send(true);
         let tasks = std::mem::take(&mut *self.tasks.lock());
         for task in tasks {
-            // A task that panicked has told so.
+            // A panicked task has already been reported.
             let _ = task.await;
         }
     }
@@ -289,7 +293,7 @@ async fn send_until_stopped(
 ) {
     tokio::select! {
         _ = stop.wait_for(|stop| *stop) => {}
-        // Nothing is sent there: its end is all that there is to it.
+        // No value is ever sent on this channel; it only closes.
         _ = dialling.changed() => {}
         () = dial::keep_connected(&shared, &link, lane) => {}
     }

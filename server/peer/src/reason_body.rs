@@ -1,4 +1,5 @@
-//! The body of a response: at most one sentence, at once for a refusal, at the end of the connection otherwise.
+//! The body of a response: at most one sentence, sent immediately for a refusal, otherwise at the end of the
+//! connection.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::sync::oneshot;
 
-/// Says why a request is refused, or why its connection ends.
+/// Contains the reason why a request is refused, or its connection ends.
 pub(crate) struct ReasonBody {
     now: Option<Bytes>,
     later: Option<oneshot::Receiver<String>>,
@@ -19,7 +20,7 @@ impl ReasonBody {
         ReasonBody { now: Some(reason.into()), later: None }
     }
 
-    /// Makes a body that lasts until `reason` is there, or cannot come any more.
+    /// Creates a body that lasts until `reason` is sent or its sender is dropped.
     pub(crate) fn later(reason: oneshot::Receiver<String>) -> ReasonBody {
         ReasonBody { now: None, later: Some(reason) }
     }

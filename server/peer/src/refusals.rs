@@ -1,4 +1,4 @@
-//! Connections that were refused: counted, the last one remembered, and logged when the reason changes.
+//! Refused connections: counts them, remembers the last one, and logs it when the reason changes.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::status::Refused;
 
-/// Time between two warnings: strangers must not fill the log.
+/// Minimum time between two warnings: strangers must not fill the log.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Refusals since the start.

@@ -1,6 +1,7 @@
-//! Frames that wait to be sent on one connection, and the request body that takes them from there.
+//! Frames waiting to be sent on one connection, and the request body that takes them from the queue.
 //!
-//! The queue is bounded in bytes. It ends with its connection: what waits then is lost, and the sender is told by its owner.
+//! The queue is bounded in bytes. It ends with its connection: frames still in it are lost, and its owner notifies the
+//! sender.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,12 +17,12 @@ use parking_lot::Mutex;
 use crate::deframer::LENGTH_BYTES;
 use crate::settings::FRAME_COST_BYTES;
 
-/// Frames up to this length are copied, so that many of them leave in one write.
+/// Frames up to this length are copied, so that many of them are sent in one write.
 const COPIED_BYTES_MAX: usize = 16 << 10;
-/// Bytes that are collected for one write.
+/// Bytes collected for one write.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// Frames that wait.
+/// The queued frames.
 pub(crate) struct SendQueue {
     waiting: Mutex<Waiting>,
     bytes_max: usize,
@@ -30,9 +31,9 @@ pub(crate) struct SendQueue {
 #[derive(Default)]
 struct Waiting {
     frames: VecDeque<Bytes>,
-    /// What the frames are charged.
+    /// Bytes charged for the frames.
     bytes: usize,
-    /// Of the connection, while it has nothing to send.
+    /// Waker of the connection, while it has nothing to send.
     waker: Option<Waker>,
 }
 
@@ -41,14 +42,14 @@ impl SendQueue {
         SendQueue { waiting: Mutex::default(), bytes_max }
     }
 
-    /// Adds frames, in their order, as long as there is room; wakes the connection once for all of them. Returns how many
-    /// found none.
+    /// Adds frames in order while there is room; wakes the connection once for all of them. Returns the number of
+    /// frames without room.
     pub(crate) fn push(&self, frames: Vec<Bytes>) -> u64 {
         let mut dropped = 0;
         let mut waiting = self.waiting.lock();
         for frame in frames {
             let bytes = waiting.bytes + frame.len() + FRAME_COST_BYTES;
-            // A frame after one that was dropped may be small enough; they are repaired separately.
+            // A smaller frame may still fit after a dropped one; the two are repaired independently.
             if bytes > self.bytes_max {
                 dropped += 1;
             } else {
@@ -64,13 +65,13 @@ impl SendQueue {
         dropped
     }
 
-    /// Returns what the frames that wait are charged, in bytes.
+    /// Returns the bytes charged for the queued frames.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting.lock().bytes
     }
 }
 
-/// Frames that were given to connections.
+/// Counts of the data passed to connections.
 #[derive(Default)]
 pub(crate) struct SentCounts {
     pub bytes: AtomicU64,
@@ -81,7 +82,7 @@ pub(crate) struct SentCounts {
 pub(crate) struct FrameBody {
     queue: Arc<SendQueue>,
     sent: Arc<SentCounts>,
-    /// A long frame whose length was sent.
+    /// A long frame whose length was already sent.
     next: Option<Bytes>,
 }
 
@@ -90,7 +91,8 @@ impl FrameBody {
         FrameBody { queue, sent, next: None }
     }
 
-    /// Takes what fits into one write. If it ends with the length of a long frame, that frame is `next`.
+    /// Takes as many frames as fit into one write. If the piece ends with the length of a long frame, that frame is
+    /// `next`.
     fn take_piece(&mut self, waiting: &mut Waiting) -> Bytes {
         let mut piece = BytesMut::with_capacity(waiting.bytes.min(PIECE_BYTES));
         while piece.len() + LENGTH_BYTES + COPIED_BYTES_MAX <= PIECE_BYTES {
@@ -98,7 +100,7 @@ impl FrameBody {
             waiting.bytes -= frame.len() + FRAME_COST_BYTES;
             self.sent.bytes.fetch_add(frame.len() as u64, Ordering::Relaxed);
             self.sent.frames.fetch_add(1, Ordering::Relaxed);
-            // Settings limit a queue, and so a frame, to what a length can tell.
+            // Fits: settings limit a queue, and so a frame, to 32 bits.
             piece.put_u32(u32::try_from(frame.len()).unwrap_or(u32::MAX));
             if frame.len() > COPIED_BYTES_MAX {
                 self.next = Some(frame);

@@ -1,21 +1,21 @@
-//! What a node has to know to talk to its peers, and the checks of it.
+//! Settings of a node's connections to its peers, and their validation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tribunal_types::{Generations, NodeId};
 
-/// Bytes of a cluster's name.
+/// Maximum length of a cluster's name, bytes.
 const CLUSTER_BYTES_MAX: usize = 64;
-/// What a frame is charged beyond its bytes, so that empty ones are bounded, too.
+/// Bytes charged for a frame beyond its length, so that empty frames are bounded, too.
 pub(crate) const FRAME_COST_BYTES: usize = 64;
 /// The default of [`PeerSettings::silent_after`].
 pub const SILENT_AFTER: Duration = Duration::from_secs(2);
 
-/// Which connection a frame takes.
+/// The connection that a frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// For what is small and urgent; nothing large delays it.
+    /// For small and urgent frames; no large frame delays them.
     Heartbeat,
     /// For everything else.
     Bulk,
@@ -43,19 +43,19 @@ pub struct PeerSettings {
     pub node: NodeId,
     /// Name of the cluster, the same on all of its nodes: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub cluster: String,
-    /// Name of the log that all nodes of the cluster have; empty: it is not compared.
+    /// Id of the log that all nodes of the cluster share; not compared if empty.
     pub log: String,
-    /// The other nodes with their addresses, `host:port`.
+    /// Addresses of the other nodes, `host:port`.
     pub peers: BTreeMap<NodeId, String>,
-    /// Bytes of a frame.
+    /// Maximum length of a frame, bytes.
     pub frame_bytes_max: usize,
     /// Bytes that may wait for one peer on one lane, and as many in the other direction until they are processed. Each
-    /// frame is charged 64 more than it has.
+    /// frame is charged 64 bytes more than its length.
     pub queue_bytes_max: usize,
-    /// How long a peer may be silent on the heartbeat lane; on the bulk lane, where an answer may be queued after much else,
-    /// five times as long.
+    /// How long a peer may be silent on the heartbeat lane; five times as long on the bulk lane, where an answer may be
+    /// queued after many other frames.
     pub silent_after: Duration,
-    /// The generations in which this node can decide: the others are told.
+    /// The generations in which this node can decide; reported to the other nodes.
     pub generations: Generations,
 }
 

@@ -1,5 +1,5 @@
-//! A TLS connection that remembers why it failed, and when something arrived on it last: hyper passes on a part of the error's
-//! text at most, and nothing about pings.
+//! A TLS connection that records the cause of its failure and the time of the last arrival: hyper passes on at most a
+//! part of the error's text, and nothing about pings.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::tls_errors;
 
-/// Why a socket failed, in words.
+/// The cause of a socket's failure, as text.
 pub(crate) type Failure = Arc<Mutex<Option<String>>>;
 
-/// When something arrived last.
+/// The time of the last arrival.
 pub(crate) type ArrivedAt = Arc<Mutex<Instant>>;
 
-/// A socket that notes its first error, and when it read last.
+/// A socket that records its first error and the time of its last read.
 pub(crate) struct Socket<S> {
     inner: S,
     failure: Failure,

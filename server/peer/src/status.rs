@@ -1,4 +1,4 @@
-//! What is known about the connections to peers, for people and metrics.
+//! Status of the connections to peers, for operators and metrics.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,21 +6,21 @@ use std::time::Instant;
 
 use tribunal_types::NodeId;
 
-/// What is known about all peers.
+/// Status of all peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeersStatus {
     /// Every configured peer.
     pub peers: BTreeMap<NodeId, PeerStatus>,
-    /// Connections from outside that were refused since the start.
+    /// Number of incoming connections that were refused since the start.
     pub refused_count: u64,
-    /// The last of them.
+    /// The last refused one.
     pub refused: Option<Refused>,
 }
 
-/// What is known about one peer.
+/// Status of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// Where it is dialled, `host:port`.
+    /// Its address, `host:port`.
     pub address: String,
     /// The lane for heartbeats.
     pub heartbeat: LaneStatus,
@@ -29,52 +29,52 @@ pub struct PeerStatus {
 }
 
 impl PeerStatus {
-    /// Returns whether frames can be sent to it on both lanes.
+    /// Returns whether frames can be sent to the peer on both lanes.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.heartbeat.connected && self.bulk.connected
     }
 
-    /// Returns when anything arrived from it last.
+    /// Returns the time at which anything last arrived from the peer.
     #[must_use]
     pub fn received_at(&self) -> Option<Instant> {
         self.heartbeat.received_at.max(self.bulk.received_at)
     }
 
-    /// Returns why nothing can be sent to it at present, in words.
+    /// Returns why nothing can be sent to the peer at present, as text.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.heartbeat.problem().or(self.bulk.problem())
     }
 }
 
-/// What is known about one lane of one peer. Counts are since the start.
+/// Status of one lane of one peer. Counts are since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneStatus {
-    /// Whether our connection to the peer is accepted, so that frames can be sent.
+    /// Whether the peer has accepted our connection, so that frames can be sent.
     pub connected: bool,
-    /// Whether a connection of the peer to us is accepted.
+    /// Whether we have accepted a connection of the peer.
     pub accepted: bool,
-    /// When bytes of frames arrived last.
+    /// Time at which bytes of frames last arrived.
     pub received_at: Option<Instant>,
-    /// Bytes of frames that were given to a connection.
+    /// Bytes of frames passed to a connection.
     pub sent_bytes: u64,
-    /// Frames that were given to a connection.
+    /// Frames passed to a connection.
     pub sent_frames: u64,
-    /// Bytes of frames that were received.
+    /// Bytes of received frames.
     pub received_bytes: u64,
-    /// Frames that were received.
+    /// Received frames.
     pub received_frames: u64,
-    /// What waits to be sent, in bytes with 64 more for each frame.
+    /// Frames waiting to be sent, in bytes, plus 64 for each frame.
     pub queued_bytes: usize,
-    /// Frames that were dropped, because the queue was full or there was no connection.
+    /// Frames dropped because the queue was full or there was no connection.
     pub dropped_count: u64,
-    /// Why there was no connection to the peer last, or is none now.
+    /// Why the last connection to the peer ended or could not be made.
     pub last_problem: Option<Problem>,
 }
 
 impl LaneStatus {
-    /// Returns why there is no connection to the peer at present, in words.
+    /// Returns why there is no connection to the peer at present, as text.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         self.last_problem.as_ref().filter(|_| !self.connected).map(|problem| problem.reason.as_str())
@@ -84,19 +84,19 @@ impl LaneStatus {
 /// Why a connection to a peer ended or could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// When it was noticed last.
+    /// Time at which it was last noticed.
     pub at: Instant,
-    /// In words that name both sides.
+    /// The reason, as a sentence that names both sides.
     pub reason: String,
 }
 
-/// A connection from outside that was refused.
+/// A refused incoming connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// When.
+    /// Time of the refusal.
     pub at: Instant,
     /// Its address.
     pub from: IpAddr,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }

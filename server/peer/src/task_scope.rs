@@ -1,4 +1,5 @@
-//! The tasks that hyper starts for one connection. They end with it: hyper's own would keep its socket until the peer closes it.
+//! The tasks that hyper starts for one connection. They end with it: otherwise hyper's task would keep its socket until
+//! the peer closes it.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for TaskScope {
 
 impl Drop for ScopeGuard {
     fn drop(&mut self) {
-        // Outside of the lock: tasks hold clones of the scope.
+        // Drop the tasks outside of the lock: they hold clones of the scope.
         let tasks = self.0.0.lock().take();
         drop(tasks);
     }

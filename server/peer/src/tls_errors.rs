@@ -1,4 +1,4 @@
-//! Why a TLS connection failed, in words that tell the two nodes apart and what to do.
+//! Describes why a TLS connection failed, in words that distinguish the two nodes and give advice.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
 
 use crate::validity;
 
-/// Puts an error of a socket into words. "It" is the other side, "we" are this one.
+/// Describes an error of a socket. "It" is the other side, "we" are this one.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(error) => tls_in_words(error),

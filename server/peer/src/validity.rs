@@ -1,6 +1,6 @@
-//! Whether certificates are valid at this time, in words: with days and hours rather than seconds since 1970.
+//! Describes whether certificates are valid at present, in days and hours rather than seconds since 1970.
 //!
-//! Only times are checked here: who signed a certificate, and for whom, is not.
+//! Only periods are checked here, not the signer or the subject of a certificate.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{CertificateError, Error, RootCertStore};
 
-/// Returns why the first certificate of a PEM text is not valid now, if its period is why: "expired 3 days ago". Text without a
-/// certificate is not judged.
+/// Returns the reason if the first certificate of a PEM text is outside its period of validity, such as "expired 3 days
+/// ago". Returns `None` for a text without a certificate.
 #[must_use]
 pub fn outside_of_period(pem: &[u8]) -> Option<String> {
     outside_of_period_at(pem, UnixTime::now())
@@ -23,10 +23,10 @@ fn outside_of_period_at(pem: &[u8], now: UnixTime) -> Option<String> {
     in_words(&error_at(&leaf, now)?)
 }
 
-/// Returns the last second at which each certificate of a PEM text is valid, as time since 1970. Text that is no certificate
-/// is left out.
+/// Returns the last second at which each certificate of a PEM text is valid, as time since 1970. Malformed certificates
+/// are left out.
 pub fn expires_at(pem: &[u8]) -> impl Iterator<Item = Duration> {
-    // Later than any certificate is valid: the error contains the end of the period.
+    // Later than any certificate is valid: the resulting error contains the end of the period.
     let far = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
     CertificateDer::pem_slice_iter(pem).filter_map(move |certificate| match error_at(&certificate.ok()?, far)? {
         CertificateError::ExpiredContext { not_after, .. } => Some(Duration::from_secs(not_after.as_secs())),
@@ -34,18 +34,18 @@ pub fn expires_at(pem: &[u8]) -> impl Iterator<Item = Duration> {
     })
 }
 
-/// Returns why a certificate is refused at a time. Its period is checked first.
+/// Returns the error of a certificate at a time. Its period is checked first.
 fn error_at(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<CertificateError> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let algorithms = default_provider().signature_verification_algorithms.all;
-    // The period is looked at before an authority is searched for, and there is none here.
+    // The period is checked before an authority is searched for, and there is none here.
     match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], now, algorithms) {
         Err(Error::InvalidCertificate(error)) => Some(error),
         _ => None,
     }
 }
 
-/// Puts it into words that a certificate has expired or is not valid yet; `None` if that is not the error.
+/// Describes an expired or not yet valid certificate; `None` for any other error.
 pub(crate) fn in_words(error: &CertificateError) -> Option<String> {
     use CertificateError as E;
     let seconds = |from: &UnixTime, to: &UnixTime| Duration::from_secs(to.as_secs().saturating_sub(from.as_secs()));
@@ -60,7 +60,7 @@ pub(crate) fn in_words(error: &CertificateError) -> Option<String> {
     }
 }
 
-/// Returns a time in the largest unit of which it has two, or in seconds.
+/// Returns a time in the largest unit of which it has at least two, otherwise in seconds.
 fn rounded(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [("days", 24 * 60 * 60), ("hours", 60 * 60), ("minutes", 60)];

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StorageReply};
 
-/// Translates records into requests, and replies into acknowledgements. Calls may take milliseconds, so they are not made
-/// on async threads.
+/// Translates records into requests, and replies into acknowledgements. Calls may take milliseconds, so they are not
+/// made on async threads.
 pub trait Adaptor: Send + Sync + 'static {
     /// Builds the request that reads the storage's watermark.
     ///
@@ -46,7 +46,8 @@ pub trait Adaptor: Send + Sync + 'static {
     fn classify(&self, reply: &StorageReply) -> Ack;
 }
 
-/// Calls an adaptor on a thread that may wait: it may run for seconds, and wait for other calls to end before it starts.
+/// Calls an adaptor on a thread that may block: the call may run for seconds, and wait for other calls to end before it
+/// starts.
 ///
 /// # Errors
 /// If the call panicked.
@@ -63,7 +64,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("adaptor failed: {text}")]
 pub struct AdaptorFault {
-    /// What happened.
+    /// Description of the fault.
     pub text: String,
 }
 

@@ -1,9 +1,9 @@
-//! Checks whether a detached storage can be reattached, and advances the watermark of one that was loaded by other means to
-//! where the log continues.
+//! Checks whether a detached storage can be reattached, and advances the watermark of a storage loaded by other means
+//! to the position where the log continues.
 //!
-//! The watermark is advanced the way a push does it, by applying records, except that these have no rows. So it works with
-//! every LogAdaptor, also with one that moves its watermark in a transaction of the storage. Nothing is changed before it
-//! is certain that the log continues there.
+//! The watermark is advanced as in a push, by applying records, except that these have no rows. So it works with every
+//! LogAdaptor, including one that moves its watermark in a transaction of the storage. Nothing is changed before it is
+//! certain that the log continues there.
 
 use std::sync::Arc;
 
@@ -37,12 +37,12 @@ pub struct AttachPlace {
     pub oldest: Lsn,
     /// See [`PushParts::fork`](crate::PushParts::fork).
     pub fork: Option<Lsn>,
-    /// Record up to which the storage was loaded by other means, according to the caller.
+    /// Last record that the storage was loaded with by other means, according to the caller.
     pub loaded: Option<Lsn>,
 }
 
 impl AttachPlace {
-    /// Checks that the log continues where a storage with watermark `at` ends. Returns the watermark to set.
+    /// Checks that the log continues at the end of a storage with watermark `at`. Returns the watermark to set.
     ///
     /// # Errors
     /// See [`AttachRefusal`].
@@ -84,7 +84,7 @@ pub enum AttachRefusal {
         /// End of the log.
         head: Lsn,
     },
-    /// The position up to which the storage was allegedly loaded is impossible.
+    /// The stated load position is impossible.
     #[error(
         "the storage cannot have been loaded up to LSN {loaded}: its own watermark is LSN {at}, and the log ends at {head}"
     )]
@@ -107,8 +107,8 @@ pub enum AttachRefusal {
 }
 
 impl Attachment {
-    /// Checks that the log continues where the storage ends, and advances the storage's watermark to the position that it
-    /// was loaded up to. Returns the watermark.
+    /// Checks that the log continues at the storage's end, and advances the storage's watermark to the loaded position.
+    /// Returns the watermark.
     ///
     /// # Errors
     /// See [`AttachRefusal`]. May be retried.

@@ -1,6 +1,6 @@
-//! A connection to a storage that limits the bytes received per request and in total: announced lengths are not trusted,
-//! an endless reply is not buffered, and what the client library keeps of replies (parameters of the session, types) does
-//! not grow without end.
+//! A connection to a storage that limits the bytes received per request and in total: announced lengths are not
+//! trusted, an endless reply is not buffered, and the replies' data retained by the client library (session parameters,
+//! types) does not grow without bound.
 
 use std::io;
 use std::pin::Pin;
@@ -11,16 +11,16 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Bytes that may be received for a request, besides those of its parts. The longest legitimate replies are errors of a few
-/// kilobytes. A library keeps up to twenty times as much in memory.
+/// Maximum number of bytes received for a request, besides those for its parts. The longest legitimate replies are
+/// errors of a few kilobytes. A library keeps up to twenty times as much in memory.
 const REQUEST_BYTES_MAX: usize = 256 * 1024;
-/// A connection that has received this much is worn: it is to be replaced before the next batch.
+/// A connection that has received this much is worn: it should be replaced before the next batch.
 const WORN_BYTES: usize = 1024 * 1024;
-/// Bytes that a connection may receive in total. Between two looks whether it is worn there is at most one batch, whose
-/// 8192 records may be as many requests, of some 500 bytes each.
+/// Maximum number of bytes that a connection may receive in total. Between two checks whether it is worn there is at
+/// most one batch, whose 8192 records may be as many requests, of some 500 bytes each.
 const CONNECTION_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What a connection may still receive. Cheap to clone.
+/// The number of bytes that a connection may still receive. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReceiveBudget(Arc<Counts>);
 
@@ -28,21 +28,21 @@ pub(crate) struct ReceiveBudget(Arc<Counts>);
 struct Counts {
     /// Limit for the current request.
     request_max: AtomicUsize,
-    /// Received since the current request began.
+    /// Bytes received since the current request began.
     request: AtomicUsize,
-    /// Received since the connection was opened.
+    /// Bytes received since the connection was opened.
     total: AtomicUsize,
 }
 
 impl ReceiveBudget {
-    /// Begins a request with `parts` parts, each of which may be answered with `part_bytes`.
+    /// Begins a request with `parts` parts, each with a reply of up to `part_bytes`.
     pub(crate) fn begin_request(&self, parts: usize, part_bytes: usize) {
         let request_max = REQUEST_BYTES_MAX.saturating_add(parts.saturating_mul(part_bytes));
         self.0.request_max.store(request_max, Ordering::Relaxed);
         self.0.request.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether the connection is to be replaced before the next batch.
+    /// Returns whether the connection should be replaced before the next batch.
     pub(crate) fn is_worn(&self) -> bool {
         self.0.total.load(Ordering::Relaxed) > WORN_BYTES
     }

@@ -1,6 +1,6 @@
 //! Connects to the endpoint of a store or webhook, for all transports.
 //!
-//! Must never: reveal the address that a name resolves to. Texts of errors are shown to tenants.
+//! Must never: reveal the address that a name resolves to. Error texts are shown to tenants.
 
 use tokio::net::TcpStream;
 

@@ -1,8 +1,8 @@
 //! Addresses that the server may connect to on behalf of a user: no internal address, unless an operator has listed it.
 //!
 //! A store's endpoint comes from the API, so without this check it would give access to the operator's network. Every
-//! address that a name resolves to is checked, and the connection is made to a checked address, never to the name: a second
-//! resolution could return other addresses.
+//! address that a name resolves to is checked, and the connection is made to a checked address, never to the name: a
+//! second resolution could return other addresses.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,16 @@ use tokio::sync::Semaphore;
 
 use crate::TransportError;
 
-/// Names that are looked up at a time. Each look-up keeps a thread until the system gives up, however long its caller waits,
-/// and other work needs such threads, too.
+/// Maximum number of concurrent name look-ups. Each look-up occupies a thread until the system gives up, however long
+/// its caller waits, and other work needs such threads, too.
 const LOOKUPS_MAX: usize = 64;
-/// Of these, those of one policy: names that hang keep nobody else's from being looked up.
+/// Maximum number of concurrent look-ups of one policy: hanging names do not block the look-ups of other policies.
 const LOOKUPS_OF_POLICY_MAX: usize = 16;
 
 static LOOKUPS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(LOOKUPS_MAX)));
 
-/// The internal networks that may be connected to. Empty: public addresses only. Clones share how many names they may look
-/// up at a time, so each tenant gets a policy of its own.
+/// The internal networks that may be connected to. Empty: public addresses only. Clones share the limit of concurrent
+/// look-ups, so each tenant gets a separate policy.
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
     allowed: Vec<AllowedNet>,
@@ -102,8 +102,8 @@ async fn addresses_of(endpoint: &str, share: &Arc<Semaphore>) -> io::Result<Vec<
     one_of([share, &LOOKUPS], move || endpoint.to_socket_addrs().map(Iterator::collect)).await?
 }
 
-/// Looks something up on a thread that may block, of which there are no more at a time than both have permits: first the
-/// caller's share, so that what waits for it takes nothing from others, then all.
+/// Runs a look-up on a thread that may block. Takes a permit of the caller's share first, then one of all, so that a
+/// look-up waiting for its share takes nothing from the others.
 async fn one_of<T: Send + 'static>(
     [share, all]: [&Arc<Semaphore>; 2],
     look_up: impl FnOnce() -> T + Send + 'static,
@@ -112,7 +112,7 @@ async fn one_of<T: Send + 'static>(
     let permit = (own, Arc::clone(all).acquire_owned().await.map_err(io::Error::other)?);
     let looked_up = tokio::task::spawn_blocking(move || {
         let found = look_up();
-        // Not when the caller gives up: the thread would go on.
+        // Returned here and not when the caller gives up: the thread keeps running.
         drop(permit);
         found
     });
@@ -194,7 +194,7 @@ fn inside_v4(ip: Ipv4Addr) -> Option<&'static str> {
         (0, ..) => Some("unspecified"),
         (224..=239, ..) => Some("multicast"),
         (240..=255, ..) => Some("reserved"),
-        // Azure's own services, reached from inside its networks only.
+        // Azure's own services, only reachable from inside its networks.
         (168, 63, 129) if d == 16 => Some("cloud-internal"),
         (192, 0, 0 | 2) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => Some("special-purpose"),
         _ => None,
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(all.available_permits(), LOOKUPS_MAX - LOOKUPS_OF_POLICY_MAX);
         let other = EgressPolicy::default();
         assert_eq!(one_of([&other.lookups, &all], || 7).await.expect("there is a thread"), 7);
-        // Each waits no longer.
+        // The waiting look-ups proceed now.
         drop(go_on);
         for look_up in look_ups {
             assert!(look_up.await.is_ok_and(|ended| ended.is_ok()));

@@ -1,10 +1,10 @@
 //! The embedded key-value store: the state of a store's log, materialized in this process.
 //!
-//! The log is its journal. Durable epochs are applied to rows in memory, one epoch at a time, and every read first applies
-//! the epochs that are missing. So a read never misses a commit that was acknowledged before it, and a row is written to
-//! the disk only twice: in the log, and as part of a sorted run when memory is full or the log is about to be truncated.
-//! After a restart, the log is replayed from the last flush. A store costs what it holds: an empty one consists of a
-//! directory and a lock, without threads, caches or other files.
+//! The log is its journal. Durable epochs are applied to rows in memory, one epoch at a time, and every read first
+//! applies the missing epochs. So a read never misses a commit that was acknowledged before it, and a row is written to
+//! the disk only twice: in the log, and as part of a sorted run when memory is full or the log is about to be
+//! truncated. After a restart, the log is replayed from the last flush. A store's cost is proportional to its content:
+//! an empty one consists of a directory and a lock, without threads, caches or other files.
 
 mod apply;
 mod arena;
@@ -45,26 +45,26 @@ use scan::Merged;
 
 use crate::{EpochSource, SourceError};
 
-/// Size of keys and values that a scan does not exceed, unless its first row does.
+/// Maximum size of the keys and values of a scan, unless its first row is larger.
 pub const SCAN_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Minimum size of the rows in memory that triggers a flush, bytes.
 const RECENT_BYTES_MIN: usize = 8 * 1024 * 1024;
 
-/// The rows of one store, in a directory of its own. Shared by `Arc`; every method may block on disk I/O.
+/// The rows of one store, in a separate directory. Shared by `Arc`; every method may block on disk I/O.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     id: StoreId,
     source: Arc<dyn EpochSource>,
     /// Locked while epochs are applied or rows are frozen for a flush.
     applier: Mutex<Applier>,
-    /// Records whose rows the operator has given up.
+    /// Records whose rows the operator has skipped.
     skipped: Mutex<BTreeSet<Lsn>>,
     observer: Option<Arc<dyn ApplyObserver>>,
 }
 
-/// Observes the epochs that are applied, for tracing.
+/// Observes applied epochs, for tracing.
 pub trait ApplyObserver: Send + Sync + 'static {
-    /// Called when the records of an epoch after `after` have been applied, which began at `began`.
+    /// Called when the records of an epoch after `after` have been applied; the application began at `began`.
     fn applied(&self, input: &EpochInput, outcome: &EpochOutcome, after: Lsn, began: Instant);
 }
 
@@ -74,16 +74,16 @@ struct Shared {
     recent: RwLock<Recent>,
     /// Size of the active rows that triggers a flush, bytes. Rows being flushed may take as much again.
     recent_bytes_max: usize,
-    /// Images that are being read.
+    /// Images being read.
     images: Images,
-    /// Why the store stopped. A failed sync is never retried.
+    /// Why the store stopped, if it did. A failed sync is never retried.
     broken: Mutex<Option<String>>,
     work: Mutex<Work>,
     work_changed: Condvar,
     /// Last record in the runs.
     flushed: watch::Sender<Lsn>,
     stop: AtomicBool,
-    /// What a reader has found damaged is noted in the directory, since the store was opened or before.
+    /// Damage found by a reader is noted in the directory, since the store was opened or earlier.
     is_damaged: AtomicBool,
     damage_noted: AtomicBool,
 }
@@ -99,7 +99,7 @@ pub struct Row {
     pub version: Version,
 }
 
-/// File in a store's directory that tells what was found damaged.
+/// File in a store's directory that describes damage found.
 const DAMAGED: &str = "damaged";
 
 /// The position that a read reflects: the store's log up to `lsn`, and thus at least all epochs up to `epoch`.
@@ -122,7 +122,7 @@ pub struct ScanPage {
     pub at: ReadAt,
 }
 
-/// How much one scan returns.
+/// Maximum size of one scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanLimits {
     /// Number of rows.
@@ -143,12 +143,12 @@ pub enum EmbeddedError {
     /// A file cannot be read or written.
     #[error("cannot read or write the embedded store's file {}: {error}", .path.display())]
     Io {
-        /// The file, or the directory that it is in.
+        /// The file, or its directory.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
-    /// A file does not have the content that this program wrote.
+    /// A file's content differs from what this program wrote.
     #[error("the embedded store is damaged ({0})")]
     Damaged(String),
     /// While an image was read, more rows were overwritten than may be retained for it.
@@ -162,7 +162,7 @@ pub enum EmbeddedError {
     Poison {
         /// The record.
         lsn: Lsn,
-        /// What is wrong with it.
+        /// The fault.
         text: String,
     },
     /// Memory is full and the disk is slow. Temporary.
@@ -223,7 +223,7 @@ impl EmbeddedStore {
         Ok(EmbeddedStore { shared, id, source, applier, skipped, observer: None })
     }
 
-    /// Sets an observer of the epochs that are applied.
+    /// Sets an observer of applied epochs.
     #[must_use]
     pub fn observed_by(mut self, observer: Option<Arc<dyn ApplyObserver>>) -> EmbeddedStore {
         self.observer = observer;
@@ -238,7 +238,7 @@ impl EmbeddedStore {
         runs::watermark_in(dir)
     }
 
-    /// Returns what a reader has found damaged in `dir` since the store was last rebuilt, if anything.
+    /// Returns the damage that a reader has found in `dir` since the store was last rebuilt, if any.
     #[must_use]
     pub fn damage_in(dir: &Path) -> Option<String> {
         fs::read_to_string(dir.join(DAMAGED)).ok()
@@ -249,7 +249,8 @@ impl EmbeddedStore {
         self.shared.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log. Returns where they are.
+    /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log.
+    /// Returns their new path.
     ///
     /// # Errors
     /// See [`EmbeddedError`]. Nothing has changed then.
@@ -283,7 +284,7 @@ impl EmbeddedStore {
         self.shared.recent.read().applied
     }
 
-    /// Returns the last record that reads reflect, unless that would have to wait.
+    /// Returns the last record that reads reflect, unless that would block.
     #[must_use]
     pub fn applied_at_once(&self) -> Option<Lsn> {
         self.shared.recent.try_read().map(|recent| recent.applied.lsn)
@@ -305,7 +306,7 @@ impl EmbeddedStore {
         self.shared.flushed.subscribe()
     }
 
-    /// Skips the rows of record `lsn` when it is applied. Returns at once, whatever is being applied.
+    /// Skips the rows of record `lsn` when it is applied. Returns immediately, even while epochs are being applied.
     pub fn skip(&self, lsn: Lsn) {
         self.skipped.lock().insert(lsn);
     }
@@ -336,8 +337,8 @@ impl EmbeddedStore {
         View { recent: read_sorted(&self.shared.recent), shared: &self.shared }
     }
 
-    /// Returns views of several stores at the same epoch. `heads` returns the ends of their logs at one epoch, in the order
-    /// of `stores`, which must be sorted by id.
+    /// Returns views of several stores at the same epoch. `heads` returns the ends of their logs at one epoch, in the
+    /// order of `stores`, which must be sorted by id.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -371,7 +372,7 @@ impl EmbeddedStore {
     }
 }
 
-/// A view of a store's rows that does not change.
+/// An immutable view of a store's rows.
 pub struct View<'a> {
     recent: RwLockReadGuard<'a, Recent>,
     shared: &'a Shared,
@@ -414,9 +415,9 @@ impl View<'_> {
         self.scan_within(start, end, ScanLimits { rows: limit, bytes: SCAN_BYTES_MAX })
     }
 
-    /// Returns rows of `start..end` in key order; an empty `end` means no end. Stops before the row that would exceed the
-    /// limit of bytes, but never before the first one, so that a reader who continues makes progress. The view must be a
-    /// sorted one.
+    /// Returns rows of `start..end` in key order; an empty `end` means no end. Stops before the row that would exceed
+    /// the byte limit, but never before the first one, so that a reader who continues makes progress. The view must be
+    /// a sorted one.
     ///
     /// # Errors
     /// See [`EmbeddedError`].

@@ -29,7 +29,7 @@ pub(crate) struct Target {
     pub tls: bool,
     /// `host:port`, to be resolved.
     pub endpoint: String,
-    /// Name that the certificate must be for.
+    /// Name that the certificate must match.
     pub host: String,
     /// Value of the `Host` header.
     pub authority: String,
@@ -68,7 +68,7 @@ impl HttpConnection {
         builder.max_buf_size(BUFFER_BYTES).max_headers(HEADERS_MAX);
         let (sender, connection) = builder.handshake(TokioIo::new(io)).await.map_err(broken)?;
         let driver = tokio::spawn(async move {
-            // The sender of the request gets the error.
+            // The sender of the request receives the error.
             let _ = connection.await;
         });
         Ok(HttpConnection { sender, driver })

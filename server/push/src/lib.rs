@@ -1,9 +1,9 @@
 //! Pushes to storages: reads a store's committed log, translates records into commands with an adaptor, sends them and
-//! reports what the storage has applied.
+//! reports the storage's progress.
 //!
-//! Owns transports, backoff, the egress policy and the embedded key-value store. Independent of the log's format, of Wasm
-//! and of the HTTP API: it uses [`LogSource`] and [`Adaptor`]. A slow or dead storage never delays another one: each has
-//! its own task, with at most one batch in memory.
+//! Owns transports, backoff, the egress policy and the embedded key-value store. Independent of the log's format, of
+//! Wasm and of the HTTP API: it uses [`LogSource`] and [`Adaptor`]. A slow or dead storage never delays another one:
+//! each has its own task, with at most one batch in memory.
 
 pub mod adaptor;
 pub mod attach;

@@ -1,8 +1,8 @@
 //! Pushes one store's log to its storage until it is stopped: watermark, read, encode, send, classify, acknowledge.
 //!
-//! At most one batch of records is in memory, so a dead storage causes lag and nothing else. After any error, the push
-//! resumes at the storage's own watermark; a request that was in flight is never assumed to have failed or succeeded. A
-//! record that the storage can never accept stops the push and is named in the status. Only an operator can skip it
+//! At most one batch of records is in memory, so a dead storage only causes lag. After any error, the push resumes at
+//! the storage's own watermark; a request that was in flight is never assumed to have failed or succeeded. A record
+//! that the storage can never accept stops the push and is named in the status. Only an operator can skip it
 //! ([`PushHandle::skip`]): the storage then gets the record without its rows, so that its watermark moves as usual.
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub struct PushOptions {
     /// Minimum interval between the starts of two batches of a busy push. Every batch needs an instance of the adaptor and
     /// several thread switches, however small it is.
     pub pace: Duration,
-    /// How often an idle push reads the watermark, to notice a storage that has lost records in a restart.
+    /// Interval at which an idle push reads the watermark, to notice a storage that has lost records in a restart.
     pub heartbeat: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for PushOptions {
 
 /// Header with the trace context of a request.
 pub(crate) const TRACE_HEADER: &str = "traceparent";
-/// Maximum delay that a storage can ask for: what it says by mistake must not stop its push unnoticed.
+/// Maximum delay that a storage can request: a mistaken value must not stop its push unnoticed.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A push is busy if its batches have at least this many records.
 const BUSY_RECORDS: usize = 32;
@@ -69,8 +69,8 @@ pub struct PushParts {
     pub source: Arc<dyn LogSource>,
     /// Connection to the storage.
     pub transport: Arc<dyn Transport>,
-    /// End of the log at the time when the storage was found to be ahead of it. Until the storage is back at this position,
-    /// its rows belong to another history, even if the log has grown past it.
+    /// End of the log when the storage was found to be ahead of it. Until the storage is back at this position, its
+    /// rows belong to another history, even if the log has grown past it.
     pub fork: Option<Lsn>,
     /// Receives acknowledgements.
     pub sink: Arc<dyn AckSink>,
@@ -84,21 +84,22 @@ pub struct Pusher {
     progress: Arc<Mutex<Progress>>,
     resume: Arc<Notify>,
     skips: Arc<Mutex<BTreeSet<Lsn>>>,
-    /// Records up to here are pushed one by one, to find the record that failed.
+    /// Records up to here are pushed one by one, to find the failing record.
     single_until: Lsn,
-    /// Maximum number of records of the next batch: fewer than the options allow while the storage gets nowhere with more.
+    /// Maximum number of records of the next batch: below the configured limit while the storage makes no progress with
+    /// more.
     records_max: usize,
-    /// The sink was told that the storage is away.
+    /// The interruption was reported to the sink.
     interrupted: bool,
 }
 
 /// Why pushing was interrupted.
 enum Trouble {
-    /// Temporary: back off, then start over.
+    /// Temporary: back off, then reconnect.
     Passing(String),
-    /// The storage did not apply these records, perhaps because they are too many at once.
+    /// The storage did not apply these records, perhaps because there are too many at once.
     Unapplied { first: Lsn, last: Lsn, text: String, timed_out: bool },
-    /// The storage's watermark is not where it was expected: read it again.
+    /// The storage's watermark is not at the expected position: read it again.
     Moved(String),
     /// These records cannot be pushed.
     Poison { first: Lsn, last: Lsn, text: String },
@@ -145,8 +146,8 @@ impl Pusher {
         (Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: false }, handle)
     }
 
-    /// Pushes until `shutdown` completes. Whether the request in flight succeeded is determined from the watermark at the
-    /// next start.
+    /// Pushes until `shutdown` completes. The next start determines from the watermark whether the request in flight
+    /// succeeded.
     pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
         tokio::select! {
             () = shutdown => {}
@@ -166,13 +167,13 @@ impl Pusher {
             let waited = match trouble {
                 Trouble::Passing(text) => self.back_off(attempts, text),
                 Trouble::Unapplied { first, last, text, timed_out } => {
-                    // The same records again would fail again, if the storage needs more time for them than it has.
+                    // The same records would fail again if the storage needs more time for them than the timeout.
                     if timed_out || attempts > 1 {
                         self.records_max = usize::try_from((last.0 - first.0).div_ceil(2)).unwrap_or(usize::MAX).max(1);
                     }
                     self.back_off(attempts, text)
                 }
-                // Resume at once after the first move. Repeated moves without progress are handled like errors.
+                // Resume immediately after the first move. Repeated moves without progress are handled like errors.
                 Trouble::Moved(_) if attempts == 1 => continue,
                 Trouble::Moved(text) => self.back_off(attempts, text),
                 Trouble::Poison { first, last, .. } if first < last => {
@@ -194,7 +195,8 @@ impl Pusher {
         }
     }
 
-    /// Reports a temporary error. Returns the delay: exponential, half of it random, and not shorter than the storage has asked for.
+    /// Reports a temporary error. Returns the delay: exponential, half of it random, and at least as long as the
+    /// storage has requested.
     fn back_off(&mut self, attempts: u32, text: String) -> Option<Duration> {
         let asked = self.parts.transport.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
         if !std::mem::replace(&mut self.interrupted, true) {
@@ -278,7 +280,7 @@ impl Pusher {
         }
     }
 
-    /// Tells the sink that the storage is back, if it was told that it was away.
+    /// Notifies the sink that the storage works again, if an interruption was reported.
     fn works(&mut self) {
         if std::mem::take(&mut self.interrupted) {
             self.parts.sink.restored(self.parts.store);
@@ -289,7 +291,7 @@ impl Pusher {
         let reply = self.parts.transport.send(question.command.clone()).await.map_err(passing)?;
         let read = move |adaptor: &dyn Adaptor| {
             adaptor.read_watermark(&reply).map_err(|fault| match adaptor.classify(&reply) {
-                // A storage that is starting or overloaded also replies with an error.
+                // A storage that is starting up or overloaded also replies with an error.
                 Ack::Retry(text) => Trouble::Passing(text),
                 _ => stuck(fault),
             })
@@ -313,14 +315,14 @@ impl Pusher {
             }
             Some(before) if at == before => {}
             Some(_) => self.parts.sink.acked(self.parts.store, at),
-            // The first watermark of this storage replaces what is known: acknowledgements of another storage, from before
-            // the store was redeclared, do not count.
+            // The first watermark of this storage replaces the known one: acknowledgements of another storage, from
+            // before the store was redeclared, do not count.
             None => self.parts.sink.rewound(self.parts.store, at),
         }
         Ok(at)
     }
 
-    /// Rejects a storage that is ahead of the log, or was ahead when its watermark was read earlier.
+    /// Rejects a storage that is ahead of the log, or was ahead when its watermark was last read.
     fn check_fork(&self, at: Lsn, head: Lsn) -> Pushed<()> {
         let before = self.progress.lock().fork;
         let fork = before.unwrap_or(head).min(head);
@@ -395,7 +397,7 @@ impl Pusher {
         Ok(())
     }
 
-    /// Calls the adaptor.
+    /// Calls the adaptor on a blocking thread.
     async fn adapt<T: Send + 'static>(&self, call: impl FnOnce(&dyn Adaptor) -> T + Send + 'static) -> Pushed<T> {
         off_thread(&self.parts.adaptor, call).await.map_err(stuck)
     }
@@ -429,7 +431,7 @@ impl Pusher {
 
 /// Why records could not be turned into requests.
 pub(crate) enum EncodeFault {
-    /// The call itself failed.
+    /// The adaptor's call panicked or was cancelled.
     Panicked(String),
     /// The adaptor cannot express them.
     Refused(String),
@@ -458,7 +460,7 @@ pub(crate) async fn encode(adaptor: &Arc<dyn Adaptor>, batch: RecordBatch) -> Re
     }
 }
 
-/// Makes HTTP requests children of the push's span, replacing a `traceparent` that the adaptor has set.
+/// Makes HTTP requests children of the push's span, replacing the adaptor's `traceparent`.
 fn hand_on(requests: &mut [PushRequest], traceparent: &str) {
     for request in requests {
         if let Command::Http(call) = &mut request.command {

@@ -1,7 +1,7 @@
 //! Sends RESP pipelines to a Redis-compatible storage over one TCP connection.
 //!
-//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout. A connection is dropped after any
-//! error: a late reply must not be taken for that of the next command.
+//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout. A connection is dropped after
+//! any error: a late reply must not be taken for the reply to the next command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
 use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
-/// What to do about a storage that asks for a password which nobody has configured.
+/// Instruction for a storage that requires a password when none is configured.
 const NO_PASSWORD: &str = "the storage asks for a password: `push.credentials` of the nodes' configuration needs one for this endpoint, \
                            with `protocol = \"redis\"`";
-/// Bytes of a reply to one of many commands.
+/// Bytes of the reply to one of many commands.
 const REPLY_BYTES: usize = 64;
 
 /// Address of a storage, credentials and timeouts.
@@ -182,7 +182,7 @@ async fn durability_of(connection: &mut MultiplexedConnection) -> Result<Storage
     })
 }
 
-/// Converts the columns into the form of the client. Rejects malformed columns, because adaptors are not trusted.
+/// Converts the columns into the client's form. Rejects malformed columns, because adaptors are not trusted.
 fn pipeline_of(commands: &RespPipeline) -> Result<Pipeline, TransportError> {
     const MALFORMED: TransportError = TransportError::WrongCommand("the adaptor returned a malformed RESP pipeline");
     let mut pipeline = Pipeline::with_capacity(commands.command_ends.len());
@@ -218,7 +218,7 @@ fn value_of(value: Value) -> RespValue {
     }
 }
 
-/// Returns the reason for which a connection was cut, of which the client knows only that it broke.
+/// Returns why a connection was cut; the client only knows that it broke.
 fn excess_of(budget: &ReceiveBudget) -> Option<TransportError> {
     budget.excess().map(TransportError::Broken)
 }
@@ -232,7 +232,8 @@ fn refused_login(error: &redis::RedisError) -> TransportError {
     TransportError::Broken(format!("{refused}: {error}"))
 }
 
-/// Words an error of the first replies. Anything else that listens there answers with what is no reply, and hangs up.
+/// Words an error of the first replies. Any other kind of server at this endpoint sends something that is not a reply,
+/// and hangs up.
 fn unexpected(error: redis::RedisError) -> TransportError {
     if error.is_io_error() || error.kind() == redis::ErrorKind::Parse {
         let expected = "a server that speaks RESP (Redis or compatible) was expected at this endpoint, without TLS";

@@ -4,7 +4,7 @@ use tribunal_types::{Digest, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, 
 
 use crate::Pending;
 
-/// Maximum size of one read. At least one record is returned, however large it is.
+/// Maximum size of one read. At least one record is returned, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimit {
     /// Number of records.
@@ -15,7 +15,7 @@ pub struct ReadLimit {
 
 /// The committed records of all stores, durable in the log.
 pub trait LogSource: Send + Sync + 'static {
-    /// Returns the records after `after`, without gaps; waits while there are none. Dropping the future cancels the read.
+    /// Returns the records after `after`, without gaps; waits until there is one. Dropping the future cancels the read.
     ///
     /// # Errors
     /// See [`SourceError`].
@@ -27,8 +27,8 @@ pub trait LogSource: Send + Sync + 'static {
     /// Returns the oldest record of the store that is still available.
     fn oldest(&self, store: StoreId) -> Lsn;
 
-    /// Completes when the log contains every record that a storage could have had before the call. At once, unless other
-    /// nodes push as well: these may know more of the log.
+    /// Completes when the log contains every record that a storage could have had before the call. Completes
+    /// immediately, unless other nodes push as well: their logs may be ahead.
     ///
     /// # Errors
     /// [`SourceError::Unavailable`].
@@ -39,13 +39,13 @@ pub trait LogSource: Send + Sync + 'static {
     /// Returns the id of the log.
     fn id(&self) -> LogId;
 
-    /// Returns what the log contains at a position. May read the disk.
+    /// Looks up a position of the store in the log. May read the disk.
     ///
     /// # Errors
     /// [`SourceError::Unavailable`].
     fn point(&self, store: StoreId, lsn: Lsn) -> Result<LogPoint, SourceError>;
 
-    /// Returns whether what a storage has applied up to `watermark` is what the log contains up to there. May read the disk.
+    /// Returns whether the storage's state up to `watermark` matches the log up to there. May read the disk.
     ///
     /// # Errors
     /// [`SourceError::Unavailable`].
@@ -56,8 +56,8 @@ pub trait LogSource: Send + Sync + 'static {
 
 /// The same records as whole epochs, for stores in the same process as the log.
 pub trait EpochSource: LogSource {
-    /// Calls `take` with the epoch of the record that follows `after`, and with those of the records that follow it, as
-    /// many as are at hand, as long as it returns true. Never calls it if there is none. May read the disk.
+    /// Calls `take` with the epoch of the record after `after`, and with the epochs of the following available records,
+    /// while it returns true. Never calls it if there is no such record. May read the disk.
     ///
     /// # Errors
     /// See [`SourceError`].
@@ -72,7 +72,7 @@ pub trait EpochSource: LogSource {
     fn changed(&self, store: StoreId, after: Lsn) -> Pending<'_, ()>;
 }
 
-/// What a log contains at a position of a store.
+/// The log's content at a position of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogPoint {
     /// The record is available; the digest covers all outcomes up to its epoch.
@@ -84,7 +84,7 @@ pub enum LogPoint {
 }
 
 impl LogPoint {
-    /// Returns whether what a storage has applied up to `watermark` is what the log `id` contains up to there.
+    /// Returns whether a storage's state up to `watermark` matches the log `id` up to there.
     #[must_use]
     pub fn is_of(self, watermark: &Watermark, id: LogId) -> bool {
         match self {
@@ -117,27 +117,28 @@ pub trait AckSink: Send + Sync + 'static {
     /// The storage has lost acknowledged records: it only has those up to `lsn`.
     fn rewound(&self, store: StoreId, lsn: Lsn);
 
-    /// The storage is ahead of the log, which ends at `fork`. Must be remembered: when the log grows past the storage's
+    /// The storage is ahead of the log, which ends at `fork`. Must be remembered: once the log grows past the storage's
     /// position, its records there are different ones. `None`: the storage is no longer past the fork.
     fn forked(&self, store: StoreId, fork: Option<Lsn>);
 
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
 
-    /// An embedded store has been opened and begins to apply its log: how far it is on its disk is unknown until it is
+    /// An embedded store has been opened and begins to apply its log: its position on disk is unknown until it is
     /// [`rewound`](Self::rewound).
     fn opened(&self, _store: StoreId) {}
 
-    /// A reader has found a file of an embedded store damaged: it is no copy that others may rely on.
+    /// A reader has found a damaged file in an embedded store: other nodes must not rely on this copy.
     fn damaged(&self, _store: StoreId) {}
 
-    /// The storage cannot be pushed to at present, and the push tries again. Called once until it is [`restored`](Self::restored).
+    /// The storage cannot be pushed to at present, and the push retries. Called once until it is
+    /// [`restored`](Self::restored).
     fn interrupted(&self, _store: StoreId, _text: &str) {}
 
-    /// The storage takes records again, or has all of them.
+    /// The storage accepts records again, or has all of them.
     fn restored(&self, _store: StoreId) {}
 
-    /// Called with a batch that is about to be pushed. The returned watch is notified of its progress. `None` by default.
+    /// Called with each batch before it is pushed. The returned watch is notified of its progress. `None` by default.
     fn watch(&self, _batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         None
     }
@@ -145,7 +146,7 @@ pub trait AckSink: Send + Sync + 'static {
 
 /// Observes the push of one batch. Called from the push tasks, so it must not block.
 pub trait PushWatch: Send {
-    /// Returns the `traceparent` for HTTP requests of the batch, if they get one of their own.
+    /// Returns the `traceparent` for the batch's HTTP requests, if they get a separate one.
     fn traceparent(&self) -> Option<String> {
         None
     }

@@ -1,7 +1,7 @@
 //! Sends SQL transactions to PostgreSQL over one TCP connection.
 //!
-//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout, also on the server. A connection
-//! is dropped after any error, which also rolls back its open transaction.
+//! Only connects to addresses that the [`EgressPolicy`] allows. Every step has a timeout, on the server as well. A
+//! connection is dropped after any error, which also rolls back its open transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const PREPARED_MAX: usize = 256;
 const STATEMENT_REPLY_BYTES: usize = 2 * 1024;
 /// Maximum size of an error's text.
 const ERROR_BYTES_MAX: usize = 600;
-/// How long a transaction may wait for its next statement: all of them are sent together. One that a node has left open which
-/// is paused, or whose machine is off, locks the watermark, and no other node can push.
+/// Maximum time that a transaction may wait for its next statement; all of them are sent together. An open transaction
+/// of a paused or powered-off node locks the watermark, and no other node can push.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// SQLSTATE `no_data`: the first statement affected no row.
 const NO_DATA: &str = "02000";
@@ -132,7 +132,7 @@ impl SqlTransport {
         }
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| broken(said(&error)))?;
         let carrier = tokio::spawn(async move {
-            // The task that waits for a reply gets the error.
+            // The task that waits for a reply receives the error.
             let _ = connection.await;
         });
         let live = Live { client, budget, prepared: Mutex::default(), carrier: carrier.abort_handle() };

@@ -29,7 +29,7 @@ pub enum PushActivity {
 }
 
 impl PushActivity {
-    /// Returns the name that a webhook's status shows. A store's status has words of its own: `PushState`.
+    /// Returns the name that a webhook's status shows. A store's status uses other names: `PushState`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,7 +62,7 @@ pub struct PushStatus {
     pub poison: Option<Lsn>,
     /// Failed attempts since the last progress.
     pub attempts: u32,
-    /// How often the storage has lost acknowledged records.
+    /// Number of times that the storage has lost acknowledged records.
     pub rewinds: u64,
     /// When the storage makes acknowledged records durable; `None` until it has returned its watermark.
     pub durable: Option<StorageDurability>,
@@ -120,8 +120,8 @@ impl PushHandle {
         }
     }
 
-    /// Resumes the push at once: a stopped push restarts, and one that is backing off skips the rest of its delay. The
-    /// status no longer shows what stopped it, unless that happens again.
+    /// Resumes the push immediately: a stopped push restarts, and one that is backing off skips the rest of its delay.
+    /// The status no longer shows the error, unless it occurs again.
     pub fn resume(&self) {
         {
             let mut progress = self.progress.lock();
@@ -141,7 +141,7 @@ impl PushHandle {
     }
 }
 
-/// Returns a time in milliseconds, at least 1: what has lagged for less must not look caught up.
+/// Returns a time in milliseconds, at least 1: a lag of less must not look caught up.
 fn rounded_up_ms(time: Duration) -> u64 {
     u64::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

@@ -22,7 +22,7 @@ impl TempDir {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("tribunal-{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(unique);
-        // Left by a process with this number that was killed.
+        // Leftover of a killed process with the same id.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("the temporary directory is writable");
         TempDir(path)
@@ -39,7 +39,7 @@ impl Drop for TempDir {
     }
 }
 
-/// A log of one store in memory. Each commit is an epoch of its own, with the number of its record.
+/// A log of one store in memory. Each commit is a separate epoch, with the number of its record.
 #[derive(Default)]
 pub(crate) struct MemoryLog(RwLock<Vec<Arc<(EpochInput, EpochOutcome)>>>);
 

@@ -1,7 +1,7 @@
 //! The interface to storages: sends one command and returns the reply.
 //!
-//! A transport never retries a command and never reconnects by itself: after an error it is unknown whether the command
-//! took effect, so the pusher calls [`Transport::connect`] and reads the watermark.
+//! A transport never retries a command and never reconnects on its own: after an error it is unknown whether the
+//! command took effect, so the pusher calls [`Transport::connect`] and reads the watermark.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ pub trait Transport: Send + Sync + 'static {
     /// See [`TransportError`]. The command may or may not have taken effect.
     fn send(&self, command: Command) -> Pending<'_, Result<StorageReply, TransportError>>;
 
-    /// Returns how long the storage has asked to be left alone in its last reply, once.
+    /// Returns the delay that the storage has requested in its last reply, once.
     fn retry_after(&self) -> Option<Duration> {
         None
     }
 
-    /// Returns whether the connection should be replaced ([`Transport::connect`]) before the next batch, because of what it
-    /// has received.
+    /// Returns whether the connection should be replaced ([`Transport::connect`]) before the next batch, because of the
+    /// amount of data that it has received.
     fn is_worn(&self) -> bool {
         false
     }

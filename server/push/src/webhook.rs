@@ -1,14 +1,14 @@
 //! Posts a store's log to a webhook: both the adaptor and the transport of a [`Pusher`](crate::Pusher).
 //!
-//! Requests are signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). A request
-//! goes to an address that the egress policy has checked, follows no redirects, and ends within its timeout whatever the
-//! receiver does. A 2xx response acknowledges the records; with the header `tribunal-watermark` it may state that the
-//! receiver is at another LSN, where the push then resumes if the log has it. The watermark is stored by the node, so a
-//! receiver may get records again; it recognizes them by their LSN.
+//! Requests are signed: `tribunal-signature: t=SECONDS,v1=HEX` with HEX = HMAC-SHA256(secret, SECONDS "." body). A
+//! request goes to an address that the egress policy has checked, follows no redirects, and ends within its timeout
+//! whatever the receiver does. A 2xx response acknowledges the records; with the header `tribunal-watermark` it may
+//! state that the receiver is at another LSN, where the push then resumes if the log has it. The node stores the
+//! watermark, so a receiver may get duplicate records; it recognizes them by their LSN.
 //!
-//! Statuses: 2xx means applied; 408, 425, 429 and 5xx are retried; 410 stops the push at once; any other status rejects the
-//! records, which are then posted one by one, and the push stops at a record that is rejected again. A retry waits for as long
-//! as the header `retry-after` asks for, up to a limit.
+//! Statuses: 2xx means applied; 408, 425, 429 and 5xx are retried; 410 stops the push immediately; any other status
+//! rejects the records, which are then posted one by one, and the push stops at a record that is rejected again. A
+//! retry waits for the delay in the header `retry-after`, up to a limit.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,11 +26,11 @@ use crate::http_connection::{HttpConnection, Target};
 use crate::pusher::TRACE_HEADER;
 use crate::{Adaptor, AdaptorFault, EgressPolicy, Pending, StorageDurability, Transport, TransportError};
 
-/// Size of the part of an error response that is read and shown.
+/// Maximum size of an error response's text that is read and shown.
 const ANSWER_BYTES_MAX: usize = 512;
 /// Header with the signature.
 pub const SIGNATURE_HEADER: &str = "tribunal-signature";
-/// Header of a response with the last record that the receiver has.
+/// Response header with the last record that the receiver has.
 pub const WATERMARK_HEADER: &str = "tribunal-watermark";
 const FIRST_HEADER: &str = "tribunal-first-lsn";
 const LAST_HEADER: &str = "tribunal-last-lsn";
@@ -67,12 +67,12 @@ pub struct Webhook {
     target: Target,
     key: hmac::Key,
     connection: tokio::sync::Mutex<Option<HttpConnection>>,
-    /// Where the receiver says that it is, until it has acknowledged records after that. Whether the log has this
-    /// position is for the push to judge: nothing is stored before.
+    /// Position stated by the receiver, until it has acknowledged later records. The push decides whether the log has
+    /// this position: until then nothing is stored.
     told: Mutex<Option<Lsn>>,
     /// Text of the receiver's 410 response. Reported once, so that a resumed push tries again.
     gone: Mutex<Option<String>>,
-    /// When the receiver asks to be called again, from its last response, until the push has been told.
+    /// Delay requested by the receiver's last response, until the push has read it.
     retry_after: Mutex<Option<Duration>>,
 }
 
@@ -145,7 +145,7 @@ impl Webhook {
         request.body(body).map_err(|error| TransportError::Broken(format!("the request cannot be made: {error}")))
     }
 
-    /// Interprets a response, and notes where the receiver says that it is.
+    /// Interprets a response, and notes the position stated by the receiver.
     fn meaning(&self, status: u16, watermark: Option<&str>, text: &str, last: Lsn) -> (Said, String) {
         let answered = || if text.is_empty() { status.to_string() } else { format!("{status}: {text}") };
         match (status, watermark) {
@@ -186,12 +186,12 @@ impl Webhook {
     }
 }
 
-/// Returns whether a receiver that answers with this status may take the same records later.
+/// Returns whether a receiver that responds with this status may accept the same records later.
 fn is_temporary(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 500..=599)
 }
 
-/// Returns the delay that a header `retry-after` asks for: a number of seconds, or the time of day.
+/// Returns the delay in a header `retry-after`: a number of seconds, or a date.
 fn delay_of(value: &str) -> Option<Duration> {
     let value = value.trim();
     let seconds = value.parse().map(Duration::from_secs);
@@ -208,7 +208,8 @@ fn signature(key: &hmac::Key, seconds: u64, body: &[u8]) -> String {
     format!("t={seconds},v1={hex}")
 }
 
-/// Reads the beginning of a response. Also returns whether that was all of it, so that the connection can be reused.
+/// Reads the beginning of a response. Also returns whether that was the complete body, so that the connection can be
+/// reused.
 async fn beginning(response: Response<Incoming>) -> Result<(String, bool), TransportError> {
     let mut body = response.into_body();
     let mut bytes = Vec::new();
@@ -346,8 +347,8 @@ impl Target {
     }
 }
 
-/// Returns the trace that a post continues, if all of its records have the same one. A post cannot continue several traces;
-/// the body has the trace of each record, and the push's watch may give the post a span that links to all of them.
+/// Returns the trace that a post continues, if all of its records share one. A post cannot continue several traces; the
+/// body contains the trace of each record, and the push's watch may give the post a span that links to all of them.
 fn traceparent(records: &RecordBatch) -> Option<&str> {
     let of = |record: &RecordHead| str::from_utf8(record.traceparent.of(&records.bytes)).ok();
     let mut all = records.records.iter().filter_map(of).filter(|traceparent| !traceparent.is_empty());

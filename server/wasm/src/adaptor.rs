@@ -1,5 +1,5 @@
-//! A LogAdaptor in Wasm, in terms of the plain types of `tribunal_types::adaptor`. The binary implements the push's trait
-//! with it.
+//! A LogAdaptor in Wasm, in terms of the plain types of `tribunal_types::adaptor`. The binary implements the push's
+//! adaptor trait with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
 use crate::world::TRACES;
 
-/// Maximum number of commands in one request to a storage that speaks RESP: ten times the rows of the largest transaction.
+/// Maximum number of commands in one request to a RESP storage: ten times the rows of the largest transaction.
 const RESP_COMMANDS_MAX: usize = 10 * OPS_PER_TXN_MAX;
-/// Maximum number of arguments of these commands; Redis takes no more in one.
+/// Maximum total number of arguments of these commands; Redis accepts no more in one command.
 const RESP_ARGUMENTS_MAX: usize = 1024 * 1024;
 
 /// A LogAdaptor of one store.
@@ -288,7 +288,7 @@ impl TraceColumns {
     }
 }
 
-/// Checks that the requests cover the records exactly and in order. Otherwise, records would be lost or sent twice.
+/// Checks that the requests cover the records exactly and in order; otherwise records would be lost or sent twice.
 fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), Fault> {
     let Some((first, last)) = records.bounds() else { return Ok(()) };
     let mut next = first;
@@ -319,8 +319,9 @@ fn request_of(request: abi::Request) -> Result<PushRequest, Fault> {
     Ok(PushRequest { first, last, idempotency_key: request.idempotency_key, command })
 }
 
-/// Checks that every end is within its column, that ends never decrease, and that commands and arguments are not too many:
-/// their columns may be one and the same memory of the instance, and the client of the storage makes an object of each.
+/// Checks that every end is within its column, that ends never decrease, and that there are not too many commands and
+/// arguments: their columns may alias the same memory of the instance, and the storage's client allocates an object for
+/// each.
 fn pipeline_of(pipeline: abi::RespPipeline) -> Result<RespPipeline, Fault> {
     let abi::RespPipeline { args, arg_ends, command_ends } = pipeline;
     let (commands, arguments) = (command_ends.len(), arg_ends.len());

@@ -16,17 +16,17 @@ pub struct Builtin {
     pub world: World,
     /// Name of the plugin; a validator has the name of its level.
     pub name: &'static str,
-    /// What it does, in one sentence.
+    /// Its function, in one sentence.
     pub about: &'static str,
     /// The component.
     pub bytes: &'static [u8],
 }
 
-/// All embedded plugins.
+/// All built-in plugins.
 pub static BUILTINS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/builtins.rs"));
 
 impl Builtin {
-    /// Returns the embedded plugin of this world and name.
+    /// Returns the built-in plugin of this world and name.
     #[must_use]
     pub fn find(world: World, name: &str) -> Option<&'static Builtin> {
         BUILTINS.iter().find(|builtin| builtin.world == world && builtin.name == name)
@@ -41,7 +41,7 @@ impl Builtin {
     }
 }
 
-/// Loads the embedded rule of this name; `None` if there is none.
+/// Loads the built-in rule of this name; `None` if there is none.
 ///
 /// # Errors
 /// If the rule rejects the configuration.
@@ -49,13 +49,13 @@ pub fn rule(engine: &Arc<PluginEngine>, name: &str, config: &str) -> Option<Resu
     Builtin::find(World::ConflictRule, name).map(|found| found.load(engine, config).and_then(WasmRule::new))
 }
 
-/// Loads the embedded validators of all levels.
+/// Loads the built-in validators of all levels.
 ///
 /// # Errors
 /// If the engine cannot compile them.
 ///
 /// # Panics
-/// Never: every level has an embedded validator.
+/// Never: every level has a built-in validator.
 pub fn validators(engine: &Arc<PluginEngine>) -> Result<WasmValidators, LoadError> {
     let load = |level: Isolation| {
         let found = Builtin::find(World::IsolationValidator, level.name());

@@ -128,9 +128,9 @@ impl Call {
     pub(crate) fn call<S: Signature>(&mut self, export: &Export<S>, params: S::Params<'_>) -> Result<S::Answer, Fault> {
         let found = self.instance.get_func(&mut self.store, export.index);
         let function = found.ok_or_else(|| Fault::new(FaultKind::Convention, format!("{} is missing", S::NAME)))?;
-        // SAFETY: an `Export` is only created by `Call::export`, which has compared the types of this very function. Its
-        // index belongs to one component: `get_func` returns `None` for an instance of another one. How a type is lowered
-        // does not depend on its lifetimes.
+        // SAFETY: an `Export` is only created by `Call::export`, which has compared the types of this very function.
+        // Its index belongs to one component: `get_func` returns `None` for an instance of another component. Lowering
+        // a type does not depend on its lifetimes.
         let function = unsafe { TypedFunc::<S::Params<'_>, S::Answer>::new_unchecked(function) };
         function.call(&mut self.store, params).map_err(|e| failure(&e, &self.store, &self.engine.limits))
     }
@@ -184,8 +184,8 @@ fn failure(error: &wasmtime::Error, store: &Store<HostState>, limits: &PluginLim
     Fault::new(kind, printable(&text, limits.fault_bytes_max))
 }
 
-/// Returns a text of a plugin as it can be printed: on one line, without control characters, which would reach terminals and
-/// logs, and without those that change the direction of writing. They are escaped. At most `bytes_max` bytes.
+/// Returns a plugin's text in printable form: one line, at most `bytes_max` bytes, with control characters (which would
+/// reach terminals and logs) and characters that change the text direction escaped.
 pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
     let is_direction = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let is_line = |c| matches!(c, '\u{2028}' | '\u{2029}');

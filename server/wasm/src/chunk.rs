@@ -1,6 +1,6 @@
-//! Splits a batch into pieces that fit into an instance's memory. Invisible to plugins that keep their contract: validators
-//! judge each transaction by itself, rules rank each by its own columns. A pure function of the columns, so all replicas
-//! split alike.
+//! Splits a batch into pieces that fit into an instance's memory. Invisible to plugins that keep their contract:
+//! validators judge each transaction by itself, rules rank each transaction by its own columns. A pure function of the
+//! columns, so all replicas split alike.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -41,8 +41,8 @@ impl Piece<'_> {
     }
 }
 
-/// Splits the columns into pieces of at most `bytes_max`; a transaction that is larger is a piece of its own. Most batches
-/// are one piece.
+/// Splits the columns into pieces of at most `bytes_max`; a larger transaction forms a separate piece. Most batches are
+/// one piece.
 pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<'_>> {
     let n = columns.len();
     let ends = [&columns.reads.ends[..], &columns.ranges.ends[..], &columns.writes.ends[..]];
@@ -62,13 +62,13 @@ pub(crate) fn pieces(columns: &ValidatorColumns, bytes_max: usize) -> Vec<Piece<
     pieces
 }
 
-/// Returns the maximum number of transactions that a rule gets in one call.
+/// Returns the maximum number of transactions per call of a rule.
 pub(crate) fn rule_txns_max(bytes_max: usize) -> usize {
     // The columns of the input and the ranks of the output.
     (bytes_max / (8 + 8 + 8 + 1 + 4 + 4 + 8 + 16)).max(1)
 }
 
-/// Returns where the rows of the first `txns` transactions end.
+/// Returns the ends of the rows of the first `txns` transactions.
 fn at(ends: [&[u32]; 3], txns: usize) -> [usize; 3] {
     ends.map(|ends| if txns == 0 { 0 } else { ends[txns - 1] as usize })
 }

@@ -1,9 +1,9 @@
 //! A cache of compiled code across restarts. Compiling a component with a language runtime takes many seconds, which a node
 //! would otherwise spend at every start.
 //!
-//! Invariants: code is only loaded from a store that returns exactly what was put into it, keyed by the component's digest
-//! and the engine's complete fingerprint. The process that checks uploads has no store: a process that has handled hostile
-//! input does not persist anything.
+//! Invariants: code is only loaded from a store that returns exactly the bytes that were put into it, keyed by the
+//! component's digest and the engine's complete fingerprint. The process that checks uploads has no store: a process
+//! that has handled hostile input does not persist anything.
 
 use wasmtime::component::Component;
 
@@ -19,7 +19,7 @@ pub struct CodeKey {
     pub engine: Fingerprint,
 }
 
-/// Where a module's code comes from.
+/// Origin of a module's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeOrigin {
     /// It was compiled by this process.
@@ -31,9 +31,9 @@ pub enum CodeOrigin {
 /// Stores compiled code.
 ///
 /// # Safety
-/// The bytes that [`CodeStore::find`] returns are executed as machine code. They must be exactly those that this same
-/// program passed to [`CodeStore::keep`] under the same key. An implementation that cannot guarantee this must return
-/// `None`.
+/// The bytes that [`CodeStore::find`] returns are executed as machine code. They must be exactly the bytes that this
+/// same program passed to [`CodeStore::keep`] under the same key. An implementation that cannot guarantee this must
+/// return `None`.
 pub unsafe trait CodeStore: Send + Sync {
     /// Returns the code stored under a key.
     fn find(&self, key: &CodeKey) -> Option<Vec<u8>>;

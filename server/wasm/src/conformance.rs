@@ -82,7 +82,7 @@ pub enum Failure {
     /// It exports the interface of no world.
     #[error("the component exports none of {}", World::ALL.map(World::interface).join(", "))]
     NoWorld,
-    /// It exports the interface of another world than the caller named.
+    /// It exports the interface of a world other than the one that the caller named.
     #[error("the component is of world {found}, not of {expected}")]
     AnotherWorld {
         /// World that the caller named.
@@ -96,21 +96,21 @@ pub enum Failure {
     /// It failed on an input of the kit.
     #[error("{check}: {fault}")]
     Fault {
-        /// Which check.
+        /// The check.
         check: &'static str,
-        /// What happened.
+        /// The fault.
         fault: Fault,
-        /// On which input; empty if none is to blame.
+        /// The failing input; empty if no particular input is to blame.
         input: Box<Vector>,
     },
     /// It violated its contract.
     #[error("{check}: {why}")]
     Broken {
-        /// Which check.
+        /// The check.
         check: &'static str,
-        /// What is wrong.
+        /// The violation.
         why: String,
-        /// On which input; empty if none is to blame.
+        /// The failing input; empty if no particular input is to blame.
         input: Box<Vector>,
     },
 }
@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// Adds the input.
+    /// Attaches the failing input.
     fn on(mut self, vector: Vector) -> Failure {
         if let Failure::Fault { input, .. } | Failure::Broken { input, .. } = &mut self {
             **input = vector;

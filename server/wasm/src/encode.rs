@@ -1,4 +1,4 @@
-//! Converts a compiler's core module into a component. For authors of plugins; the host itself only accepts components.
+//! Converts a compiler's core module into a component. For plugin authors; the host itself accepts only components.
 
 use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -14,12 +14,12 @@ pub enum EncodeError {
     /// It has imports.
     #[error("it imports {}; plugins must not import anything", .0.join(", "))]
     Imports(Vec<String>),
-    /// It does not export what its world requires.
+    /// It does not export the functions that its world requires.
     #[error("it does not fit the world {world}: {why}")]
     OtherWorld {
         /// The world.
         world: &'static str,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -48,7 +48,7 @@ pub fn imports(module: &[u8]) -> Result<Vec<String>, EncodeError> {
 /// Encodes a core module as a component of a world.
 ///
 /// # Errors
-/// If it imports anything, or does not export what the world requires.
+/// If it imports anything, or does not export the functions that the world requires.
 pub fn encode(module: &[u8], world: World) -> Result<Vec<u8>, EncodeError> {
     let imports = imports(module)?;
     if !imports.is_empty() {
@@ -57,7 +57,7 @@ pub fn encode(module: &[u8], world: World) -> Result<Vec<u8>, EncodeError> {
     let misfit = |why: String| EncodeError::OtherWorld { world: world.name(), why };
     let mut bytes = module.to_vec();
     if !has_metadata(module) {
-        // C bindings have the type metadata in an object file. If that was not linked, add the metadata of the world.
+        // C bindings keep the type metadata in an object file. If that was not linked, add the metadata of the world.
         let (resolve, id) = world.resolve();
         embed_component_metadata(&mut bytes, resolve, id, StringEncoding::UTF8)
             .map_err(|e| misfit(format!("{e:#}")))?;

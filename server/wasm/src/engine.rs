@@ -12,7 +12,7 @@ use crate::fingerprint::{Fingerprint, name_of};
 use crate::instance_permits::InstancePermits;
 use crate::limits::PluginLimits;
 
-/// Address space per memory. With this much, compiled code needs no bounds checks.
+/// Address space reserved per memory. With this size, compiled code needs no bounds checks.
 const RESERVATION_BYTES: u64 = 4 << 30;
 /// Size of the unmapped guard region after each memory.
 const GUARD_BYTES: u64 = 32 << 20;
@@ -50,13 +50,15 @@ impl PluginEngine {
         Ok(Arc::new(PluginEngine { wasmtime, limits, permits, fingerprint, name }))
     }
 
-    /// Returns the name. Replicas whose engines have the same one get the same results of a plugin, faults included.
+    /// Returns the engine's name. Replicas whose engines have the same name get the same results from a plugin,
+    /// including faults.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the fingerprint, which is finer: that of one build, for code that it has compiled.
+    /// Returns the fingerprint, which is finer than the name: it identifies one build, for the code that it has
+    /// compiled.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -127,8 +129,8 @@ fn pool(limits: &PluginLimits) -> PoolingAllocationConfig {
     pool
 }
 
-/// Costs of instructions. A unit is about the work of an addition; slower instructions cost more, so that fuel bounds time
-/// within a small factor.
+/// Costs of instructions. A unit is about the work of an addition; slower instructions cost more, so that fuel bounds
+/// time within a small factor.
 pub(crate) fn operator_cost() -> OperatorCost {
     let mut cost = OperatorCost::new();
     for slow in [

@@ -1,4 +1,4 @@
-//! Faults of plugins: a kind for metrics, a text for people. Both are the same on every replica.
+//! Faults of plugins: a kind for metrics, a text for display. Both are the same on every replica.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ pub enum FaultKind {
     StackOverflow,
     /// It trapped after the memory limit refused a growth.
     OutOfMemory,
-    /// It trapped otherwise: a panic, an address outside its memory, a division by zero.
+    /// It trapped for another reason: a panic, an address outside its memory, a division by zero.
     Trap,
     /// Its result is not of the type that its world defines.
     Convention,
     /// It returned a fault.
     Returned,
-    /// Its result has the right type but is invalid: a wrong length, or a code of no reason.
+    /// Its result has the right type but is invalid: a wrong length, or a code that is not a reason's.
     WrongAnswer,
 }
 
@@ -51,9 +51,9 @@ impl FaultKind {
 /// A deterministic failure of a plugin: the same input fails again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Fault {
-    /// What kind it is.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// What happened, for people.
+    /// The description, for display.
     pub text: String,
 }
 

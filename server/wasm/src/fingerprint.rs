@@ -1,9 +1,9 @@
-//! What an engine is known by: its name, which replicas must share for a plugin to give equal results, faults included; and the
-//! fingerprint of all that compiled code and the results of checks depend on, which is finer.
+//! Identities of an engine: its name, which replicas must share for a plugin to give equal results, including faults;
+//! and the fingerprint of everything that compiled code and the results of checks depend on, which is finer.
 //!
-//! Another version of wasmtime is another fingerprint, and another engine only if a plugin could tell: by the fuel that is
-//! spent at a point where that is checked, by the depth at which the stack overflows, by what traps. `tests/engine_name.rs`
-//! measures the fuel.
+//! Another version of wasmtime has another fingerprint, but is another engine only if a plugin could observe the
+//! difference: by the fuel spent at a point where it is checked, by the depth at which the stack overflows, by the
+//! operations that trap. `tests/engine_name.rs` measures the fuel.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,17 +14,18 @@ use wasmtime::Engine;
 use crate::engine::operator_cost;
 use crate::limits::PluginLimits;
 
-/// Number of the engine. Must be raised when wasmtime, as it is pinned, gives a plugin other results or other faults.
+/// Number of the engine. Must be raised when the pinned wasmtime gives a plugin other results or other faults.
 const ENGINE: u32 = 1;
-/// Version of the host's own rules: how columns are split, what is a fault. Must be raised when one of them changes.
+/// Version of the host's own rules: how columns are split, which failures are faults. Must be raised when one of them
+/// changes.
 const HOST_RULES: u64 = 2;
 
 /// SHA-256 of wasmtime's exact version, instruction set and flags, tunables, features, cost table, and limits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
-/// Returns the name of an engine with these limits: its number, the architecture, whose stack frames have a size of their own, and
-/// a digest of the table of costs, of the host's rules and of the limits.
+/// Returns the name of an engine with these limits: its number, the architecture, on which the size of stack frames
+/// depends, and a digest of the cost table, the host's rules and the limits.
 pub(crate) fn name_of(limits: &PluginLimits) -> String {
     let mut wide = Wide(Sha256::new());
     operator_cost().hash(&mut wide);

@@ -28,12 +28,12 @@ pub enum Refusal {
     /// It has imports.
     #[error("the component imports {0}; plugins must not import anything")]
     Imports(String),
-    /// It does not export what its world requires.
+    /// It does not export the functions that its world requires.
     #[error("the component is not of world {world}: {why}")]
     OtherWorld {
         /// The world.
         world: &'static str,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// It was built for another version of the interfaces.
@@ -44,10 +44,10 @@ pub enum Refusal {
     OtherVersion {
         /// Interface that the component exports.
         found: String,
-        /// The same interface in the version that this release has.
+        /// The same interface in this release's version.
         known: &'static str,
     },
-    /// It starts with more memory than it may have, or has several memories.
+    /// Its initial memory exceeds the limit, or it has several memories.
     #[error("the component needs {0}")]
     Memory(String),
     /// It has too many core modules.

@@ -1,4 +1,4 @@
-//! Host failures: this machine cannot run a plugin, for reasons that are not the plugin's.
+//! Host failures: this machine cannot run a plugin, for reasons unrelated to the plugin.
 //!
 //! Any decision made then, even by the native fallback, could differ from that of other replicas. So the process aborts.
 //! After a restart, it resolves the same epochs from the same inputs.
@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 static HOOK: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Sets the function that is called with a message for people right before the process aborts. Only the first call counts.
+/// Sets the function that is called with a message for the operator right before the process aborts. Only the first
+/// call counts.
 pub fn set_hook(hook: fn(&str)) {
     // Ignoring a second hook is intended: the binary sets one at start, and tests must not replace it.
     let _ = HOOK.set(hook);

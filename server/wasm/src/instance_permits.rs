@@ -1,8 +1,8 @@
-//! Permits that bound the number of live instances to what the pool can hold. A call without a permit waits for one.
+//! Permits that bound the number of live instances to the capacity of the pool. A call without a permit waits for one.
 //!
-//! A cached instance keeps its permit. At most half of the permits can belong to cached instances, so that a waiting call
-//! only waits for other calls, which are bounded by fuel. A quarter is reserved for rules and validators: a call of an
-//! adaptor may take long, and an epoch must not wait for it.
+//! A cached instance keeps its permit. At most half of the permits can belong to cached instances, so that a waiting
+//! call only waits for other calls, which are bounded by fuel. A quarter is reserved for rules and validators: an
+//! adaptor's call may take long, and an epoch must not wait for it.
 
 use std::sync::Arc;
 

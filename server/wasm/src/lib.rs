@@ -1,12 +1,12 @@
 //! The Wasm host: turns untrusted components into deterministic policies and adaptors.
 //!
-//! A plugin has no imports, and an instance of a policy serves one batch. A plugin can slow down or fail its own slot; it
-//! cannot crash the host, access anything outside its memory, or make replicas disagree whose engines have the same name.
-//! There are two kinds of failures, which are never confused: a *fault* is determined by the module and its input, is the
-//! same on every replica and becomes a [`tribunal_core::policy::PolicyFault`]; a *host failure* is not caused by the plugin
-//! and aborts the process (see [`host_failure`]).
+//! A plugin has no imports, and an instance of a policy serves one batch. A plugin can slow down or fail its own slot;
+//! it cannot crash the host, access anything outside its memory, or make replicas with the same engine name disagree.
+//! There are two kinds of failures, which are never confused: a *fault* is determined by the module and its input, is
+//! the same on every replica and becomes a [`tribunal_core::policy::PolicyFault`]; a *host failure* is not caused by
+//! the plugin and aborts the process (see [`host_failure`]).
 //!
-//! This is the only crate that knows wasmtime. It never touches a disk, a socket or a clock.
+//! This is the only crate that depends on wasmtime. It never touches a disk, a socket or a clock.
 
 mod abi;
 pub mod adaptor;

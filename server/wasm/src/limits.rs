@@ -5,7 +5,7 @@
 use crate::world::World;
 
 /// Fuel of a LogAdaptor's calls. It affects no verdict, and only the push of its store waits for such a call. So it is
-/// enough for interpreted languages, and bounds how long an adaptor can occupy a thread.
+/// generous enough for interpreted languages, and still bounds how long an adaptor can occupy a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AdaptorFuel {
     /// Fuel per call.

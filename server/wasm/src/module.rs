@@ -65,8 +65,8 @@ impl Module {
         Module::load_with(engine, world, bytes, Some(config), None)
     }
 
-    /// Loads a component with the code from a store; if it is not there, compiles the component and stores the code. Without
-    /// a configuration, one has to be given [later](Module::with_config).
+    /// Loads a component with its code from a store; if the store does not have the code, compiles the component and
+    /// stores it. Without a configuration, one must be given [later](Module::with_config).
     ///
     /// # Errors
     /// See [`LoadError`].
@@ -134,7 +134,7 @@ impl Module {
         self.digest
     }
 
-    /// Returns where the code comes from.
+    /// Returns the origin of the code.
     #[must_use]
     pub fn origin(&self) -> CodeOrigin {
         self.origin

@@ -98,7 +98,7 @@ impl ConflictRule for WasmRule {
     }
 }
 
-/// The columns, and the rows of them, that a rule gets.
+/// The columns that a rule needs, and the transactions of one piece.
 struct Pick {
     needs: RuleColumns,
     txns: Range<usize>,
@@ -275,7 +275,7 @@ impl Epochs {
     }
 }
 
-/// Checks what the resolver relies on: one result per transaction, known reasons, existing operations.
+/// Checks the properties that the resolver relies on: one result per transaction, known reasons, existing operations.
 fn check_validation(judged: &Validation, piece: &Piece<'_>) -> Result<(), Fault> {
     let count = piece.txns.len();
     if judged.code.len() != count || judged.witness.len() != count {

@@ -13,7 +13,7 @@ pub const WIT_FILES: [(&str, &str); 4] = [
     ("adaptor.wit", include_str!("../../../plugins/wit/adaptor.wit")),
 ];
 
-/// Optional interfaces that were added later, each a package of its own.
+/// Optional interfaces that were added later, each in a separate package.
 pub const OPTIONAL_WIT_FILES: [(&str, &str); 1] =
     [("deps/traces/traces.wit", include_str!("../../../plugins/wit/deps/traces/traces.wit"))];
 
@@ -41,8 +41,8 @@ impl World {
         World::ALL.into_iter().find(|world| world.name() == name)
     }
 
-    /// Returns the world whose own interface a component exports, judged by the interface's name alone; `None` if it exports
-    /// none. The static checks verify that the component implements the interface.
+    /// Returns the world whose interface a component exports, judged by the interface's name alone; `None` if it
+    /// exports none. The static checks verify that the component implements the interface.
     #[must_use]
     pub fn claimed_by(component: &[u8]) -> Option<World> {
         let exports = exports(component);
@@ -79,16 +79,16 @@ impl World {
 /// The interface that all worlds export.
 pub(crate) const LIFECYCLE: &str = "tribunal:plugin/lifecycle@1.0.0";
 
-/// An interface of plugins that a component exports in another version.
+/// A plugin interface that a component exports in another version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OtherVersion {
     /// The interface, with the component's version.
     pub(crate) found: String,
-    /// The same with the version of this release.
+    /// The same interface in this release's version.
     pub(crate) known: &'static str,
 }
 
-/// Returns the first interface of plugins that a component exports in another version than this release has.
+/// Returns the first plugin interface that a component exports in another version than this release's.
 pub(crate) fn other_version(component: &[u8]) -> Option<OtherVersion> {
     let known = || World::ALL.map(World::interface).into_iter().chain([LIFECYCLE]);
     exports(component).into_iter().find_map(|found| {
@@ -99,7 +99,7 @@ pub(crate) fn other_version(component: &[u8]) -> Option<OtherVersion> {
     })
 }
 
-/// Returns the names of what a component exports; those after a part that cannot be read are missing.
+/// Returns the names of a component's exports; those after an unreadable part are missing.
 fn exports(component: &[u8]) -> Vec<&str> {
     let mut names = Vec::new();
     let mut depth = 0_u32;

@@ -1,4 +1,4 @@
-//! The files of the operating system: the system calls, and nothing else.
+//! The files of the operating system: plain system calls.
 //!
 //! Must never: retry a sync, buffer, use a lock file's content for anything but a message.
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{Files, LockGuard, LogFile, OpenMode};
 use crate::error::{Holder, LogError};
 
-/// Longest content of a lock file that is read: a process id.
+/// Maximum length of a lock file's content, a process id.
 const HOLDER_BYTES_MAX: u64 = 20;
 
 /// The operating system's files.
@@ -26,7 +26,7 @@ impl Files for RealFiles {
         match mode {
             OpenMode::Read => options.read(true),
             OpenMode::Write => options.read(true).write(true),
-            // All of them have what clients have written, and those of a cluster's members the secrets of webhooks.
+            // All of them contain client data, and those of cluster members also the secrets of webhooks.
             OpenMode::Create => options.read(true).write(true).create(true).truncate(true).mode(0o600),
             OpenMode::WriteDirect => options.write(true).custom_flags(OFlags::DIRECT.bits().cast_signed()),
         };
@@ -67,7 +67,7 @@ impl Files for RealFiles {
         let mut file = file.map_err(|e| LogError::io("open", &path, &e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                // Tells others who has the log; the disk may be too full for it.
+                // Tells other processes which one has the log; the disk may be too full for that.
                 let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
                 Ok(Box::new(Locked(file)))
             }
@@ -88,13 +88,12 @@ impl Files for RealFiles {
     }
 }
 
-/// A lock file whose lock this process has.
+/// A lock file that this process has locked.
 struct Locked(File);
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Closing is not enough: a process that is being spawned has a copy of the descriptor until it becomes another
-        // program.
+        // Closing is not enough: a child process holds a copy of the descriptor between fork and exec.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }

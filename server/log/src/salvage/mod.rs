@@ -1,19 +1,21 @@
-//! Repair of a damaged log: keep what can be proved, set the damaged files aside, report what is lost.
+//! Repair of a damaged log: keeps the provable part, sets the damaged files aside, reports the losses.
 //!
-//! Chunks are searched in the raw bytes of the files, chains are built from them, and a whole new log is written beside the
-//! damaged one; the two change places at the end. So a salvage that fails, for want of room or power, leaves everything as
-//! it was. The new log has a new id: positions after the end of what was kept name other records than before.
+//! The raw bytes of the files are searched for chunks, the chunks are joined into chains, and a complete new log is
+//! written next to the damaged one; the two are exchanged at the end. So a salvage that fails, for lack of disk space
+//! or power, leaves everything as it was. The new log has a new id: positions after the end of the kept part name other
+//! records than before.
 //!
-//! * Entries are kept from the newest image (or the first entry of all) up to the first one that cannot be read.
-//! * Entries of the control log that cannot be read in either copy keep their place and lose their content.
-//! * Outcomes that cannot be read are left out; their epochs are resolved again at the next start.
+//! * Entries are kept from the newest image (or the very first entry) up to the first unreadable one.
+//! * Entries of the control log that are unreadable in both copies keep their place and lose their content.
+//! * Unreadable outcomes are left out; their epochs are resolved again at the next start.
 //! * No epoch of the damaged log is used again: versions stay unique.
 //!
-//! A member of a cluster is not salvaged: others rely on its votes and entries.
+//! A member of a cluster is not salvaged: the other members rely on its votes and entries.
 //!
-//! It works on the operating system's files only: it exchanges directories and links images, which no log does that runs.
+//! It works only on the operating system's files: it exchanges directories and links images, which a running log never
+//! does.
 //!
-//! Must never: change the damaged files, count as kept what a start would refuse.
+//! Must never: change the damaged files, count as kept anything that a start would refuse.
 
 mod rebuild;
 mod report;
@@ -45,24 +47,25 @@ use search::Chunks;
 /// Checks that the log in `dir` may be salvaged.
 ///
 /// # Errors
-/// As for [`salvage`]: the node runs, or is a member of a cluster, or the log's identity cannot be read.
+/// As for [`salvage`]: the node is running or is a member of a cluster, or the log's identity cannot be read.
 pub fn check_salvage(dir: &Path) -> Result<(), LogError> {
     let _lock = RealFiles.lock(dir)?;
     let chunks = Chunks::search(dir, identity_of(dir)?.group)?;
     refuse_member(dir, &chunks, mark_file::load(&RealFiles, dir).ok().flatten().as_ref())
 }
 
-/// Rebuilds the log in `dir` from what is readable in it. The node must not run.
+/// Rebuilds the log in `dir` from its readable parts. The node must not be running.
 ///
 /// # Errors
-/// [`LogError::Locked`]; [`LogError::Io`], also for a member of a cluster; [`LogError::Damaged`] if no copy of its identity can be read, without which
-/// rows cannot be recognised: then only a backup helps. After an error the log is as it was.
+/// [`LogError::Locked`]; [`LogError::Io`], also for a member of a cluster; [`LogError::Damaged`] if no copy of its
+/// identity can be read, without which rows cannot be recognised: then only a backup helps. After an error the log is
+/// as it was.
 pub fn salvage(dir: &Path) -> Result<SalvageReport, LogError> {
     carry_out(dir, Change::Exchange)
 }
 
-/// Returns what [`salvage`] would keep and lose. The log stays as it is. Needs room for a whole new one meanwhile, as [`salvage`]
-/// does.
+/// Returns what [`salvage`] would keep and lose. The log is not changed. Like [`salvage`], it temporarily needs disk
+/// space for a complete new log.
 ///
 /// # Errors
 /// As for [`salvage`].
@@ -73,14 +76,14 @@ pub fn preview_salvage(dir: &Path) -> Result<SalvageReport, LogError> {
 /// What becomes of the new log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
-    /// It takes the place of the damaged one.
+    /// It replaces the damaged one.
     Exchange,
     /// It is removed.
     Nothing,
 }
 
 impl Change {
-    /// Returns where the new log is written, beside the damaged one.
+    /// Returns the suffix of the path at which the new log is written, next to the damaged one.
     fn place(self) -> &'static str {
         match self {
             Change::Exchange => "salvaged",
@@ -101,7 +104,7 @@ fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
     let marked = mark.as_ref().and_then(|mark| mark.groups.iter().find(|m| m.group == identity.group)).copied();
     let newest = ImageWriter::open(&real_files(), dir)?.load_newest().0;
     let image = newest.as_ref().map(|image| image.epoch);
-    // No node starts with an image that is not the resolver's.
+    // No node starts with an image that the resolver cannot read.
     let heads = newest.as_ref().and_then(|image| image::heads(image).ok());
     let keyer = RowKeyer::new(identity.row_secret);
     let kept = entry_chain(&chunks, identity.group, image, &keyer)?;
@@ -109,7 +112,7 @@ fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
     let fresh = beside(dir, change.place());
     match change {
         Change::Exchange => keep(dir, &fresh)?,
-        // It never is a damaged log: a preview exchanges nothing.
+        // The leftover is never a damaged log: a preview exchanges nothing.
         Change::Nothing => remove(&fresh)?,
     }
     let mut known = Known { dir, chunks: &chunks, keyer: &keyer, identity, image, heads, kept, mark: mark.as_ref() };
@@ -130,7 +133,7 @@ fn carry_out(dir: &Path, change: Change) -> Result<SalvageReport, LogError> {
         remove(&fresh)?;
         return Ok(report);
     }
-    // What an interrupted preview has left.
+    // The leftovers of an interrupted preview.
     remove(&beside(dir, Change::Nothing.place()))?;
     report.set_aside = exchange(dir, &fresh, [lock, fresh_lock])?;
     report.list_lost_transactions(&known)?;
@@ -151,27 +154,27 @@ fn refuse_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark
     Err(LogError::Io { reason })
 }
 
-/// Tells whether anything that can be read is of a Raft group, or counts records of one.
+/// Returns whether any readable chunk belongs to a Raft group, or any file counts records of one.
 fn is_member(dir: &Path, chunks: &Chunks, mark: Option<&tribunal_codec::Mark>) -> bool {
     chunks.indices(Kind::Group).next().is_some()
         || mark.is_some_and(|mark| mark.record > 0)
         || truncation::load(&RealFiles, dir).is_ok_and(|truncated| truncated.first_record > 1)
 }
 
-/// The disk for the parts of a log that are opened on one.
+/// Returns the disk for parts of a log that are opened on one.
 fn real_files() -> Arc<dyn Files> {
     Arc::new(RealFiles)
 }
 
-/// What a salvage has found out about the damaged log.
+/// Findings of a salvage about the damaged log.
 struct Known<'a> {
     dir: &'a Path,
     chunks: &'a Chunks,
     keyer: &'a RowKeyer,
-    /// Of the damaged log.
+    /// Identity of the damaged log.
     identity: Identity,
     image: Option<Epoch>,
-    /// Last position of each store as of the image.
+    /// Last position of each store at the image.
     heads: Option<Vec<(StoreId, Lsn)>>,
     kept: Option<Chain>,
     mark: Option<&'a tribunal_codec::Mark>,
@@ -204,7 +207,7 @@ struct Chain {
     start: Epoch,
 }
 
-/// Returns the chain of entries that a node can start from: after the image, or from the first entry of all.
+/// Returns the chain of entries that a node can start from: after the image, or from the very first entry.
 fn entry_chain(
     chunks: &Chunks,
     group: GroupId,
@@ -240,13 +243,14 @@ fn entry_chain(
     Ok(best)
 }
 
-/// Puts the new log in the place of the damaged one; returns where that is now. Nobody else may open either meanwhile.
+/// Replaces the damaged log by the new one; returns the path of the damaged one. The locks keep other processes from
+/// opening either meanwhile.
 fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf, LogError> {
     let aside = free_place(dir);
     let failed = |e: std::io::Error| LogError::io("exchange", dir, &e);
     match renameat_with(CWD, fresh, CWD, dir, RenameFlags::EXCHANGE) {
         Ok(()) => fs::rename(fresh, &aside).map_err(failed)?,
-        // Some file systems cannot exchange; a crash between these two leaves no log, which `open` notices.
+        // Some file systems cannot exchange; a crash between these two renames leaves no log, which `open` notices.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
             fs::rename(dir, &aside).map_err(failed)?;
             fs::rename(fresh, dir).map_err(failed)?;
@@ -257,8 +261,8 @@ fn exchange(dir: &Path, fresh: &Path, _locks: [LockGuard; 2]) -> Result<PathBuf,
     Ok(aside)
 }
 
-/// Sets aside what an earlier attempt has left in the place of the new log: if it was interrupted when the two had
-/// changed places, that is the damaged log.
+/// Sets aside the leftover of an earlier attempt at the path of the new log: if that attempt was interrupted right
+/// after the exchange, the leftover is the damaged log.
 fn keep(dir: &Path, left: &Path) -> Result<(), LogError> {
     if !left.exists() {
         return Ok(());
@@ -267,7 +271,7 @@ fn keep(dir: &Path, left: &Path) -> Result<(), LogError> {
     files::sync_path(&RealFiles, dir)
 }
 
-/// Returns where a damaged log may be set aside.
+/// Returns a free path for a damaged log to be set aside at.
 fn free_place(dir: &Path) -> PathBuf {
     let free = (1_u32..).map(|n| beside(dir, &format!("damaged-{n}"))).find(|path| !path.exists());
     free.unwrap_or_else(|| beside(dir, "damaged"))
@@ -281,7 +285,7 @@ pub(crate) fn beside(dir: &Path, suffix: &str) -> PathBuf {
     dir.with_file_name(name)
 }
 
-/// Removes what this attempt has written.
+/// Removes the files that this attempt has written.
 fn remove(dir: &Path) -> Result<(), LogError> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LogError::io("remove", dir, &error)),

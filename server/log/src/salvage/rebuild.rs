@@ -1,4 +1,4 @@
-//! Writing a whole log from what was found in a damaged one.
+//! Writes a complete log from the findings in a damaged one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,20 +26,20 @@ use crate::truncation::{self, Truncated};
 
 /// Records between two syncs of the new segments.
 const RECORDS_PER_SYNC: u64 = 256;
-/// Epochs that are left out after the last one found: the lost end of the log may name some of them.
+/// Epochs skipped after the last one found: the lost end of the log may have used some of them.
 const EPOCHS_SKIPPED: u64 = 1 << 16;
 
-/// So many control entries in a row are noted as lost one by one.
+/// Maximum length of a run of lost control entries that are noted one by one.
 const LOST_ONE_BY_ONE: u64 = 64;
 
 /// The new segments while they are written.
 struct Entries {
     writer: SegmentWriter,
     tip: Tip,
-    /// Newest configuration that an entry was sealed with.
+    /// Newest configuration with which an entry was sealed.
     control: ControlIndex,
     clock_ms: u64,
-    /// Outcomes after the first one that is missing.
+    /// Outcomes after the first missing one.
     apart: Option<KeptWriter>,
 }
 
@@ -82,8 +82,8 @@ impl Known<'_> {
         Ok(report)
     }
 
-    /// Gives up the entries up to the last one below the image whose outcome cannot be read: it is not resolved again, and
-    /// a store's log has no holes.
+    /// Drops the kept entries up to the last one below the image whose outcome is unreadable: its epoch is not resolved
+    /// again, and a store's log has no holes.
     pub(super) fn drop_undecided_below_image(&mut self) -> Result<(), LogError> {
         let (Some(kept), Some(image)) = (self.kept, self.image) else { return Ok(()) };
         for index in kept.first..=kept.last {
@@ -120,7 +120,7 @@ impl Known<'_> {
         Ok(())
     }
 
-    /// Writes the outcome of a kept entry to its place, or apart if one before it is missing.
+    /// Writes the outcome of a kept entry to its place, or to the separate file if an earlier one is missing.
     fn write_outcome(
         &self,
         dir: &Path,
@@ -151,7 +151,7 @@ impl Known<'_> {
         Ok(())
     }
 
-    /// Returns the outcome of an entry if it can be read and fits.
+    /// Returns the outcome of an entry if it is readable and fits the entry.
     fn outcome_of(&self, entry: u64, batch: &Batch) -> Result<Option<(Stored, EpochOutcome)>, LogError> {
         let records = self.chunks.records(Kind::Outcome, batch.last.0)?;
         let Some(stored) = records.into_iter().find(|record| record.link == entry) else { return Ok(None) };
@@ -160,7 +160,7 @@ impl Known<'_> {
         Ok(fits.then_some((stored, decoded.outcome)))
     }
 
-    /// Seals the epochs that the lost part of the log may have used, empty.
+    /// Seals empty all epochs that the lost part of the log may have used.
     fn skip_epochs(&self, to: &mut Entries, report: &mut SalvageReport) -> Result<(), LogError> {
         let next = self.kept.map_or(self.image.map_or(Epoch(1), Epoch::next), |chain| chain.next);
         let last = self.chunks.indices(Kind::Outcome).next_back().unwrap_or(0).max(self.last_epoch_of_entries()?.0);
@@ -185,8 +185,8 @@ impl Known<'_> {
         Ok(Epoch(0))
     }
 
-    /// Writes the control log. Entries that cannot be read keep their place, so that the others and the entries of the
-    /// log refer to what they did before.
+    /// Writes the control log. Unreadable entries keep their place, so that the other entries and the entries of the
+    /// log refer to the same ones as before.
     fn write_control(
         &self,
         control: &mut ControlLog,
@@ -195,7 +195,7 @@ impl Known<'_> {
     ) -> Result<(), LogError> {
         let found = self.last_control()?;
         let last = found.max(self.mark.map_or(0, |mark| mark.control_index)).max(sealed_with.0);
-        // Chain hash of the damaged log after the entry before, if that could be read.
+        // Chain hash of the damaged log after the preceding entry, if that one was readable.
         let mut before = Some(0);
         let mut index = 1;
         while index <= last {
@@ -208,7 +208,7 @@ impl Known<'_> {
                 report.control += 1;
                 index += 1;
             } else if let Some(skipped) = self.skipped_at(index, before)? {
-                // What was left out before is not lost.
+                // Entries that were left out earlier are not lost.
                 control.append_skipped(skipped.last, skipped.chain)?;
                 before = Some(skipped.chain);
                 index = skipped.last + 1;
@@ -220,7 +220,7 @@ impl Known<'_> {
         control.sync().map(drop)
     }
 
-    /// Returns the index of the last control entry that was found or left out.
+    /// Returns the index of the last control entry that was found or is known to be left out.
     fn last_control(&self) -> Result<u64, LogError> {
         let mut last = self.chunks.indices(Kind::Control).next_back().unwrap_or(0);
         if let Some(first) = self.chunks.indices(Kind::Skipped).next_back() {
@@ -229,14 +229,15 @@ impl Known<'_> {
         Ok(last)
     }
 
-    /// Returns the entries of the control log that were left out from `index` on, if they follow on `before`.
+    /// Returns the entries of the control log that were left out from `index` on, if they follow the chain hash
+    /// `before`.
     fn skipped_at(&self, index: u64, before: Option<u64>) -> Result<Option<Skipped>, LogError> {
         let records = self.chunks.records(Kind::Skipped, index)?;
         let mut skipped = records.iter().filter_map(|stored| Skipped::read(index, stored.link, &stored.payload));
         Ok(skipped.find(|skipped| before.is_none_or(|before| before == skipped.link)))
     }
 
-    /// Notes control entries as lost from `index` on, up to the next one found; returns the index after them.
+    /// Notes control entries from `index` up to the next one found as lost; returns the index after them.
     fn lose_control(
         &self,
         control: &mut ControlLog,
@@ -251,14 +252,14 @@ impl Known<'_> {
         if next - index <= LOST_ONE_BY_ONE {
             return Ok(index + 1);
         }
-        // A record of many entries that were left out is lost itself: one `Lost` tells as much as thousands.
+        // A lost record of a left-out run may stand for many entries: one `Lost` is as informative as thousands.
         control.append_skipped(next - 1, index)?;
         report.control_lost.push(next - 1);
         Ok(next)
     }
 
-    /// Returns the last position of each store before the first entry kept, as far as the image tells: what it includes of a store
-    /// is in the outcomes from there on, or lost.
+    /// Returns the last position of each store before the first kept entry, derived from the image: the records that it
+    /// includes of a store are either in the outcomes from there on, or lost.
     fn before_kept(&self, heads: &[(StoreId, Lsn)], kept_from: Epoch) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
         let mut before: BTreeMap<StoreId, Lsn> = heads.iter().copied().collect();
         let image = self.image.unwrap_or_default();
@@ -276,7 +277,7 @@ impl Known<'_> {
         Ok(before)
     }
 
-    /// Notes each store's last position before the first entry kept.
+    /// Notes each store's last position before the first kept entry.
     fn write_truncation(&self, dir: &Path, report: &mut SalvageReport) -> Result<BTreeMap<StoreId, Lsn>, LogError> {
         let noted = truncation::load(&RealFiles, self.dir).unwrap_or_default();
         let mut positions: BTreeMap<_, Lsn> = noted.positions.into_iter().collect();
@@ -291,11 +292,11 @@ impl Known<'_> {
             }
         }
         if let Some(heads) = &self.heads {
-            // The new log begins with it, whatever was noted beside a later one.
+            // The new log begins at the image, whatever was noted for a later one.
             positions = self.before_kept(heads, kept_from)?;
         }
         if self.kept.is_none() && self.image.is_none() {
-            // Nothing is left of any store.
+            // No record of any store is left.
             positions.clear();
         }
         if report.outcomes_lost == 0 {
@@ -309,9 +310,10 @@ impl Known<'_> {
         Ok(positions)
     }
 
-    /// Notes up to where the new log has the records of the damaged one without its outcomes, which are compared otherwise.
+    /// Notes the position up to which the new log shares the records of the damaged one without having its outcomes;
+    /// records with outcomes are compared by digest.
     fn write_former(&self, dir: &Path, common: BTreeMap<StoreId, Lsn>) -> Result<(), LogError> {
-        // Without those before it, what has followed them is filled again, or stays closed.
+        // Without the records before them, a storage that has followed an earlier log is filled again, or stays closed.
         let mut former = former::load(&RealFiles, self.dir).unwrap_or_default();
         for FormerLog { common: known, .. } in &mut former {
             known.retain(|store, _| common.contains_key(store));
@@ -321,7 +323,7 @@ impl Known<'_> {
         former::store(&RealFiles, dir, &former)
     }
 
-    /// Takes the state images over; they are never changed, so both logs may name the same files.
+    /// Takes over the state images; they are never modified, so both logs may link the same files.
     fn link_images(&self, dir: &Path) -> Result<(), LogError> {
         let (from, to) = (self.dir.join("images"), dir.join("images"));
         files::create_directory(&RealFiles, &to)?;
@@ -335,7 +337,7 @@ impl Known<'_> {
     }
 }
 
-/// Copies an image durably: the new log relies on it from its first start on.
+/// Copies an image durably: the new log relies on it from its first start.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::copy(from, to)?;
     fs::File::open(to)?.sync_all()

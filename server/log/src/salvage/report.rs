@@ -1,4 +1,4 @@
-//! What a salvage kept, and what is known and unknown about the rest.
+//! Report of a salvage: the kept part, and the known and unknown losses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,28 +14,28 @@ use crate::frame::Kind;
 use crate::outcomes;
 use crate::truncation;
 
-/// What was kept and what was lost.
+/// The kept and the lost parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
-    /// New id of the log: what followed the old one must be compared with it.
+    /// New id of the log: consumers that followed the old one must be compared with it.
     pub id: LogId,
-    /// First and last entry kept; `None` if none was.
+    /// First and last entry kept; `None` if none was kept.
     pub entries: Option<(u64, u64)>,
-    /// First epoch that the node will use: above all that the damaged log names.
+    /// First epoch that the node will use: above every epoch in the damaged log.
     pub next: Epoch,
-    /// Entries known to have been durable, and so perhaps acknowledged, that are lost: at least so many. `None` if
-    /// nothing tells how far the log reached.
+    /// Minimum number of lost entries known to have been durable, and so perhaps acknowledged. `None` if it is unknown
+    /// how far the log reached.
     pub lost: Option<u64>,
-    /// After the last entry kept there are bytes that cannot be read: the end of a write that was never acknowledged, or
-    /// acknowledged entries of the last moments.
+    /// Unreadable bytes follow the last kept entry: the end of a write that was never acknowledged, or acknowledged
+    /// entries from the last moments.
     pub end_is_unreadable: bool,
-    /// Entries that could be read and not kept, because one before them is lost.
+    /// Readable entries that could not be kept because an earlier one is lost.
     pub stranded: u64,
-    /// Transactions in those, which [`SalvageReport::lost_transactions`] lists.
+    /// Transactions in stranded entries, listed in [`SalvageReport::lost_transactions`].
     pub stranded_txns: u64,
     /// File that lists the transactions of stranded entries, if there are any.
     pub lost_transactions: Option<PathBuf>,
-    /// First and last of the entries that are kept in the state image only: what they did is there, their records are not.
+    /// First and last of the entries that are only in the state image: their effects are kept, their records are not.
     pub only_in_image: Option<(u64, u64)>,
     /// Entries of the control log kept.
     pub control: u64,
@@ -45,21 +45,21 @@ pub struct SalvageReport {
     pub outcomes: u64,
     /// Outcomes of kept entries that are lost; the epochs are resolved again at the next start.
     pub outcomes_lost: u64,
-    /// Last position of the stores, where the kept outcomes contain it. A storage that has applied more followed records that are
-    /// lost.
+    /// Last position of each store, if the kept outcomes contain it. A storage that has applied more followed records
+    /// that are lost.
     pub heads: BTreeMap<StoreId, Lsn>,
     /// Epoch of the state image that the log starts from.
     pub image: Option<Epoch>,
-    /// Where the damaged log is now.
+    /// Path of the damaged log.
     pub set_aside: PathBuf,
 }
 
 impl SalvageReport {
-    /// Compares what was kept with how far the log reached according to the damaged files.
+    /// Compares the kept part with how far the log reached according to the damaged files.
     pub(super) fn judge_loss(&mut self, known: &Known<'_>, marked: Option<u64>) -> Result<(), LogError> {
         let last = known.kept.map(|chain| chain.last);
         let durable = marked.max(known.chunks.last_durable_entry());
-        // An image stands for the entries below it, of which the last readable one tells the number.
+        // An image replaces the entries below it; the last readable one of them gives their number.
         let reached = match last {
             Some(last) => Some(last),
             None if known.image.is_none() => Some(0),
@@ -85,8 +85,8 @@ impl SalvageReport {
         Ok(None)
     }
 
-    /// Writes the ids of transactions in entries that could not be kept beside the damaged files, each with its decision
-    /// if that can be read.
+    /// Lists the ids of the transactions in stranded entries in a file among the damaged files, each with its decision
+    /// if that is readable.
     pub(super) fn list_lost_transactions(&mut self, known: &Known<'_>) -> Result<(), LogError> {
         let after = known.kept.map_or(0, |chain| chain.last);
         let mut text = String::new();

@@ -1,7 +1,7 @@
-//! Every readable chunk in the raw bytes of a damaged log.
+//! Finds every readable chunk in the raw bytes of a damaged log.
 //!
-//! No file is trusted about the content of another: a chunk names its place and carries a checksum over its position, so
-//! what is found is what was written there. Must never write.
+//! No file is trusted about the content of another: a chunk names its place and carries a checksum over its position,
+//! so a chunk that is found was written there. Must never write.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,10 +15,10 @@ use crate::error::LogError;
 use crate::frame::{CHUNK_BYTES_MAX, Kind, MAGIC, Part, Place, read_chunk};
 use crate::record::Stored;
 
-/// Bytes of a file that are searched at once.
+/// Bytes of a file searched at once.
 const WINDOW_BYTES: usize = 8 * 1024 * 1024;
 
-/// Where a chunk is in the damaged files.
+/// Location of a chunk in the damaged files.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     source: usize,
@@ -36,25 +36,25 @@ struct Source {
     is_segment: bool,
 }
 
-/// All chunks of a group that the damaged files hold.
+/// All chunks of a group in the damaged files.
 pub(crate) struct Chunks {
     sources: Vec<Source>,
     group: GroupId,
     found: BTreeMap<(Place, u32), Vec<Located>>,
-    /// According to the chunks of the segments, everything below this position was durable.
+    /// Position below which everything was durable, according to the chunks of the segments.
     durable: u64,
     /// Last position in the segments with a byte that is neither zero nor part of a chunk.
     stray: Option<u64>,
 }
 
 impl Chunks {
-    /// Searches all files of the log; what is no chunk is passed over.
+    /// Searches all files of the log; bytes that are not a chunk are skipped.
     pub(crate) fn search(dir: &Path, group: GroupId) -> Result<Self, LogError> {
         let mut chunks = Self { sources: sources(dir)?, group, found: BTreeMap::new(), durable: 0, stray: None };
         let mut window = vec![0; WINDOW_BYTES + CHUNK_BYTES_MAX];
         for number in 0..chunks.sources.len() {
             let mut base = 0;
-            // A chunk that reaches over the end of a window is not searched again in the next one.
+            // A chunk that extends past the end of a window is not searched again in the next one.
             let mut from = 0;
             loop {
                 let source = &chunks.sources[number];
@@ -73,7 +73,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Searches from `at` on; returns where the search ended, which is past the window's overlap only by a chunk.
+    /// Searches from `at` on; returns the end of the search, which is past the window by one chunk at most.
     fn search_window(&mut self, window: &[u8], source: usize, base: u64, mut at: usize) -> usize {
         let Source { base: first, is_segment, .. } = self.sources[source];
         let end = if window.len() > WINDOW_BYTES { WINDOW_BYTES } else { window.len() };
@@ -100,7 +100,7 @@ impl Chunks {
         at
     }
 
-    /// Returns the versions of a record that are complete.
+    /// Returns the complete versions of a record.
     pub(crate) fn records(&self, kind: Kind, index: u64) -> Result<Vec<Stored>, LogError> {
         let place = Place { kind, group: self.group, index };
         let mut records: Vec<Stored> = Vec::new();
@@ -139,7 +139,7 @@ impl Chunks {
         self.found.keys().filter(move |(place, number)| place.kind == kind && *number == 0).map(|(p, _)| p.index)
     }
 
-    /// Returns the last entry of which a chunk shows that it was durable.
+    /// Returns the last entry that some chunk proves to have been durable.
     pub(crate) fn last_durable_entry(&self) -> Option<u64> {
         let durable = |located: &Located| self.position(located) < self.durable;
         let mut entries =
@@ -147,8 +147,8 @@ impl Chunks {
         entries.find(|(_, located)| located.iter().any(durable)).map(|((place, _), _)| place.index)
     }
 
-    /// Tells whether bytes that cannot be read follow the entry `index` in the segments (or are anywhere in them, if
-    /// there is no such entry).
+    /// Returns whether unreadable bytes follow the entry `index` in the segments (or are anywhere in them, if there is no
+    /// such entry).
     pub(crate) fn has_stray_bytes_after(&self, index: Option<u64>) -> bool {
         let place = |index| Place { kind: Kind::Entry, group: self.group, index };
         let at = index.and_then(|index| self.found.get(&(place(index), 0))?.last().map(|at| self.position(at)));
@@ -160,7 +160,7 @@ impl Chunks {
     }
 }
 
-/// Fills the window from `base` on as far as the file reaches. A part of a file that the disk cannot read counts as zeros.
+/// Fills the window from `base` on, as far as the file reaches. Blocks that the disk cannot read count as zeros.
 fn read_up_to(source: &Source, window: &mut [u8], base: u64) -> Result<usize, LogError> {
     let failed = |e: &std::io::Error| LogError::io("read", &source.path, e);
     let len = source.file.metadata().map_err(|e| failed(&e))?.len();
@@ -179,7 +179,7 @@ fn read_up_to(source: &Source, window: &mut [u8], base: u64) -> Result<usize, Lo
     Ok(filled)
 }
 
-/// Finds the files that may hold chunks, segments in order.
+/// Finds the files that may contain chunks, segments in order.
 fn sources(dir: &Path) -> Result<Vec<Source>, LogError> {
     let mut found = Vec::new();
     let mut add = |path: PathBuf, base, is_segment| -> Result<(), LogError> {

@@ -1,4 +1,4 @@
-//! A simulated file: what programs read of it, what is on the disk of it, and the writes between the two.
+//! A simulated file: the content that programs read, the content on the disk, and the writes between the two.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::random::Random;
 
 const PAGE_BYTES: u64 = 4096;
-/// A disk writes as much of this at once or not at all, where a write is not torn at a byte.
+/// Unit that a disk writes completely or not at all, unless a write is torn at a byte.
 const SECTOR_BYTES: usize = 512;
 
-/// Bytes in pages that copies share; pages of zeros are left out.
+/// Bytes in pages that copies share; pages of zeros are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bytes {
     pages: BTreeMap<u64, Arc<[u8; PAGE_BYTES as usize]>>,
@@ -21,12 +21,12 @@ impl Bytes {
         self.len
     }
 
-    /// Returns the room on the disk that they take: whole pages up to the end.
+    /// Returns the disk space that they occupy: whole pages up to the end.
     pub(super) fn room(&self) -> u64 {
         self.len.next_multiple_of(PAGE_BYTES)
     }
 
-    /// Fills `bytes` as far as the file reaches; returns how many those are.
+    /// Fills `bytes` as far as the file reaches; returns the number of bytes filled.
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> usize {
         let filled = bytes.len().min(usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX));
         for (at, within, step) in steps(offset, filled) {
@@ -54,7 +54,7 @@ impl Bytes {
         self.len = self.len.max(offset + bytes.len() as u64);
     }
 
-    /// Cuts the file, or extends it by zeros.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.pages.retain(|number, _| number * PAGE_BYTES < len);
@@ -66,7 +66,7 @@ impl Bytes {
     }
 }
 
-/// Yields pieces of `len` bytes at `offset` that are each within a page: where in the bytes, where in the page, how long.
+/// Yields pieces of `len` bytes at `offset`, each within one page: offset in the bytes, offset in the page, length.
 fn steps(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -78,7 +78,7 @@ fn steps(offset: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)>
     })
 }
 
-/// Something that is not on the disk yet.
+/// A change that is not on the disk yet.
 #[derive(Clone, Debug)]
 enum Change {
     Write { offset: u64, bytes: Arc<[u8]> },
@@ -99,20 +99,20 @@ impl Change {
 pub(super) struct Content {
     cached: Bytes,
     durable: Bytes,
-    /// What `cached` has and `durable` has not, in order.
+    /// The changes between `durable` and `cached`, in order.
     unsynced: Vec<Change>,
 }
 
-/// What becomes of changes that were not synced, of one file or directory.
+/// The fate of the unsynced changes of one file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// None is on the disk.
     Dropped,
-    /// All are.
+    /// All are on the disk.
     Kept,
-    /// Those up to some one are, and that one up to some byte.
+    /// A prefix of them is on the disk, and of the next one a prefix of its bytes.
     Torn,
-    /// Any are, the later without the earlier, sector by sector.
+    /// Any subset is on the disk, later ones without earlier ones, sector by sector.
     Reordered,
 }
 
@@ -148,13 +148,13 @@ impl Content {
         }
     }
 
-    /// A sync fails: some of what was to be written is on the disk, and no later sync writes the rest, although it is
-    /// read back. So Linux does.
+    /// Fails a sync: some of the unsynced changes reach the disk, and no later sync writes the rest, although reads
+    /// return it. Linux behaves this way.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
         self.settle(Fate::draw(random), random);
     }
 
-    /// The power is cut: what is not on the disk is gone.
+    /// Cuts the power: everything that is not on the disk is lost.
     pub(super) fn cut_power(&mut self, fate: Fate, random: &mut Random) {
         self.settle(fate, random);
         self.cached = self.durable.clone();
@@ -181,7 +181,7 @@ impl Content {
         }
     }
 
-    /// Brings some sectors of a change to the disk.
+    /// Writes some sectors of a change to the disk.
     fn scatter(&mut self, change: &Change, random: &mut Random) {
         // All, none, or some of them.
         let share = random.below(3);
@@ -195,7 +195,7 @@ impl Content {
                     }
                 }
                 let end = offset + bytes.len() as u64;
-                // The length is there, and not all of the bytes: they read as zeros.
+                // The file has its full length but not all of the bytes: they read as zeros.
                 if end > self.durable.len && random.below(2) == 0 {
                     self.durable.set_len(end);
                 }
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Returns what is left of three writes of a page each, after a first one that was synced.
+    /// Returns the remains of three writes of a page each, after a first one that was synced.
     fn left(fate: Fate, seed: u64) -> Vec<u8> {
         let (mut content, mut random) = (Content::default(), Random(seed));
         content.write(&[9; 4096], 0);
@@ -257,7 +257,7 @@ mod tests {
             assert!(cut.iter().enumerate().skip(4096).all(|(at, byte)| *byte as usize == at / 4096), "seed {seed}");
             torn += usize::from(!cut.len().is_multiple_of(SECTOR_BYTES));
             let any = left(Fate::Reordered, seed);
-            // A sector that is missing before one that is there.
+            // A missing sector precedes an existing one.
             reordered += usize::from(any[4096..].contains(&0) && any.last().is_some_and(|last| *last != 0));
         }
         assert!(torn > 50 && reordered > 20, "{torn} torn, {reordered} reordered");

@@ -1,8 +1,8 @@
-//! What is wrong with a simulated disk, or with how it is used.
+//! Faults of a simulated disk, or of its use.
 
 use std::path::Path;
 
-/// Calls that a log with a bug would leave out, or make too late.
+/// Calls that a buggy log would omit or make too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omission {
     /// Files whose path contains this are never synced by [`LogFile::sync_all`](crate::LogFile::sync_all).
@@ -11,29 +11,29 @@ pub enum Omission {
     SyncData(&'static str),
     /// Directories whose path ends with this are never synced.
     SyncDir(&'static str),
-    /// What is appended to segments is synced after the mark, with the next sync that follows it, and not before.
+    /// Data appended to segments is synced only by the next sync after that of the mark, not before it.
     DataAfterMark,
 }
 
-/// The faults in force.
+/// The active faults.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
-    /// The power fails once there have been so many operations.
+    /// Number of operations after which the power fails.
     pub cut_at: Option<u64>,
-    /// Bytes that all files together may take.
+    /// Maximum total size of all files, bytes.
     pub room: Option<u64>,
-    /// The next sync of a file with this in its path fails.
+    /// The next sync of a file whose path contains this fails.
     pub failing: Option<String>,
-    /// Syncs of files wait.
+    /// Syncs of files block.
     pub stuck: bool,
     pub omission: Option<Omission>,
-    /// Files whose sync was put off until the mark has been synced, and whether it has.
+    /// Files whose sync is postponed until the mark has been synced, and whether it has.
     put_off: Vec<u64>,
     marked: bool,
 }
 
 impl Faults {
-    /// Tells whether this sync is the one that fails.
+    /// Returns whether this sync must fail.
     pub(super) fn fails_sync_of(&mut self, path: &Path) -> bool {
         let path = path.to_string_lossy();
         self.failing.take_if(|part| path.contains(part.as_str())).is_some()

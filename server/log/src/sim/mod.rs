@@ -1,10 +1,11 @@
-//! A simulated disk: what POSIX promises and no more, decided by a seed.
+//! A simulated disk with the guarantees of POSIX and no more, driven by a seed.
 //!
-//! A write is durable after a sync of its file, a name after a sync of its directory (and of those above it). At a power
-//! cut, what was not synced is dropped, kept, torn at a byte or reordered, each file and directory by itself. Room can be
-//! limited; syncs can fail or get stuck. The same seed and the same calls give the same bytes.
+//! A write is durable after a sync of its file, a name after a sync of its directory (and of the parent directories).
+//! At a power cut, unsynced changes are dropped, kept, torn at a byte or reordered, independently for each file and
+//! directory. Disk space can be limited; syncs can fail or get stuck. The same seed and the same calls give the same
+//! bytes.
 //!
-//! Must never: use a thread, a clock or a file; hand out what a program could not see.
+//! Must never: use a thread, a clock or a file; reveal anything that a program could not see.
 
 mod content;
 mod faults;
@@ -27,33 +28,33 @@ pub use faults::Omission;
 use names::{Entry, Names};
 use random::Random;
 
-/// Lengths of segments: small, so that a short history fills several. The largest chunk fits into one.
+/// Lengths of segments: short, so that a small history fills several. The largest chunk fits into one.
 const SEGMENT_BYTES: RangeInclusive<u64> = 128 * 1024..=256 * 1024;
 
-/// What is left of what was not synced when the power is cut.
+/// What remains of unsynced changes after a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
     /// Nothing.
     None,
     /// Everything.
     All,
-    /// For each file and each directory by itself: nothing, all, a part that is torn at a byte, or any sectors or names,
-    /// the later without the earlier.
+    /// Independently for each file and directory: nothing, everything, a prefix torn at a byte, or any sectors or
+    /// names, later ones without earlier ones.
     Some,
 }
 
-/// What changes the disk or makes a change durable.
+/// An operation that changes the disk or makes a change durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Bytes of a file.
+    /// A write to a file.
     Write,
-    /// A file's length.
+    /// A change of a file's length.
     Allocate,
-    /// A file or a directory.
+    /// The creation of a file or a directory.
     Create,
-    /// A file's name.
+    /// The renaming of a file.
     Rename,
-    /// A file's name, removed.
+    /// The removal of a file's name.
     Remove,
     /// A sync of a file.
     Sync,
@@ -61,7 +62,7 @@ pub enum Operation {
     SyncDir,
 }
 
-/// A simulated disk. Clones are the same disk.
+/// A simulated disk. Clones share the same disk.
 #[derive(Clone)]
 pub struct SimFiles {
     disk: Arc<Disk>,
@@ -69,7 +70,7 @@ pub struct SimFiles {
 
 struct Disk {
     state: Mutex<State>,
-    /// A stuck sync continues.
+    /// Notified when stuck syncs may continue.
     released: Condvar,
     observer: Mutex<Option<Observer>>,
 }
@@ -81,7 +82,7 @@ struct State {
     names: Names,
     files: BTreeMap<u64, File>,
     next_file: u64,
-    /// Counts starts of the process: what an earlier one opened is closed.
+    /// Number of restarts of the process: handles from before the last one are closed.
     starts: u64,
     powered: bool,
     locked: Vec<PathBuf>,
@@ -93,12 +94,12 @@ struct State {
 #[derive(Clone, Default)]
 struct File {
     content: Content,
-    /// How many handles of this start there are.
+    /// Number of handles opened since the last restart.
     handles: u32,
 }
 
 impl SimFiles {
-    /// Creates an empty disk. What is random about it follows from `seed`.
+    /// Creates an empty disk. All randomness derives from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let state = State {
@@ -126,8 +127,8 @@ impl SimFiles {
         Arc::new(self.clone())
     }
 
-    /// Returns a disk that is as this one would be if the process had been killed now: written and not synced is still in
-    /// the system's cache. What is random about it follows from `seed`. It has none of this one's faults.
+    /// Returns a copy of this disk in the state after a kill of the process at this moment: unsynced writes are still
+    /// in the system's cache. All its randomness derives from `seed`. It has none of this disk's faults.
     #[must_use]
     pub fn copy(&self, seed: u64) -> Self {
         let mut state = self.disk.state.lock().clone();
@@ -136,7 +137,7 @@ impl SimFiles {
         Self::of(state)
     }
 
-    /// Kills the process: its handles are closed and its locks released. What it wrote stays in the system's cache.
+    /// Kills the process: its handles are closed and its locks released. Its writes stay in the system's cache.
     pub fn kill_process(&self) {
         self.disk.state.lock().restart();
     }
@@ -147,19 +148,19 @@ impl SimFiles {
         self.disk.released.notify_all();
     }
 
-    /// Tells whether calls can succeed.
+    /// Returns whether calls can succeed.
     #[must_use]
     pub fn has_power(&self) -> bool {
         self.disk.state.lock().check_power().is_ok()
     }
 
-    /// Cuts the power after so many operations more.
+    /// Cuts the power after this many more operations.
     pub fn cut_power_after(&self, operations: u64) {
         let mut state = self.disk.state.lock();
         state.faults.cut_at = Some(state.operations + operations);
     }
 
-    /// Switches the power on again. What was not synced is left as `survival` tells.
+    /// Switches the power back on. `survival` determines what remains of unsynced changes.
     pub fn power_on(&self, survival: Survival) {
         let mut state = self.disk.state.lock();
         let State { names, files, random, .. } = &mut *state;
@@ -178,7 +179,7 @@ impl SimFiles {
         state.restart();
     }
 
-    /// Returns how many operations there have been.
+    /// Returns the number of operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.disk.state.lock().operations
@@ -189,17 +190,17 @@ impl SimFiles {
         *self.disk.observer.lock() = Some(Box::new(observer));
     }
 
-    /// Limits what all files together may take, bytes in whole pages; `None` takes the limit away.
+    /// Limits the total size of all files, bytes in whole pages; `None` removes the limit.
     pub fn limit_room(&self, bytes: Option<u64>) {
         self.disk.state.lock().faults.room = bytes;
     }
 
-    /// Lets the next sync of a file whose path contains `part` fail.
+    /// Makes the next sync of a file whose path contains `part` fail.
     pub fn fail_sync_of(&self, part: &str) {
         self.disk.state.lock().faults.failing = Some(part.to_owned());
     }
 
-    /// Lets syncs of files wait until [`SimFiles::release_syncs`], or until the power is cut.
+    /// Makes syncs of files block until [`SimFiles::release_syncs`], or until the power is cut.
     pub fn stick_syncs(&self) {
         self.disk.state.lock().faults.stuck = true;
     }
@@ -210,12 +211,12 @@ impl SimFiles {
         self.disk.released.notify_all();
     }
 
-    /// Makes the disk skip calls, as if the log had forgotten them: a planted bug, for tests that prove that it is noticed.
+    /// Makes the disk skip calls, as if the log omitted them: a planted bug, for tests that prove that it is noticed.
     pub fn omit(&self, omission: Omission) {
         self.disk.state.lock().faults.omission = Some(omission);
     }
 
-    /// Performs an operation and tells the observer.
+    /// Performs an operation and notifies the observer.
     fn operate<R>(
         &self,
         operation: Operation,
@@ -243,7 +244,7 @@ impl State {
         self.forget_files();
     }
 
-    /// Forgets files without a name that nothing has open.
+    /// Forgets files without a name and without an open handle.
     fn forget_files(&mut self) {
         let named = self.names.files();
         self.files.retain(|number, file| file.handles > 0 || named.contains(number));
@@ -262,7 +263,7 @@ impl State {
         self.files.get_mut(&handle.file).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns how long a file may become that is to reach `len`.
+    /// Returns the length to which a file that is to reach `len` may grow.
     fn room_up_to(&self, file: u64, len: u64) -> u64 {
         let Some(limit) = self.faults.room else { return len };
         let visible = self.names.visible();
@@ -272,7 +273,7 @@ impl State {
             .filter(|(number, other)| **number != file && (other.handles > 0 || visible.contains(number)));
         let taken: u64 = others.map(|(_, other)| other.content.cached().room()).sum();
         let own = self.files.get(&file).map_or(0, |own| own.content.cached().len());
-        // What it has, it keeps.
+        // A file keeps the space that it already has.
         len.min((limit.saturating_sub(taken) / 4096 * 4096).max(own))
     }
 }
@@ -423,7 +424,7 @@ impl Handle {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         self.disk.operate(operation, &self.path, |state| {
-            // Not after a restart.
+            // Fails after a restart.
             state.file(self)?;
             perform(state)
         })

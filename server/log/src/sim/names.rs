@@ -1,4 +1,4 @@
-//! Simulated directories: names that programs see, names that are on the disk, and the changes between the two.
+//! Simulated directories: the names that programs see, the names on the disk, and the changes between the two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::content::Fate;
 use super::random::Random;
 
-/// What a name stands for.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A file, by its number.
@@ -17,14 +17,14 @@ pub(super) enum Entry {
 
 type Entries = BTreeMap<String, Entry>;
 
-/// Names that change together, each with what it stands for then.
+/// Names that change together, each with its new target.
 type Change = Vec<(String, Option<Entry>)>;
 
 #[derive(Clone, Debug, Default)]
 struct Dir {
     cached: Entries,
     durable: Entries,
-    /// What `cached` has and `durable` has not, in order.
+    /// The changes between `durable` and `cached`, in order.
     unsynced: Vec<Change>,
 }
 
@@ -59,7 +59,7 @@ impl Names {
         Ok(())
     }
 
-    /// Returns what a path stands for; `None` if its directory has no such name.
+    /// Returns the target of a path; `None` if its directory has no such name.
     pub(super) fn find(&self, path: &Path) -> Option<Entry> {
         let (dir, name) = split(path).ok()?;
         self.dirs.get(dir)?.cached.get(&name).copied()
@@ -93,7 +93,7 @@ impl Names {
         self.change(dir, vec![(old, None), (new, Some(Entry::File(file)))])
     }
 
-    /// Creates a directory in one that exists.
+    /// Creates a directory in an existing one.
     pub(super) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
         let (dir, name) = split(path)?;
         self.change(dir, vec![(name, Some(Entry::Dir))])?;
@@ -114,8 +114,8 @@ impl Names {
         Ok(())
     }
 
-    /// The power is cut: of the changes that were not synced, some are on the disk. Those of one directory may be
-    /// reordered, but one name never changes back. A directory whose own name is lost is lost with all that it holds.
+    /// Cuts the power: of the unsynced changes, some are on the disk. Those of one directory may be reordered, but a
+    /// single name never changes back. A directory whose own name is lost is lost with its content.
     pub(super) fn cut_power(&mut self, fate: impl Fn(&mut Random) -> Fate, random: &mut Random) {
         for dir in self.dirs.values_mut() {
             let fate = fate(random);
@@ -138,7 +138,7 @@ impl Names {
             split(path).is_ok_and(|(dir, name)| dirs.get(dir).is_some_and(|d| d.cached.get(&name) == Some(&Entry::Dir)))
         };
         let paths: Vec<PathBuf> = self.dirs.keys().skip(1).cloned().collect();
-        // Parents come before what they hold.
+        // Parents come before their children.
         for path in paths {
             if !found(&self.dirs, &path) {
                 self.dirs.remove(&path);
@@ -146,7 +146,7 @@ impl Names {
         }
     }
 
-    /// Returns the files that have a name, or had one that may be on the disk.
+    /// Returns the files with a name, including names that may only be on the disk.
     pub(super) fn files(&self) -> BTreeSet<u64> {
         let of = |entry: &Entry| if let Entry::File(file) = entry { Some(*file) } else { None };
         let mut files = BTreeSet::new();

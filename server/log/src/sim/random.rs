@@ -1,6 +1,6 @@
-//! Numbers that follow from a seed (SplitMix64).
+//! Pseudorandom numbers from a seed (SplitMix64).
 
-/// Draws them.
+/// The generator.
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub u64);
 

@@ -1,5 +1,5 @@
-//! Applies epochs of the log to the rows in memory: each epoch becomes visible as a whole, and nothing of one that
-//! cannot be applied.
+//! Applies epochs of the log to the rows in memory: each epoch becomes visible as a whole, or not at all if it cannot
+//! be applied.
 
 use std::time::Instant;
 
@@ -11,14 +11,14 @@ use super::fold::{Change, fold};
 use super::{EmbeddedError, EmbeddedStore};
 use crate::SourceError;
 
-/// What only one thread at a time may do with a store: apply epochs, and set rows aside for a flush. May take as long
-/// as the disk does, so nothing else is locked with it.
+/// Guards the operations that only one thread at a time may perform on a store: applying epochs, and setting rows aside
+/// for a flush. They may take as long as disk I/O, so nothing else is guarded by the same lock.
 #[derive(Default)]
 pub(super) struct Applier;
 
 impl EmbeddedStore {
-    /// Applies every epoch that the log has by now. Reads that follow see all of them. May read the disk; if
-    /// there is nothing to apply, it only compares two positions.
+    /// Applies every epoch that the log has at the time of the call. Subsequent reads see all of them. May read the
+    /// disk; if there is nothing to apply, it only compares two positions.
     ///
     /// # Errors
     /// See [`EmbeddedError`]: the store is then at an earlier epoch.
@@ -30,7 +30,7 @@ impl EmbeddedStore {
         self.apply_until(&self.applier.lock(), head)
     }
 
-    /// Applies epochs until record `head` is among them.
+    /// Applies epochs up to and including the one of record `head`.
     pub(super) fn apply_until(&self, _applier: &MutexGuard<'_, Applier>, head: Lsn) -> Result<(), EmbeddedError> {
         let log = self.source.id();
         while self.applied() < head {

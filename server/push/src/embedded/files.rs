@@ -1,6 +1,7 @@
-//! The files of a store, for a copy of it in another node's data directory: the runs as of one flush, and their manifest.
+//! The files of a store, for a copy of it in another node's data directory: the runs as of one flush, and their
+//! manifest.
 //!
-//! A store that is opened on such a copy continues after the last flushed record, like one that was restarted.
+//! A store that is opened on such a copy continues after the last flushed record, as after a restart.
 
 use std::fs::File;
 use std::io;
@@ -8,12 +9,12 @@ use std::os::unix::fs::FileExt;
 
 use super::{EmbeddedError, EmbeddedStore};
 
-/// A file of a store. Its content never changes, and remains readable when the store has replaced the file.
+/// A file of a store. Its content never changes, and stays readable after the store has replaced the file.
 #[derive(Debug)]
 pub struct StoreFile {
     /// Its name within the store's directory.
     pub name: String,
-    /// Its length.
+    /// Its length, bytes.
     pub bytes: u64,
     content: Content,
 }
@@ -33,10 +34,10 @@ impl StoreFile {
         StoreFile { name: name.to_owned(), bytes: bytes.len() as u64, content: Content::InMemory(bytes) }
     }
 
-    /// Fills `part` with what begins at `offset`.
+    /// Fills `part` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// The disk's; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    /// The disk's error; [`io::ErrorKind::UnexpectedEof`] if the file is too short.
     pub fn read_exact_at(&self, part: &mut [u8], offset: u64) -> io::Result<()> {
         match &self.content {
             Content::Open(file) => file.read_exact_at(part, offset),
@@ -50,14 +51,14 @@ impl StoreFile {
 }
 
 impl EmbeddedStore {
-    /// Flushes everything up to the present end of the log, then returns the files. Waits for the disk.
+    /// Flushes everything up to the current end of the log, then returns the files. Waits for the disk.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
     pub fn flushed_files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
         let head = self.source.head(self.id);
         self.catch_up()?;
-        // A flush that was in progress may have begun before the last epoch was applied.
+        // A flush in progress may have begun before the last epoch was applied.
         while self.flushed() < head.min(self.applied()) {
             self.flush()?;
             if !self.wait_for_flush() {

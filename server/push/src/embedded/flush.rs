@@ -1,4 +1,4 @@
-//! Flushes rows from memory to runs, and merges runs, on a thread that only exists while there is such work.
+//! Flushes rows from memory to runs, and merges runs, on a thread that exists only while there is such work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use super::{EmbeddedError, EmbeddedStore, Shared};
 
 /// Maximum time that applying an epoch waits for the previous flush when memory is full.
 pub(super) const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
-/// Maximum time that closing a store waits for its thread. A disk that does not respond must not delay the end of the
-/// process; every row is in the log.
+/// Maximum time that closing a store waits for its thread. An unresponsive disk must not delay the exit of the process;
+/// every row is in the log.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// State of the flush thread.
@@ -107,7 +107,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells the thread to stop at the next opportunity, and waits for it at most [`STOP_WAIT_MAX`].
+    /// Stops the thread at the next opportunity, and waits for it at most [`STOP_WAIT_MAX`].
     pub(super) fn stop_work(&self) {
         self.stop.store(true, Ordering::Relaxed);
         let until = Instant::now() + STOP_WAIT_MAX;

@@ -1,5 +1,5 @@
-//! Folds the writes of an epoch that contains adds into the final state of each row. A sum needs the row's previous value,
-//! which may be on the disk; folding reads it before readers are locked out. Sums are exact.
+//! Folds the writes of an epoch that contains adds into the final state of each row. A sum needs the row's previous
+//! value, which may be on the disk; the fold reads it before readers are locked out. Sums are exact.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
-//! Keeps an embedded store with its log while it is not read, and reports how far it is on the disk.
+//! Keeps an embedded store up to date with its log while it is not read, and reports its position on disk.
 //!
-//! Readers do not wait for this task: they apply what the log has before they read ([`EmbeddedStore::catch_up`]). It only
-//! sees to it that little is left for them, and that the log may be truncated. So it may be slow: it looks some times a
-//! second, not once an epoch.
+//! Readers do not wait for this task: they apply missing epochs before they read ([`EmbeddedStore::catch_up`]). The
+//! task only ensures that little work is left for them, and that the log may be truncated. So it may be slow: it
+//! applies the epochs of each [`PACE`] together instead of one by one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::{EmbeddedError, EmbeddedStore};
 use crate::status::{Progress, PushActivity, PushHandle};
 use crate::{AckSink, LogSource, StorageDurability};
 
-/// How long epochs gather before they are applied together, unless a read applies them.
+/// How long epochs accumulate before they are applied together, unless a read applies them.
 const PACE: Duration = Duration::from_millis(10);
-/// First wait after passing trouble; doubles up to [`BACKOFF_MAX`].
+/// First delay after a temporary error; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// Longest wait after passing trouble.
+/// Maximum delay after a temporary error.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// The task of one embedded store.
@@ -73,12 +73,12 @@ impl Follower {
         let mut told_of_damage = false;
         self.sink.opened(self.id);
         loop {
-            // First: a flush that ends or fails from here on wakes the task again.
+            // Read it first: a flush that ends or fails from here on wakes the task again.
             let on_disk = *flushed.borrow_and_update();
             match self.catch_up().await {
                 Ok(at) => {
                     self.caught_up(at);
-                    // Before its position: others would rely on it.
+                    // Before its position: other nodes would rely on it.
                     if self.store.is_damaged() && !std::mem::replace(&mut told_of_damage, true) {
                         self.sink.damaged(self.id);
                     }
@@ -98,7 +98,7 @@ impl Follower {
                     match self.trouble(&error) {
                         Some(wait) => drop(tokio::time::timeout(wait, resumed).await),
                         None => {
-                            // A store that has stopped counts as unknown until it reports again.
+                            // The position of a stopped store counts as unknown until it reports again.
                             reported = None;
                             resumed.await;
                         }
@@ -130,7 +130,7 @@ impl Follower {
         progress.caught_up = Instant::now();
     }
 
-    /// Reports trouble; returns how long to wait if it may pass.
+    /// Reports an error; returns the delay before the retry if it is temporary.
     fn trouble(&self, error: &EmbeddedError) -> Option<Duration> {
         let text = error.to_string();
         let mut progress = self.progress.lock();

@@ -1,8 +1,8 @@
 //! Images: all rows at one position of the log, read one page at a time while epochs are applied.
 //!
-//! Before a row that an image has not reached yet is overwritten, its old state is retained (copy on write). The size of
-//! retained rows is bounded: an image that is read more slowly than rows change ends with an error, and nothing waits for
-//! its reader.
+//! Before a row that an image has not reached yet is overwritten, its old state is retained (copy on write). The size
+//! of retained rows is bounded: an image that is read more slowly than rows change ends with an error, and nothing
+//! waits for its reader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use tribunal_types::Lsn;
 use super::recent::Stored;
 use super::{EmbeddedError, EmbeddedStore, Row, row};
 
-/// Maximum size of the rows that are retained for one image.
+/// Maximum size of the rows retained for one image.
 const KEPT_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// Estimated overhead of a retained row.
 const ROW_OVERHEAD_BYTES: usize = 96;
@@ -29,7 +29,7 @@ pub(super) struct Kept {
     overrun: bool,
 }
 
-/// The images of a store that are being read.
+/// A store's images being read.
 #[derive(Default)]
 pub(super) struct Images(Mutex<Vec<Weak<Mutex<Kept>>>>);
 
@@ -40,7 +40,7 @@ impl Images {
         kept
     }
 
-    /// Retains the old states of rows that are about to be overwritten, which `stored` returns. Called with the applier
+    /// Retains the old states, returned by `stored`, of rows that are about to be overwritten. Called with the applier
     /// locked, before readers can see the new states.
     pub(super) fn keep<'a>(
         &self,
@@ -79,7 +79,7 @@ pub struct EmbeddedImage {
 }
 
 impl EmbeddedStore {
-    /// Begins an image of the current rows. Waits until the epoch that is being applied is complete.
+    /// Begins an image of the current rows. Waits until the epoch being applied is complete.
     #[must_use]
     pub fn image(self: &Arc<Self>) -> EmbeddedImage {
         let _no_epoch = self.applier.lock();
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(image.lsn(), Lsn(1));
         let mut at = 1;
         let found = all(&mut image, 7, |n| {
-            // Change, delete, add to and create rows that were already read, and rows that were not.
+            // Change, delete, add to and create rows, both already read and unread ones.
             let last = format!("k{:02}", 39 - n);
             let here = format!("k{n:02}x");
             let sum = format!("k{:02}", 20 + n);

@@ -1,7 +1,7 @@
 //! The key order of numbered rows: sorted lists of row numbers, each at least twice as long as the next.
 //!
-//! Rows are added in bulk: the new numbers are sorted, then merged with the lists that are not much longer. So a row takes
-//! part in a logarithmic number of merges, however many scans there are.
+//! Rows are added in bulk: the new numbers are sorted, then merged with the lists that are not much longer. So a row
+//! takes part in a logarithmic number of merges, however many scans there are.
 
 use std::cmp::Ordering;
 

@@ -1,8 +1,8 @@
 //! The rows in memory: those newer than the runs. The log makes them durable.
 //!
-//! Keys and values are stored in an arena, rows in one list, and a hash table finds a row by its key with one or two cache
-//! misses: a new row needs no allocation of its own. The order of keys is only computed when a scan or a flush needs it,
-//! and only for rows added since; in an ordered tree, every write would pay for it.
+//! Keys and values are stored in an arena, rows in one list, and a hash table finds a row by its key with one or two
+//! cache misses: a new row needs no separate allocation. The order of keys is computed only when a scan or a flush
+//! needs it, and only for rows added since; in an ordered tree, every write would pay for it.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
@@ -50,7 +50,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Returns the number of rows, deleted ones among them.
+    /// Returns the number of rows, including deleted ones.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -130,8 +130,7 @@ impl Rows {
     }
 }
 
-/// Rows that are frozen for a flush. They no longer change. Their order is computed when it is first needed, so that
-/// freezing is cheap.
+/// Rows frozen for a flush. They no longer change. Their order is computed on first use, so that freezing is cheap.
 pub(super) struct Frozen {
     rows: Rows,
     order: OnceLock<KeyOrder>,
@@ -140,12 +139,12 @@ pub(super) struct Frozen {
 }
 
 impl Frozen {
-    /// Returns the number of rows, deleted ones among them.
+    /// Returns the number of rows, including deleted ones.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the rows of `start..end` in the order of keys; an empty `end` means to the last one.
+    /// Returns the rows of `start..end` in key order; an empty `end` means no end.
     pub(super) fn range<'a>(
         &'a self,
         start: &[u8],
@@ -158,7 +157,7 @@ impl Frozen {
 /// Overhead of a row: an entry in the list, one in the hash table with its share of free entries, and one in the order.
 const ROW_OVERHEAD_BYTES: usize = size_of::<Entry>() + 4 * 8 / 7 + 4 + 4;
 
-/// The rows that are newer than the runs.
+/// The rows newer than the runs.
 pub(super) struct Recent {
     /// The newest rows.
     pub active: Rows,

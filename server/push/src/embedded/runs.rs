@@ -1,10 +1,10 @@
 //! The rows as of the last flush: immutable sorted runs, and a manifest that lists them.
 //!
-//! A flush writes the rows that changed since the previous flush as a new run; runs of similar size are then merged. Every
-//! file is synced completely before the manifest lists it, and the manifest is replaced atomically. So after a crash at any
-//! moment, on a full disk, or in a copy taken while writing, there are either the old rows or the new ones; files that the
-//! manifest does not list are removed at the next start. A read searches runs from the newest to the oldest; filters skip
-//! nearly all runs that do not contain the row.
+//! A flush writes the rows that changed since the previous flush as a new run; runs of similar size are then merged.
+//! Every file is synced completely before the manifest lists it, and the manifest is replaced atomically. So after a
+//! crash at any moment, on a full disk, or in a copy taken while writing, there are either the old rows or the new
+//! ones; the next start removes files that the manifest does not list. A read searches runs from the newest to the
+//! oldest; filters skip nearly all runs that do not contain the row.
 //!
 //! Must never: change a file that a manifest lists, or retry a failed sync.
 
@@ -41,7 +41,7 @@ pub(super) struct Runs {
     live: RwLock<Arc<Vec<Arc<Run>>>>,
     /// The manifest on disk.
     manifest: Mutex<Manifest>,
-    /// Held as long as the runs are open: another process that opened them would remove files that it does not know.
+    /// Held while the runs are open: another process that opened them would remove files that it does not know.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
@@ -81,7 +81,7 @@ impl Runs {
         ))
     }
 
-    /// Releases the lock. Called when nothing writes any longer.
+    /// Releases the lock. Called when nothing writes any more.
     pub(super) fn unlock(&self) {
         *self.lock.lock() = None;
     }
@@ -179,9 +179,9 @@ impl Runs {
         Ok(Finished::Done)
     }
 
-    /// Returns the files of the runs as they are now, the manifest last.
+    /// Returns the files of the current runs, the manifest last.
     pub(super) fn files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
-        // Under the lock: a manifest and the runs that it lists.
+        // Under the lock, so that the manifest matches the runs.
         let manifest = self.manifest.lock();
         let runs = self.runs();
         let mut files = runs.iter().map(|run| run.copied()).collect::<Result<Vec<_>, _>>()?;
@@ -194,7 +194,7 @@ impl Runs {
         self.manifest.lock().watermark
     }
 
-    /// Returns whether [`Runs::merge`] has something to do.
+    /// Returns whether [`Runs::merge`] has anything to do.
     pub(super) fn merge_is_due(&self) -> bool {
         worth_merging(self.runs().iter().map(|run| run.name.bytes)) > 0
     }
@@ -225,7 +225,7 @@ pub(super) fn watermark_in(dir: &Path) -> Result<Watermark, EmbeddedError> {
     Manifest::load(dir).map(|manifest| manifest.watermark)
 }
 
-/// The lock of a store's directory. Unlocked explicitly when dropped: a child process that is being spawned briefly has a
+/// The lock of a store's directory. Unlocked explicitly when dropped: a child process being spawned briefly holds a
 /// copy of the descriptor, so closing it would not release the lock.
 pub(super) struct DirectoryLock(File);
 

@@ -70,7 +70,7 @@ fn a_read_sees_all_earlier_commits_whichever_reader_applied_them() {
     let store = open(dir.path(), &log);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Readers that apply epochs for each other, concurrently with a writer.
+        // Readers apply epochs for each other, concurrently with a writer.
         let readers: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
@@ -135,7 +135,7 @@ fn a_record_is_skipped_although_epochs_are_being_applied() {
         skips.skip(Lsn(1));
         let _ = told.send(());
     });
-    // The thread that skips is the one that commits wait for.
+    // Commits wait for the thread that skips.
     assert_eq!(skipped.recv_timeout(Duration::from_secs(120)), Ok(()));
     drop(applies);
     store.catch_up().expect("applies");
@@ -265,7 +265,7 @@ fn a_copy_taken_during_writes_is_complete_or_rejected() {
                 }
             }
         });
-        // As many as it takes until some were good enough to be looked at.
+        // Repeat until some copies were good enough to be inspected.
         for n in 0..1_000 {
             if n >= 30 && whole >= 5 && rows > 1_000 {
                 break;
@@ -328,7 +328,7 @@ fn a_failed_flush_stops_the_store_and_loses_no_row() {
     assert_eq!(store.scan(b"", b"", 10).expect("scans").rows.len(), 3);
 }
 
-/// Counts what a follower reports of its store.
+/// Counts a follower's reports about its store.
 #[derive(Default)]
 struct Reports {
     failed: AtomicUsize,
@@ -365,7 +365,7 @@ async fn until(handle: &crate::PushHandle, activity: PushActivity) {
     }
 }
 
-/// Nothing is flushed in between: the position on the disk is the one that was reported before.
+/// Nothing is flushed in between: the position on disk is the one reported before.
 #[tokio::test]
 async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     let (dir, log) = (TempDir::new("embedded-skipped"), MemoryLog::new());
@@ -375,7 +375,7 @@ async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     let test = async {
         until(&handle, PushActivity::Idle).await;
         log.commit(&[(Add, "gone", "1")]);
-        // This log wakes nobody.
+        // This log wakes no follower.
         handle.resume();
         until(&handle, PushActivity::Stopped).await;
         assert_eq!((handle.status().poison, reports.rewound.load(Ordering::Relaxed)), (Some(Lsn(1)), 1));
@@ -390,7 +390,7 @@ async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     assert_eq!((store.applied(), reports.failed.load(Ordering::Relaxed)), (Lsn(1), 1));
 }
 
-/// It goes on: the rows of other blocks are whole.
+/// The store continues: the rows of other blocks are intact.
 #[tokio::test]
 async fn damage_that_a_reader_finds_is_reported_at_once_and_again_after_the_next_opening() {
     let (dir, log) = (TempDir::new("embedded-found"), MemoryLog::new());

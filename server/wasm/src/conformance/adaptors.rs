@@ -1,6 +1,6 @@
-//! Checks of LogAdaptors that need no storage: the same records give the same requests, and an error is not classified as
-//! success. That replaying records changes nothing in a storage is tested with a real one (`tribunal plugin test
-//! --storage`).
+//! Checks of LogAdaptors that need no storage: the same records give the same requests, and an error is not classified
+//! as success. A test with a real storage (`tribunal plugin test --storage`) checks that replaying records changes
+//! nothing in it.
 
 use tribunal_types::{
     Ack, Command, Csn, Epoch, Lsn, PushRequest, RecordBatch, RecordHead, RecordWrite, RespValue, Span, StorageReply,
@@ -144,7 +144,7 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
         }
         let kept = adaptor.clone().kept();
         for n in 0..USES {
-            // Process other records and a reply in between, so that state left over from them would show.
+            // Process other records and a reply in between, so that leftover state would show.
             kept.encode(&batch(first, 3 + u64::from(n), &rows[..1])).map_err(failed(REPLAY))?;
             let _ = kept.classify(&StorageReply::Raw(vec![0; 9]));
             if kept.encode(&records).map_err(failed(REPLAY))? != once.0 {
@@ -235,7 +235,7 @@ fn refusals(command: &Command) -> Vec<StorageReply> {
         Command::Http(_) => {
             [400, 429, 500, 503].into_iter().map(|status| StorageReply::Http { status, body: Vec::new() }).collect()
         }
-        // The embedded store's format is its own.
+        // The embedded store's format is private to it.
         Command::Raw(_) => Vec::new(),
     }
 }

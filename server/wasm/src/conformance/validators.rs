@@ -1,5 +1,5 @@
-//! Checks of isolation validators: each transaction is judged by itself, and accepted if and only if all of its operations
-//! are. Also determines which levels' anomalies a validator rejects.
+//! Checks of isolation validators: each transaction is judged by itself, and accepted if and only if all of its
+//! operations are. Also determines the levels whose anomalies a validator rejects.
 
 use tribunal_core::native::NativeValidator;
 use tribunal_core::policy::{Validation, Validator, ValidatorColumns};
@@ -179,7 +179,7 @@ fn splits(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
                 here[t] |= kept;
                 kept
             });
-            // A shard only judges transactions that have operations there.
+            // A shard judges only transactions with operations on it.
             let picked: Vec<_> = (0..n).filter(|&t| here[t]).collect();
             let judged = judge(validator, &select(&part, &picked, &mut |_| true), SPLITS)?;
             for (&t, &code) in picked.iter().zip(&judged.code) {
@@ -220,7 +220,7 @@ fn fresh(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The levels that a validator enforces, and the others with the reason.
+/// The levels that a validator enforces, and the others with the reasons.
 type Strength = (Vec<Isolation>, Vec<(Isolation, &'static str)>);
 
 /// Determines the levels that the validator enforces: it must reject each anomaly that a level forbids, and the random

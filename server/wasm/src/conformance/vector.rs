@@ -4,7 +4,7 @@
 use tribunal_core::policy::{TxnColumns, ValidatorColumns};
 use tribunal_types::RecordBatch;
 
-/// Maximum number of transactions or records of an input that is shown; larger ones would not be readable.
+/// Maximum number of transactions or records of an input that is shown; a larger one would not be readable.
 const ITEMS_MAX: usize = 64;
 
 /// A column of an input.

@@ -2,9 +2,9 @@
 //!
 //! Ten bits and seven probes per key give about 1 % false positives. The hash is part of the file format.
 
-/// Bits of a key.
+/// Bits per key.
 const BITS_PER_KEY: u64 = 10;
-/// Probes of a key.
+/// Probes per key.
 const PROBES: u64 = 7;
 
 /// An approximate set of keys: no false negatives, few false positives.

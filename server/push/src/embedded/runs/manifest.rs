@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! magic 8 bytes, watermark (lsn u64, log 16 bytes, digest u64), next u64, count u32,
-//! then per run, newest first: number u64, bytes u64, crc u32; at last crc32c u32
+//! then per run, newest first: number u64, bytes u64, crc u32; finally crc32c u32
 //! ```
 
 use std::fs;

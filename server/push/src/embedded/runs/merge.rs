@@ -51,8 +51,8 @@ impl RunMerge {
 
 /// Returns how many of the newest runs to merge, or 0. `bytes` are the sizes of all runs, newest first.
 ///
-/// A run is included if it is at most twice as large as all newer ones together. So sizes grow geometrically from the newest
-/// to the oldest, and a store of *n* times the memory has about 3 log6 *n* runs.
+/// A run is included if it is at most twice as large as all newer ones together. So sizes grow geometrically from the
+/// newest to the oldest, and a store of *n* times the memory has about 3 log6 *n* runs.
 pub(super) fn worth_merging(bytes: impl IntoIterator<Item = u64>) -> usize {
     let (mut newer, mut count) = (0, 0);
     for bytes in bytes {

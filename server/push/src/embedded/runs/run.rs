@@ -66,8 +66,8 @@ pub(super) fn path_of(dir: &Path, number: u64) -> PathBuf {
 }
 
 impl Run {
-    /// Opens a run that the manifest lists, and checks that the file is that run and complete. Blocks are checked when they
-    /// are read.
+    /// Opens a run that the manifest lists, and checks that the file is complete and is that run. Blocks are checked
+    /// when they are read.
     pub(super) fn open(dir: &Path, name: RunName) -> Result<Self, EmbeddedError> {
         let path = path_of(dir, name.number);
         let damaged = |what: &str| EmbeddedError::Damaged(format!("{}: {what}", path.display()));
@@ -176,7 +176,7 @@ pub(super) struct Footer {
     pub rows: u64,
     pub blocks: u32,
     pub tail_crc: u32,
-    /// Checksum of the index and the filter.
+    /// Checksum of the footer itself; `tail_crc` is that of the index and the filter.
     pub crc: u32,
 }
 
@@ -215,7 +215,7 @@ impl Footer {
     }
 }
 
-/// A position in a run, which moves forward entry by entry.
+/// A position in a run that moves forward entry by entry.
 pub(in crate::embedded) struct Cursor {
     run: Arc<Run>,
     block: usize,
