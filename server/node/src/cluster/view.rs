@@ -187,7 +187,7 @@ pub struct Joined {
     pub membership: Membership,
     /// The connections to them.
     pub peers: Arc<Peers>,
-    /// What it pulls from them, and they from it.
+    /// Transfers from and to the other nodes.
     pub transfers: Arc<Transfers>,
 }
 
