@@ -39,11 +39,11 @@ pub type Moved = Result<ReaderMoved, String>;
 pub struct ClusterReaders {
     known: RwLock<ReaderTable>,
     waiting: Mutex<Waiting>,
-    /// Wakes the task that proposes.
+    /// Wakes the proposing task.
     added: Notify,
-    /// Wakes the task that follows which webhooks this node delivers.
+    /// Wakes the task that tracks which webhooks this node delivers.
     reassigned: Notify,
-    /// What an earlier release has remembered on this node alone.
+    /// State that an earlier release stored on this node alone.
     earlier: Mutex<Option<EarlierFile>>,
 }
 

@@ -102,7 +102,7 @@ struct Entry {
 
 /// All pushes of a node.
 pub struct Pushes {
-    /// This node, if it is a member of a cluster: then others push as well.
+    /// This node, if it is a member of a cluster: then other nodes push as well.
     me: Option<NodeId>,
     told: ToldPushes,
     data: PathBuf,
