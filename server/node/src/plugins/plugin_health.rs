@@ -27,7 +27,7 @@ pub struct SlotHealth {
     called: Mutex<Option<CallTimes>>,
 }
 
-/// Time from the first to the last of a plugin's calls.
+/// Start of the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
     /// The first call began.
