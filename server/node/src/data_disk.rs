@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 const FREE_BYTES_MIN: u64 = 128 << 20;
 /// Free bytes below which a large disk is low.
 const LOW_BYTES: u64 = 1 << 30;
-/// A disk is low if less than 1/[`LOW_PART`] of it is free, if that is less than [`LOW_BYTES`].
+/// A disk is low if less than one part in this many is free, or less than [`LOW_BYTES`] if that is smaller.
 const LOW_PART: u64 = 10;
 /// Every disk is low with fewer free bytes than this: a node about to become unready has then logged it before.
 const LOW_BYTES_MIN: u64 = 2 * FREE_BYTES_MIN;
