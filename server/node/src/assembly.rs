@@ -156,7 +156,7 @@ impl Parts<'_> {
     /// Assembles all parts, and starts the threads.
     ///
     /// # Errors
-    /// A description. Some threads may run then, so the process must end.
+    /// A description of the failure. Some threads may run then, so the process must end.
     pub fn assemble(self) -> Result<Assembled, String> {
         let Parts { config, runtime, lanes, ready, loader, jwt, egress, cluster } = self;
         let runtime = runtime.handle().clone();

@@ -318,7 +318,7 @@ impl Node {
         }
     }
 
-    /// Returns the connections to the other nodes, if there are others.
+    /// Returns the connections to the other nodes, if there are any.
     fn peers(&self) -> Option<&Peers> {
         self.service.joined.as_ref().map(|joined| &*joined.peers)
     }

@@ -148,7 +148,7 @@ pub fn quota_of(config: &Config) -> HoldBack {
     HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
 }
 
-/// Returns the replica's settings.
+/// Returns the settings of a single node's replica; recovery adapts them for a member.
 fn settings_of(config: &Config) -> Settings {
     Settings {
         epoch_length: match config.epoch {
@@ -168,7 +168,7 @@ fn settings_of(config: &Config) -> Settings {
 /// Draws a number that no other process has drawn.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn draw() -> Result<u64, String> {
     let mut run = [0; 8];
     let drawn = SystemRandom::new().fill(&mut run);

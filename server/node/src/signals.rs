@@ -15,7 +15,7 @@ impl Signals {
     /// Catches the signals from now on. Before, they end the process immediately. Must be called within a runtime.
     ///
     /// # Errors
-    /// A description, if the operating system refuses.
+    /// If the operating system refuses.
     pub fn catch() -> Result<Signals, String> {
         let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -42,7 +42,7 @@ impl StopsAtOnce {
     /// Catches the signals from now on.
     ///
     /// # Errors
-    /// A description, if the operating system refuses.
+    /// If the operating system refuses.
     pub fn begin() -> Result<StopsAtOnce, String> {
         let built = Builder::new_multi_thread().worker_threads(1).thread_name("signals").enable_all().build();
         let runtime = built.map_err(|error| format!("cannot start a thread: {error}"))?;

@@ -118,7 +118,7 @@ impl JwtGate {
     /// Reads the key.
     ///
     /// # Errors
-    /// A description for the operator.
+    /// A description of the failure, for the operator.
     pub fn new(config: &JwtConfig) -> Result<JwtGate, String> {
         let wrong = |text: String| format!("configuration: `auth.jwt`: {text}");
         if config.audience.is_empty() {

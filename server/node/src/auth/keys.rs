@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(keys.list(5)[0].last_used_ms, Some(70));
         let _ = keys.find(&token, 90, || 90);
         assert_eq!(keys.last_uses(), [(id, 90)]);
-        // It was created after the last reading of the clock of its first use.
+        // It was created after the clock reading that its first use was recorded with.
         let (id, token, hash) = draw().expect("random bytes");
         let key = ApiKey { created_ms: 700, ..key(&id, hash, (0, "default")) };
         keys.follow(&Effect::KeyCreated { key, founded: false });

@@ -70,7 +70,7 @@ impl FirstMember {
     /// Prepares the image in the data directory. A single node ignores it.
     ///
     /// # Errors
-    /// A description; the image does not count then, and can be prepared again.
+    /// A description of the failure; the image does not count then, and can be prepared again.
     pub fn prepare(&self, data: &Path) -> Result<(), String> {
         let incoming = Incoming::restart(data)?;
         incoming.put_image(&self.image)?;

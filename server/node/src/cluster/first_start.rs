@@ -37,7 +37,7 @@ pub fn is_removed(data: &Path) -> bool {
 /// Records in a data directory that the cluster has removed its node.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn note_removed(data: &Path, membership: &Membership) -> Result<(), String> {
     write_note(&data.join(FILE), &listed(&membership.founders), GONE)
 }
@@ -62,7 +62,7 @@ pub fn log_is_missing(log: &Path, node: NodeId) -> String {
 /// Records in the data directory of a single node that it is the first member of a cluster, which it is from then on.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn note_adopted(data: &Path, node: NodeId) -> Result<(), String> {
     write_note(&data.join(FILE), &listed(&BTreeSet::from([node])), MEMBER)
 }
@@ -113,7 +113,7 @@ impl FirstStart {
     /// identifier of a new directory.
     ///
     /// # Errors
-    /// A description, if the note names other founders, if the cluster has removed this node, or if the note cannot be
+    /// If the note names other founders, if the cluster has removed this node, or if the note cannot be
     /// read or written.
     pub fn read(data: &Path, membership: &Membership, has_history: bool, drawn: u64) -> Result<FirstStart, String> {
         let Membership { node, founders, nodes, .. } = membership;
@@ -192,7 +192,7 @@ impl FirstStart {
     /// Records that the cluster has removed this node: no process may start with the directory again.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn note_removed(&self) -> Result<(), String> {
         self.write(GONE)
     }
@@ -224,7 +224,7 @@ impl FirstStart {
     /// Handles another node's report of its stage.
     ///
     /// # Errors
-    /// A description: this node must not take part, or cannot write.
+    /// If this node must not take part, or cannot write.
     pub fn received(&mut self, from: NodeId, said: Stage) -> Result<(), String> {
         let Some(known) = self.others.get_mut(&from).filter(|_| self.claim.is_none()) else { return Ok(()) };
         *known = Some(said);
@@ -248,7 +248,7 @@ impl FirstStart {
     /// Handles the directory to which the control log binds this node's number.
     ///
     /// # Errors
-    /// A description: this node must not take part, or cannot write.
+    /// If this node must not take part, or cannot write.
     pub fn claimed(&mut self, by: u64) -> Result<(), String> {
         match self.claim() {
             Some((directory, _)) if directory == by => self.note(Stage::Member),

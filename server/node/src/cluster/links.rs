@@ -80,7 +80,7 @@ pub fn settings(membership: &Membership) -> PeerSettings {
 /// Listens for the other nodes.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     let setting = "`cluster.listen` in the configuration, for the other nodes";
     TcpListener::bind(address).map_err(|error| cannot_listen(address, setting, &error))
@@ -90,7 +90,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
 /// threads each frame would wake more than one of them.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn runtime() -> Result<Runtime, String> {
     let mut builder = Builder::new_multi_thread();
     let built = builder.worker_threads(1).thread_name("peers").enable_all().build();
@@ -100,7 +100,7 @@ pub fn runtime() -> Result<Runtime, String> {
 /// Starts the connections of this node to the others.
 ///
 /// # Errors
-/// A description, if the address or the certificates cannot be used.
+/// If the address or the certificates cannot be used.
 pub fn start(
     listener: TcpListener,
     membership: &Membership,

@@ -147,7 +147,7 @@ impl Transfers {
     /// length.
     ///
     /// # Errors
-    /// A description: the node does not have it or does not answer, or why `take` failed.
+    /// If the node does not have it or does not answer, or the reason why `take` failed.
     pub async fn pull(&self, from: NodeId, name: &str, take: &mut TakePart<'_>) -> Result<u64, String> {
         let (sender, mut replies) = mpsc::channel(2 * WINDOW);
         let transfer = {

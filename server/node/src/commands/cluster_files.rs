@@ -53,7 +53,7 @@ pub struct NodeFiles {
 /// API need a key if `needs_keys`.
 ///
 /// # Errors
-/// A description, if a file cannot be created or written.
+/// If a file cannot be created or written.
 pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) -> Result<(), String> {
     let authority = authority_in(root, name)?;
     let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
@@ -73,7 +73,7 @@ pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_k
 /// Writes the files of a cluster that begins with one node, whose configuration was `config`; see [`create`].
 ///
 /// # Errors
-/// A description, if a file cannot be created or written.
+/// If a file cannot be created or written.
 pub fn begin(
     root: &Path,
     from: &Path,
@@ -108,7 +108,7 @@ fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec
 /// Writes the files of a node that is added to the cluster with files in `root`.
 ///
 /// # Errors
-/// A description, if a file cannot be created or written.
+/// If a file cannot be created or written.
 pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result<(), String> {
     write_node(&authority_in(root, name)?, node, config)
 }
@@ -116,7 +116,7 @@ pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result
 /// Checks that the cluster's authority can sign a new node's certificate.
 ///
 /// # Errors
-/// A description.
+/// A description of the failure.
 pub fn check_authority(root: &Path, name: &str) -> Result<(), String> {
     authority_in(root, name).map(drop)
 }

@@ -47,7 +47,7 @@ pub fn first_steps() {
 /// Runs a command, and returns the process's exit code.
 ///
 /// # Errors
-/// A description for the operator: the failure, and the remedy.
+/// For the operator: the failure, and the remedy.
 pub fn run(command: Command) -> Result<ExitCode, String> {
     let done = match command {
         Command::Dev(flags) => serve::dev(flags),

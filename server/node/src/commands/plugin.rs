@@ -78,7 +78,7 @@ impl Component {
 /// Runs a command.
 ///
 /// # Errors
-/// A description for the operator.
+/// A description of the failure, for the operator.
 pub fn run(command: PluginCommand) -> Result<(), String> {
     match command {
         PluginCommand::New(flags) => template::write(&flags),

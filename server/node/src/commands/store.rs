@@ -21,7 +21,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// Runs a request to completion.
 ///
 /// # Errors
-/// A description for the operator.
+/// A description of the failure, for the operator.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     runtime.block_on(work).map_err(|error| match error {

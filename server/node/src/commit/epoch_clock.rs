@@ -104,7 +104,7 @@ impl EpochClock {
         if log_us > 0 && time_us.saturating_sub(log_us) > SECOND_LOOK_ABOVE_MS * 1000 {
             wait();
             let second = read();
-            // A jump that ended in between shows as the readings' different distances.
+            // A forward jump that began or ended in between has no effect: the lower reading counts.
             let passed = second.monotonic_us - first.monotonic_us;
             time_us = second.wall_us.min(first.wall_us.saturating_add(passed));
             first = second;

@@ -414,7 +414,7 @@ impl PolicyRunner for PolicySet {
             }
             let faults = faults + 1;
             self.streaks.insert(slot.clone(), Streak { faults, calls });
-            // Repeat periodically, in case the first rollback did not happen.
+            // Report it again after every `faults_max` further faults, in case the first rollback did not happen.
             if self.faults_max > 0 && faults.is_multiple_of(self.faults_max) {
                 exhausted.push(slot.clone());
             }

@@ -155,7 +155,7 @@ impl EmbeddedStores {
     /// readers and its flush; callers that open it meanwhile wait as well.
     ///
     /// # Errors
-    /// A description, if readers keep it open for too long.
+    /// If readers keep it open for too long.
     pub fn close(&self, store: StoreId) -> Result<(), String> {
         let turn = self.places.lock().by_store.get(&store).map(|place| Arc::clone(&place.turn));
         let Some(turn) = turn else { return Ok(()) };

@@ -25,7 +25,7 @@ impl ForkFile {
     /// Returns where the log ended when the storage of this declaration was found ahead of it.
     ///
     /// # Errors
-    /// A description, if the file exists and cannot be read: the storage may be one that was ahead.
+    /// If the file exists and cannot be read: the storage may be one that was ahead.
     pub fn read(&self, generation: ControlIndex) -> Result<Option<Lsn>, String> {
         let text = match fs::read_to_string(&self.0) {
             Ok(text) => text,

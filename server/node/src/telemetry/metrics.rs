@@ -73,10 +73,11 @@ pub struct PushStateLabel {
     pub state: String,
 }
 
-/// Label of plugin faults.
+/// Label of the metrics of a slot's plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SlotLabel {
-    /// `rule`, or the validator's level.
+    /// The slot: `rule`, `validator:<level>` or `adaptor:<name>`. In [`Metrics::plugin_faults`], `rule` or the level's
+    /// name.
     pub slot: String,
 }
 
@@ -188,14 +189,14 @@ pub struct Metrics {
     of_process: Registry,
     /// Transactions committed.
     pub committed: Counter,
-    /// Aborts that clients got, those at admission included.
+    /// Aborts returned to clients, including those at admission.
     pub aborted: Family<AbortLabel, Counter>,
     /// The same by reason only. All reasons exist from the start: a rate misses the increase with which a series
     /// appears, and the series of [`Metrics::aborted`] are unknown before their first abort.
     aborted_by_reason: Family<ReasonLabel, Counter>,
     /// Answers from the id table.
     pub replayed: Counter,
-    /// The system clock minus the node's time, milliseconds.
+    /// The system clock minus the node's time, seconds.
     pub clock_offset_seconds: Gauge<f64, AtomicU64>,
     /// Jumps of the system clock.
     pub clock_jumps: Counter,
@@ -225,7 +226,7 @@ pub struct Metrics {
     pub plugin_items: Family<SlotLabel, Counter>,
     /// Fuel that they consumed.
     pub plugin_fuel: Family<SlotLabel, Counter>,
-    /// Time that they took, nanoseconds.
+    /// Time that they took, seconds.
     pub plugin_seconds: Family<SlotLabel, Counter<f64, AtomicU64>>,
     /// Epochs that the native fallback of a slot decided.
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
@@ -265,7 +266,7 @@ pub struct Metrics {
     pub store_acked: Family<StoreLabel, Level>,
     /// Records that a consumer has not acknowledged.
     pub consumer_lag_records: Family<ConsumerLabel, Level>,
-    /// Age of the oldest of them, milliseconds.
+    /// Age of the oldest of them, seconds.
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,

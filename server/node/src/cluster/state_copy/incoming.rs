@@ -52,7 +52,7 @@ impl Incoming {
     /// Starts a copy in a data directory in which no copy counts; removes leftovers of an earlier one.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn restart(data: &Path) -> Result<Incoming, String> {
         remove_dir(&data.join(COPIED))?;
         Incoming::begin(data)
@@ -61,7 +61,7 @@ impl Incoming {
     /// Starts a copy in a data directory; removes leftovers of an earlier one.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn begin(data: &Path) -> Result<Incoming, String> {
         let dir = data.join(INCOMING);
         remove_dir(&dir)?;
@@ -77,7 +77,7 @@ impl Incoming {
     /// Creates a file of the copy.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn create(&self, place: &Place) -> Result<IncomingFile, String> {
         let path = match place {
             Place::Image => self.dir().join(IMAGE),
@@ -115,7 +115,7 @@ impl Incoming {
     /// Makes the copy count; durable on return.
     ///
     /// # Errors
-    /// A description; the copy does not count then.
+    /// A description of the failure; the copy does not count then.
     pub fn complete(self) -> Result<(), String> {
         let (dir, copied) = (self.dir(), self.data.join(COPIED));
         let stores = dir.join(STORES);
@@ -133,7 +133,7 @@ impl IncomingFile {
     /// Writes a part.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn write(&self, offset: u64, part: &[u8]) -> Result<(), String> {
         self.file.write_all_at(part, offset).map_err(|error| failed("write", &self.path, &error))
     }
@@ -141,7 +141,7 @@ impl IncomingFile {
     /// Makes the file durable.
     ///
     /// # Errors
-    /// A description.
+    /// A description of the failure.
     pub fn sync(&self) -> Result<(), String> {
         self.file.sync_all().map_err(|error| failed("sync", &self.path, &error))
     }
@@ -150,7 +150,7 @@ impl IncomingFile {
 /// Puts a complete copy in place, if there is one. Nothing in the data directory may be open.
 ///
 /// # Errors
-/// A description; the next start tries again.
+/// A description of the failure; the next start tries again.
 pub fn put_in_place(data: &Path) -> Result<(), String> {
     remove_dir(&data.join(INCOMING))?;
     let copied = data.join(COPIED);

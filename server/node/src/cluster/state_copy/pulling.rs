@@ -61,7 +61,7 @@ impl PeerEvents for TransfersOnly {
 /// compacted the missing entries may be gone, and the new leader may have them. Dropping the future aborts the copy.
 ///
 /// # Errors
-/// A description, if this node cannot listen for the others, or was removed from the cluster.
+/// If this node cannot listen for the others, or was removed from the cluster.
 pub async fn copy_state(
     data: &Path,
     listener: TcpListener,

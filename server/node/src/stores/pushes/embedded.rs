@@ -73,7 +73,7 @@ impl Pushes {
     /// Has every embedded store flush its memory to disk, and returns the files of each. Waits for the disk.
     ///
     /// # Errors
-    /// A description: a store that is incomplete here must not be copied.
+    /// A description of the failure: a store that is incomplete here must not be copied.
     pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
         let (open, broken) = {
             let entries = self.entries.lock();
