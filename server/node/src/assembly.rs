@@ -72,7 +72,7 @@ type FailingSlot = (PluginSlot, ControlIndex);
 pub struct Parts<'a> {
     /// Its configuration.
     pub config: &'a Config,
-    /// For all work that is not short.
+    /// For long-running work.
     pub runtime: &'a Runtime,
     /// For connections and commits.
     pub lanes: &'a Lanes,

@@ -86,7 +86,7 @@ impl std::fmt::Display for NodeError {
 
 /// A running node.
 pub struct Node {
-    /// For all work that is not short: pushes, streams, the control plane.
+    /// For long-running work: pushes, streams, the control plane.
     runtime: Runtime,
     /// For connections and commits.
     lanes: Arc<Lanes>,

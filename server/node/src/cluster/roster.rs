@@ -30,7 +30,7 @@ pub fn former(members: &Members) -> BTreeSet<NodeId> {
     members.nodes().filter(|node| node.stage == NodeStage::Left).map(|node| node.id).collect()
 }
 
-/// Connects this node with the other known nodes, and sets the removed ones, which are told so when they connect.
+/// Connects this node with the other known nodes, and sets the removed ones, which are notified when they connect.
 pub fn connect(peers: &Peers, membership: &Membership, members: &Members) {
     if let Err(reason) = peers.set_peers(addresses(membership, members)) {
         tracing::error!(reason, "the connections to the other nodes cannot be changed");

@@ -35,7 +35,8 @@ pub struct LogWriter {
     last_sync: Duration,
 }
 
-/// A disk with slower syncs gains nothing from avoiding a thread switch, and would hold up the caller.
+/// Sync time below which a disk is fast. A slower disk gains nothing from avoiding a thread switch, and would hold up
+/// the caller.
 const FAST_SYNC: Duration = Duration::from_millis(1);
 
 impl LogWriter {

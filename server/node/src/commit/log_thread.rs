@@ -135,7 +135,7 @@ impl Drop for ReportPanic<'_> {
 /// How long the log must be quiet before its mark is updated.
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
-/// Maximum number of Raft group rounds per sync, so that their waiters are not delayed further.
+/// Maximum number of Raft group rounds that one sync covers; then the waiters come first.
 const ROUNDS_PER_SYNC_MAX: u32 = 64;
 
 /// A sync that Raft group rounds wait for. Deferred while more rounds are queued: one sync covers them all.

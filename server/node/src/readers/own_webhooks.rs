@@ -69,7 +69,7 @@ impl OwnWebhooks {
             let _one_at_a_time = one_at_a_time;
             let Replacement { mut held, resumes, spec, receiver } = new;
             let store = held.webhook.store;
-            // The old push's watermark no longer moves only after the push has ended.
+            // The old push's watermark stops moving only once the push has ended.
             self.webhooks.end(store).await;
             if resumes {
                 held.webhook.watermark = file.webhook(store).map_or(Lsn(0), |known| known.watermark);

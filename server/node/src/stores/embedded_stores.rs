@@ -234,7 +234,7 @@ mod tests {
 
     const STORE: StoreId = StoreId(1);
 
-    /// Creates the stores of a node in `dir` with an empty log, and the log that keeps it open.
+    /// Creates the stores of a node in `dir` with an empty log, and the writer that keeps the log open.
     fn stores(dir: &TempDir) -> (Arc<EmbeddedStores>, tribunal_log::DiskLog) {
         let log = tribunal_log::open(&dir.path().join("log"), &LogOptions::default()).expect("a new log");
         let records = Records {

@@ -1,6 +1,6 @@
-//! Copies the state of another member when this one lacks entries that the others no longer have: its newest state
-//! image and the rows of its embedded stores. So does a member whose rows are broken and can no longer be refilled from
-//! its own log, once an operator has it try again.
+//! Copies another member's state: its newest state image and the rows of its embedded stores. Used by a member that
+//! lacks entries that the other members no longer have, and by one whose rows are broken and can no longer be refilled
+//! from its own log, once an operator has it try again.
 //!
 //! The member's promises to its groups (votes, acknowledged entries) stay in its log. The image replaces the entries
 //! that it includes, and the rows are at least as recent as its epochs; the log continues after them.
@@ -20,8 +20,8 @@ pub mod pulling;
 pub struct Lag {
     /// The missing state.
     pub lacks: Lacks,
-    /// Entries compacted in this node's log, by group: the image has to include those as well. One of a later epoch
-    /// need not, because images differ in how much of the control log they include.
+    /// Entries compacted in this node's log, by group: the image has to include those as well. An image of a later
+    /// epoch does not necessarily, because images differ in how much of the control log they include.
     pub compacted: BTreeMap<GroupId, u64>,
     /// Addresses of the other nodes.
     pub others: BTreeMap<NodeId, String>,

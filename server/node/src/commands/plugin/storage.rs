@@ -1,5 +1,5 @@
 //! `tribunal plugin test --storage`: checks that a LogAdaptor's requests, sent twice, late or from the middle, have no
-//! unintended effect. Runs on a real storage, because only that has its actual transactions.
+//! unintended effect. Runs on a real storage, because the result depends on the storage's own transactions.
 
 use std::path::Path;
 

@@ -18,7 +18,7 @@ pub(super) struct MemberSide {
     pub(super) round: GroupWrites,
     /// When the member was last ticked.
     pub(super) ticked_at: Instant,
-    /// Ticks since the node takes part.
+    /// Ticks since the node began to take part.
     pub(super) ticks: u64,
     /// Ticks spent in the first start.
     pub(super) waited_ticks: u32,

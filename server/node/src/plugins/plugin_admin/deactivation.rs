@@ -2,7 +2,7 @@
 //! nodes change at the same epoch, whatever release they run.
 //!
 //! A rule or validator is replaced by the slot's last built-in plugin, like a rollback past all uploads. An adaptor is
-//! replaced by nothing, unless a store uses it.
+//! removed without replacement; this is refused while a store uses it.
 
 use tribunal_core::control::slots::SlotState;
 use tribunal_service::ServiceError;
