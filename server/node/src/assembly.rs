@@ -1,5 +1,5 @@
-//! What a node consists of, made from what recovery found, and its threads started: one step for each room, in the order
-//! in which they need each other.
+//! Assembles a node from the recovered state, and starts its threads: one step per module, in order of their
+//! dependencies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -60,55 +60,55 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::{SAMPLE_EVERY, Window};
 use crate::telemetry::{Telemetry, Tracing};
 
-/// Bytes of recent epochs kept in memory.
+/// Maximum size of recent epochs in memory, bytes.
 const EPOCH_CACHE_BYTES: usize = 96 << 20;
-/// Slots with faults that wait for their rollback; one that finds no place comes again.
+/// Maximum number of failing slots waiting for their rollback; one without room is reported again.
 const FAILING_SLOTS_MAX: usize = 8;
 
 /// A slot whose plugin has failed too often in a row, and the entry that activated it.
 type FailingSlot = (PluginSlot, ControlIndex);
 
-/// What a node is made of.
+/// The parts that a node is assembled from.
 pub struct Parts<'a> {
     /// Its configuration.
     pub config: &'a Config,
-    /// For everything that is not short.
+    /// For long-running work.
     pub runtime: &'a Runtime,
     /// For connections and commits.
     pub lanes: &'a Lanes,
-    /// What recovery found.
+    /// The recovered state.
     pub ready: Ready,
     /// Loads plugins.
     pub loader: Arc<PluginLoader>,
-    /// Checks tokens, if the configuration says so.
+    /// Checks tokens, if configured.
     pub jwt: Option<JwtGate>,
-    /// What storages may be reached.
+    /// The storages that may be reached.
     pub egress: ConfiguredEgress,
-    /// Which cluster the node is a member of, and by what it proves that.
+    /// The node's cluster, and the identity with which it authenticates there.
     pub cluster: Option<(Membership, Identity)>,
 }
 
-/// A node whose threads run.
+/// A node with running threads.
 pub struct Assembled {
-    /// What the API asks of it.
+    /// The node's API implementation.
     pub service: Arc<NodeService>,
     /// How the sequencer has ended.
     pub ended: watch::Receiver<Option<Ended>>,
-    /// The sequencer's and the log's.
+    /// The sequencer's and the log's threads.
     pub threads: Vec<JoinHandle<()>>,
-    /// Writes what is remembered of readers; ends when it is dropped.
+    /// Writes the readers' state; ends on drop.
     pub saver: Option<Saver>,
-    /// Sends spans; figures are not sent yet.
+    /// Sends spans; metrics are not sent yet.
     pub telemetry: Telemetry,
-    /// The connections to the other nodes run on it.
+    /// Runs the connections to the other nodes.
     pub peer_runtime: Option<Runtime>,
-    /// What a start still has to do.
+    /// The remaining work of the start.
     pub unsettled: Unsettled,
 }
 
-/// What recovery found and a start still has to do.
+/// The part of the recovered state that a start still has to process.
 pub struct Unsettled {
-    /// Whether another node gives the cluster its configuration.
+    /// Whether another node sets the cluster's configuration.
     pub waits: bool,
     /// Plugins to activate.
     pub activations: Vec<PluginActivation>,
@@ -116,11 +116,11 @@ pub struct Unsettled {
     pub bounds: Option<Bounds>,
     /// The generation to switch to.
     pub generation: Option<Generation>,
-    /// Stores whose pushes are to be ready.
+    /// Stores whose pushes must be ready.
     pub declared: Vec<DeclaredStore>,
 }
 
-/// What all rooms share.
+/// The parts that all modules share.
 struct Base<'a> {
     config: &'a Config,
     runtime: Handle,
@@ -135,7 +135,7 @@ struct Base<'a> {
     tracing: Option<Arc<Tracing>>,
 }
 
-/// What carries committed writes away: pushes into storages, and those who read the log.
+/// Destinations of committed writes: pushes into storages, and readers of the log.
 struct Outlets {
     pushes: Arc<Pushes>,
     webhooks: Arc<Webhooks>,
@@ -143,7 +143,7 @@ struct Outlets {
     saver: Option<Saver>,
 }
 
-/// The other nodes, and what this one gives them.
+/// The other nodes, and the services for them.
 struct Cluster {
     joined: Option<Joined>,
     runtime: Option<Runtime>,
@@ -153,10 +153,10 @@ struct Cluster {
 }
 
 impl Parts<'_> {
-    /// Makes all of it, and starts the threads.
+    /// Assembles all parts, and starts the threads.
     ///
     /// # Errors
-    /// In words. Some threads may run then, so the process must end.
+    /// A description of the failure. Some threads may run then, so the process must end.
     pub fn assemble(self) -> Result<Assembled, String> {
         let Parts { config, runtime, lanes, ready, loader, jwt, egress, cluster } = self;
         let runtime = runtime.handle().clone();
@@ -174,9 +174,10 @@ impl Parts<'_> {
             generation,
             mut deciding,
         } = ready;
-        // The sequencer and the log thread send to each other, so a bound could stop both. What bounds the first queue:
-        // commits and dry runs by `WAITING_BYTES_MAX`, other questions by requests in flight, control changes by their
-        // turns, pushes by one report each, the log thread by one batch and one entry for each control change.
+        // The sequencer and the log thread send to each other, so a bounded queue could deadlock both. Bounds of the
+        // first queue: commits and dry runs by `WAITING_BYTES_MAX`, other queries by requests in flight, control
+        // changes by their turns, pushes by one report each, the log thread by one batch and one entry per control
+        // change.
         let (messages, inbox) = unbounded();
         let (queue, intake) = CommitQueue::new(messages.clone());
         let shared = Shared {
@@ -219,8 +220,8 @@ impl Parts<'_> {
         let (failing, failed) = mpsc::channel(FAILING_SLOTS_MAX);
         let dispatch = Dispatch::start(&lanes.runtimes(), &base.runtime);
         let state = base.sequencer_state(intake, dispatch, failing, &outlets, &cluster);
-        // What bounds the queue of the log: one batch, the outcomes of this epoch and the one before, an image, a truncation for each image,
-        // each store that is detached and each embedded store that an image waits for, one flush for each 8 MiB of rows or
+        // Bounds of the log's queue: one batch, the outcomes of this epoch and the previous one, an image, a truncation
+        // per image, per detached store and per embedded store that an image waits for, one flush per 8 MiB of rows or
         // more that such a store flushed before the image, the control changes above, one notice of a due mark.
         let writer = LogWriter::new(log, Arc::clone(&base.shared.cache), Arc::clone(&base.shared.metrics));
         let writer = match of_member {
@@ -230,7 +231,7 @@ impl Parts<'_> {
         let (log_queue, log_jobs) = LogQueue::new(writer);
         let decider = |now| deciding.begin(now);
         let sequencer = Sequencer::new(decider, started, state, base.shared.clone(), log_queue.clone());
-        // Only now, when progress is published, may storages be asked for their watermarks.
+        // Progress is published now; only then may storages be queried for their watermarks.
         declared.iter().for_each(|store| outlets.pushes.declare(store.clone()));
         let log_thread = base.start_log_thread(log_queue, log_jobs, image, &outlets)?;
         let (ended_sender, ended) = watch::channel(None);
@@ -286,7 +287,7 @@ impl Base<'_> {
         Ok(Outlets { pushes, webhooks, readers, saver })
     }
 
-    /// Connects a member with the other nodes. A node that runs alone has none.
+    /// Connects a member with the other nodes. A single node has none.
     fn cluster(
         &self,
         cluster: Option<(Membership, Identity)>,
@@ -367,7 +368,7 @@ impl Base<'_> {
         }
     }
 
-    /// Returns what carries out, outside the replica, what an entry of the control log did.
+    /// Returns the handler for effects of control log entries outside the replica.
     fn on_control(&self, outlets: &Outlets, cluster: &Cluster) -> OnControl {
         let (stores, access) = (Arc::clone(&self.stores), Arc::clone(&self.access));
         let (pushes, readers) = (Arc::clone(&outlets.pushes), outlets.readers.clone());
@@ -410,7 +411,7 @@ impl Base<'_> {
         spawn("log", move || log_thread::run(&jobs, &context))
     }
 
-    /// Starts what happens once a sampling interval; returns the rates and percentiles that are sampled.
+    /// Starts the periodic work of each sampling interval; returns the sampled rates and percentiles.
     fn sample(&self, offers: &Arc<Offers>) -> Arc<Window> {
         let window = Arc::new(Window::new(Arc::clone(&self.shared.metrics)));
         let (sampled, offers) = (Arc::clone(&window), Arc::clone(offers));
@@ -420,7 +421,7 @@ impl Base<'_> {
             loop {
                 tokio::time::sleep(SAMPLE_EVERY).await;
                 sampled.sample();
-                // Also while nothing is committed: a jump is to be noticed when it happens.
+                // Even while nothing is committed: a jump must be noticed when it happens.
                 metrics.set_clock(clock.check());
                 access.tick();
                 offers.end_idle();
@@ -474,7 +475,7 @@ impl Base<'_> {
     }
 }
 
-/// Replaces plugins that fail again and again by what was there before them.
+/// Replaces plugins that fail repeatedly by their predecessors.
 fn roll_back_faulty(service: &Arc<NodeService>, mut failed: mpsc::Receiver<FailingSlot>) {
     let (runtime, plugins) = (service.rows.runtime.clone(), Arc::clone(&service.plugins));
     runtime.spawn(async move {

@@ -90,7 +90,7 @@ pub enum PolicyHost {
     Native,
 }
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -115,9 +115,9 @@ pub struct Config {
     pub shards: u16,
     /// How rules and validators run.
     pub plugins: PolicyHost,
-    /// The form of the lines that the node writes to its standard error.
+    /// Format of the lines that the node writes to standard error.
     pub log_format: LogFormat,
-    /// What is taken and kept of plugins from outside.
+    /// Acceptance and storage of external plugins.
     pub uploads: Uploads,
     /// The conflict rule.
     pub rule: Rule,
@@ -129,21 +129,21 @@ pub struct Config {
     pub resolver: Resolver,
     /// Pushing to storages.
     pub push: Push,
-    /// Who is let in.
+    /// Authentication.
     pub auth: Auth,
     /// TLS of the REST API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// The other nodes, if this one does not run alone.
+    /// The other nodes; absent on a single node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
 }
 
-/// The cluster that the node belongs to.
+/// The node's cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// Name of the cluster: a node does not talk to one of another cluster.
+    /// Name of the cluster: a node does not communicate with one of another cluster.
     pub name: String,
     /// Number of this node.
     pub node: u16,
@@ -151,20 +151,20 @@ pub struct Cluster {
     pub listen: SocketAddr,
     /// File with the secret that all nodes share, at least 32 characters.
     pub secret_file: PathBuf,
-    /// PEM file with the certificate of this node, and those that lead to its root.
+    /// PEM file with the certificate of this node, and its chain to the root.
     pub cert_file: PathBuf,
     /// PEM file with its key.
     pub key_file: PathBuf,
     /// PEM file with the certificate of the authority that signs the nodes' certificates.
     pub authority_file: PathBuf,
-    /// Numbers of the nodes with which the cluster began, if `nodes` lists others.
+    /// Numbers of the cluster's founders, if `nodes` lists others.
     #[serde(default, deserialize_with = "founders", skip_serializing_if = "Vec::is_empty")]
     pub founders: Vec<u16>,
-    /// The nodes, this one included.
+    /// The nodes, including this one.
     pub nodes: Vec<ClusterNode>,
 }
 
-/// Reads the founders. An empty list would mean all nodes, which is said by leaving it out.
+/// Reads the founders. An empty list would mean all nodes, which is expressed by omitting it.
 fn founders<'a, D: serde::Deserializer<'a>>(source: D) -> Result<Vec<u16>, D::Error> {
     let founders = Vec::<u16>::deserialize(source)?;
     if founders.is_empty() {
@@ -181,26 +181,26 @@ fn founders<'a, D: serde::Deserializer<'a>>(source: D) -> Result<Vec<u16>, D::Er
 pub struct ClusterNode {
     /// Its number, 1 to 1023.
     pub id: u16,
-    /// Where the others reach it: `host:port`.
+    /// Address at which the other nodes reach it: `host:port`.
     pub address: String,
 }
 
-/// Who is let in.
+/// Authentication.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// Callers must bring an API key or a token. Without, everybody who can connect may do everything.
+    /// Callers must present an API key or a token. Otherwise every caller that can connect may do everything.
     pub required: bool,
-    /// Requests that one tenant may have in flight.
+    /// Maximum number of requests in flight per tenant.
     pub tenant_requests_max: usize,
-    /// Bytes of their bodies.
+    /// Maximum number of bytes in their bodies.
     pub tenant_bytes_max: usize,
-    /// Rows that the tracked stores of one tenant may have; the service's own tenant may have any number.
+    /// Maximum number of rows in the tracked stores of one tenant; unlimited for the service's own tenant.
     pub tenant_rows_max: u64,
-    /// Other bounds for the tenants of these names, that of the service included.
+    /// Other bounds for the tenants of these names, including that of the service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rows_max: BTreeMap<String, u64>,
-    /// Tokens that somebody else signs.
+    /// Tokens signed by an external issuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtConfig>,
 }
@@ -209,20 +209,20 @@ pub struct Auth {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// PEM file with the certificate and those that lead to its root.
+    /// PEM file with the certificate and its chain to the root.
     pub cert_file: PathBuf,
     /// PEM file with its key.
     pub key_file: PathBuf,
 }
 
-/// What is taken and kept of plugins from outside.
+/// Acceptance and storage of external plugins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Uploads {
-    /// Keep compiled code in the data directory, so that a start need not compile again. Turn it off if somebody else can
-    /// write that directory: what lies there runs as the node's own code.
+    /// Keep compiled code in the data directory, so that a start need not compile again. Turn it off if another user
+    /// can write that directory: its content runs as the node's own code.
     pub keep_compiled: bool,
-    /// Who must have signed a component; nobody means that no signature is asked for.
+    /// Accepted signers of components; if empty, no signature is required.
     #[serde(default)]
     pub signers: Vec<SignerConfig>,
 }
@@ -243,9 +243,9 @@ pub struct Rule {
 pub struct Log {
     /// How long applied records stay readable, hours.
     pub retention_hours: u64,
-    /// Bytes of log above which applied records go earlier.
+    /// Bytes of log above which applied records are dropped earlier.
     pub retention_bytes: u64,
-    /// Bytes of log after which a new state image is taken. Each epoch counts as 16 KiB more than its items have.
+    /// Bytes of log after which a new state image is taken. Each epoch counts as 16 KiB in addition to its items.
     pub image_every_bytes: u64,
 }
 
@@ -253,15 +253,15 @@ pub struct Log {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Open connections; more are closed at once.
+    /// Maximum number of open connections; further ones are closed immediately.
     pub connections_max: usize,
     /// Time to send all headers, milliseconds.
     pub header_timeout_ms: u64,
     /// Time to send the whole body, milliseconds.
     pub body_timeout_ms: u64,
-    /// Time a connection may stay silent between requests, milliseconds.
+    /// Maximum idle time of a connection between requests, milliseconds.
     pub idle_timeout_ms: u64,
-    /// Threads that serve connections, each its own; 0 takes one per core.
+    /// Threads that serve connections, each its own; 0 means one per core.
     pub threads: usize,
     /// Serve `/v1/debug/*`, for benchmarks.
     pub debug_routes: bool,
@@ -272,11 +272,11 @@ pub struct Http {
 #[serde(deny_unknown_fields)]
 pub struct Resolver {
     /// Bytes of history above which the floor rises earlier than by time. Decides verdicts: a change goes through the
-    /// control log and counts from an epoch on.
+    /// control log and applies from an epoch on.
     pub window_bytes_max: usize,
-    /// Bytes of the id and status table; as above.
+    /// Bytes of the id and status table; likewise.
     pub status_bytes_max: usize,
-    /// Faults in a row after which a slot goes back to the plugin before; 0 for never. As above.
+    /// Consecutive faults after which a slot is rolled back to the previous plugin; 0 for never. Likewise.
     pub plugin_faults_max: u32,
 }
 
@@ -284,27 +284,27 @@ pub struct Resolver {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Push {
-    /// Networks that stores may live in although they are private: CIDR, for example `10.1.0.0/16`.
+    /// Private networks that stores may be in: CIDR, for example `10.1.0.0/16`.
     pub allow: Vec<String>,
-    /// A store that keeps the log from being truncated for longer than this is detached, hours.
+    /// A store that holds back truncation of the log for longer than this is detached, hours.
     pub detach_after_hours: u64,
-    /// So is one that holds back more than this, bytes of log.
+    /// Likewise one that holds back more than this, bytes of log.
     pub detach_after_bytes: u64,
-    /// How to log in at storages.
+    /// Logins at storages.
     pub credentials: Vec<Credential>,
-    /// Networks and credentials of other tenants' stores, by namespace: those above are of the namespace `default`.
+    /// Networks and credentials of other tenants' stores, by namespace: those above are for the namespace `default`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tenants: BTreeMap<String, TenantPush>,
 }
 
-/// What the stores of one tenant may reach, beside public addresses.
+/// Destinations of one tenant's stores besides public addresses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantPush {
-    /// As [`Push::allow`].
+    /// See [`Push::allow`].
     #[serde(default)]
     pub allow: Vec<String>,
-    /// As [`Push::credentials`].
+    /// See [`Push::credentials`].
     #[serde(default)]
     pub credentials: Vec<Credential>,
 }
@@ -357,10 +357,10 @@ impl Default for Config {
 
 impl Config {
     /// Reads defaults, then `file` if given, then `TRIBUNAL__*` variables (`TRIBUNAL__LOG__RETENTION_HOURS` sets
-    /// `log.retention_hours`). Nothing is checked but the form: see [`Config::faults`].
+    /// `log.retention_hours`). Checks only the form: see [`Config::faults`].
     ///
     /// # Errors
-    /// A message for people: which key is wrong, why, and what would be right.
+    /// A message for the operator: the wrong key, the reason, and the correct form.
     pub fn read(file: Option<&Path>) -> Result<Config, String> {
         file.map_or(Ok(()), config_errors::check_readable)?;
         Config::layers(file).extract().map_err(config_errors::in_words)
@@ -375,7 +375,7 @@ impl Config {
         with_file.merge(Env::prefixed("TRIBUNAL__").split("__"))
     }
 
-    /// Returns the form of log lines and the number of the node, as far as a configuration that has errors tells them.
+    /// Returns the log format and the node's number, as far as an erroneous configuration contains them.
     #[must_use]
     pub fn log_lines(file: Option<&Path>) -> (LogFormat, Option<u16>) {
         let of = |layers: &Figment| layers.extract_inner("log_format").ok();
@@ -388,7 +388,7 @@ impl Config {
     /// Reads the configuration and checks every bound.
     ///
     /// # Errors
-    /// As for [`Config::read`]; all keys that are out of bounds, and the bounds, one a line.
+    /// See [`Config::read`]; all keys that are out of bounds, and the bounds, one per line.
     pub fn load(file: Option<&Path>) -> Result<Config, String> {
         let config = Config::read(file)?;
         let faults = config.faults();
@@ -399,7 +399,7 @@ impl Config {
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         let (log, push, auth, http, resolver) = (&self.log, &self.push, &self.auth, &self.http, &self.resolver);
-        // Room for a stream of commits and a long commit in it, or that would be refused each time.
+        // Room for a stream of commits and a long commit in it; otherwise that commit would always be refused.
         let stream_bytes = (limits::STREAM_BYTES_MAX + limits::BODY_BYTES_MAX) as u64;
         let bounded = [
             ("shards", u64::from(self.shards), 1, 256),
@@ -457,8 +457,8 @@ impl Config {
     }
 }
 
-/// Returns whether one process cannot listen on both addresses. A listener on all IPv6 addresses has the port on all IPv4 addresses as
-/// well, but not the other way around.
+/// Returns whether one process cannot listen on both addresses. A listener on all IPv6 addresses also takes the port on
+/// all IPv4 addresses, but not the other way around.
 #[must_use]
 pub fn ports_collide(one: SocketAddr, other: SocketAddr) -> bool {
     let includes = |one: SocketAddr, other: SocketAddr| {
@@ -467,7 +467,7 @@ pub fn ports_collide(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port() && one.port() != 0 && (includes(one, other) || includes(other, one))
 }
 
-/// Returns whether a namespace may have this name: the rule of keys, which create namespaces.
+/// Returns whether a namespace may have this name: the same rule as for keys, which create namespaces.
 fn is_namespace(name: &str) -> bool {
     (1..=limits::NAME_BYTES_MAX).contains(&name.len())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))

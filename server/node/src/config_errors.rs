@@ -1,17 +1,17 @@
-//! What is wrong with a configuration that cannot be read, in words of the file.
+//! Describes the errors of a configuration that cannot be read, in terms of the file.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
 use figment::error::Kind;
 
-/// What an address to listen on must be.
+/// Rule for listen addresses.
 pub const ADDRESS_RULE: &str = "it must be an IP address and a port, such as 127.0.0.1:7420, and not a host name";
 
 /// Checks that a configuration file can be read.
 ///
 /// # Errors
-/// What is wrong, and what to do.
+/// The problem, and the remedy.
 pub fn check_readable(file: &Path) -> Result<(), String> {
     let found = std::fs::File::open(file).and_then(|open| open.metadata());
     match found {
@@ -36,7 +36,7 @@ fn unreadable(file: &Path, error: &Error) -> String {
     }
 }
 
-/// Puts what the library says into words of the file, a line or more for each key that is wrong.
+/// Converts the library's error into terms of the file, one or more lines per wrong key.
 pub fn in_words(error: figment::Error) -> String {
     let faults = error.into_iter().map(|mut fault| {
         fault.kind = match fault.kind {
@@ -46,11 +46,11 @@ pub fn in_words(error: figment::Error) -> String {
             Kind::UnknownVariant(name, known) => Kind::Message(format!("`{name}` is none of {}", listed(known))),
             kind => kind,
         };
-        // The library prefixes keys of files with the name of a profile, which is always this one.
+        // The library prefixes keys of files with a profile name, which is always this one.
         let text = fault.to_string().replace("\"default.", "\"");
         let text = plain(&text);
         let mut lines: Vec<&str> = text.lines().collect();
-        // Where it is comes first, so that the last line is the reason.
+        // The place goes first, so that the last line is the reason.
         let place = lines.pop_if(|last| last.starts_with(" in ")).unwrap_or_default();
         let first = lines.first().map_or_else(String::new, |first| format!("configuration: {first}{place}"));
         let rest = lines.iter().skip(1).map(|line| format!("configuration: {line}"));
@@ -63,7 +63,7 @@ fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Replaces the names of types in an error of the library by what is to be written.
+/// Replaces type names in a library error by the expected input.
 fn plain(error: &str) -> String {
     let number = "expected a whole number; the unit is in the name of the key";
     let mut text = error.replace("invalid socket address syntax", ADDRESS_RULE);
@@ -107,7 +107,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let told = Config::read(Some(&file)).unwrap_err();
             assert!(parts.iter().all(|part| told.contains(part)), "{told}");
-            // Quotes open and close in turns: each pair is around one name.
+            // Quotes open and close in turn: each pair encloses one name.
             let quoted: Vec<&str> = told.split('`').skip(1).step_by(2).collect();
             assert!(quoted.iter().all(|name| !name.is_empty() && !name.contains(' ')), "{told}");
         }

@@ -1,4 +1,4 @@
-//! The files that a configuration names, made independent of the directory in which a process starts.
+//! Makes the files that a configuration names independent of the process's working directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use crate::config::{Config, Push};
 
 impl Config {
-    /// Makes the paths of all files but those of `cluster` absolute, so that the configuration means the same whatever the working
-    /// directory is.
+    /// Makes the paths of all files except those of `cluster` absolute, so that the configuration means the same in any
+    /// working directory.
     ///
     /// # Errors
-    /// If the working directory is not known, or a path is empty.
+    /// If the working directory is unknown, or a path is empty.
     pub fn make_files_absolute(&mut self) -> io::Result<()> {
         let Push { credentials, tenants, .. } = &mut self.push;
         let credentials = credentials.iter_mut().chain(tenants.values_mut().flat_map(|tenant| &mut tenant.credentials));
@@ -25,7 +25,7 @@ impl Config {
         })
     }
 
-    /// Returns where the configuration itself contains a password, which is not printed with it.
+    /// Returns where the configuration itself contains passwords, which are not printed with it.
     #[must_use]
     pub fn passwords(&self) -> Vec<String> {
         let tenants =

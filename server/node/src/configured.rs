@@ -1,5 +1,5 @@
-//! What the configuration names beside numbers: keys, certificates, networks and credentials. All of it is read at the
-//! start of a node, and every fault of it is found, before the data directory is touched.
+//! The files and networks that the configuration names: keys, certificates, networks and credentials. All of them are
+//! read, and every fault found, at the start of a node, before the data directory is touched.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -18,27 +18,27 @@ use crate::stores::tenant_egress::ConfiguredEgress;
 use crate::telemetry;
 use crate::telemetry::certificates::{Expiry, expiries};
 
-/// What the configuration names, read and checked.
+/// The named files and networks, read and checked.
 pub struct Configured {
     /// TLS of the REST API.
     pub tls: Option<TlsAcceptor>,
-    /// Who checks tokens.
+    /// Checks tokens.
     pub jwt: Option<JwtGate>,
-    /// Who signs plugins.
+    /// Accepted signers of plugins.
     pub signers: Signers,
-    /// Where stores may be, and how to log in there.
+    /// Permitted addresses of stores, and logins there.
     pub egress: ConfiguredEgress,
-    /// The cluster that the node belongs to, and how it proves who it is.
+    /// The node's cluster, and its identity there.
     pub cluster: Option<(Membership, Identity)>,
-    /// When the certificates expire.
+    /// Expiry times of the certificates.
     pub expiries: Vec<Expiry>,
 }
 
 impl Configured {
-    /// Checks the whole configuration and reads the files that it names. Logs what is doubtful.
+    /// Checks the whole configuration and reads the files that it names. Logs warnings.
     ///
     /// # Errors
-    /// All faults, one a line.
+    /// All faults, one per line.
     pub fn read(config: &Config) -> Result<Configured, String> {
         let mut warnings = Vec::new();
         let checked = Configured::check(config, &mut warnings);
@@ -46,10 +46,10 @@ impl Configured {
         checked
     }
 
-    /// As [`Configured::read`], but adds what is doubtful to `warnings`.
+    /// Checks as [`Configured::read`] does, but adds the warnings to `warnings`.
     ///
     /// # Errors
-    /// All faults, one a line.
+    /// All faults, one per line.
     pub fn check(config: &Config, warnings: &mut Vec<String>) -> Result<Configured, String> {
         let mut faults = config.faults();
         if !config.listen.ip().is_loopback() && !config.auth.required {
@@ -68,7 +68,7 @@ impl Configured {
             made.map_err(|fault| faults.push(format!("configuration: `tls`: {fault}"))).ok()
         });
         if let Some(tls) = &config.tls {
-            // A member that no client can reach still votes, and has the log that the others may need.
+            // A member that no client can reach still votes, and has the log that the other nodes may need.
             let refuses = config.cluster.is_none();
             judge_period(("tls.cert_file", &tls.cert_file, "clients"), refuses, &mut faults, warnings);
         }
@@ -98,7 +98,7 @@ impl Configured {
     }
 }
 
-/// Reads what `[cluster]` names; `None` with the reasons among the faults.
+/// Reads the files of `[cluster]`; returns `None` with the reasons added to the faults.
 fn read_cluster(
     cluster: &Cluster,
     faults: &mut Vec<String>,
@@ -124,8 +124,8 @@ fn read_cluster(
     membership.zip(identity)
 }
 
-/// Returns whether the files of these settings can be read and have content; adds those of which that is not so to the faults. What
-/// reads them next names the file only.
+/// Returns whether the files of these settings are readable and not empty; adds the others to the faults. Later errors
+/// name the file only.
 fn all_readable(files: &[(&str, &PathBuf)], faults: &mut Vec<String>) -> bool {
     // A pipe can be read only once.
     let is_pipe = |file: &Path| file.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
@@ -136,17 +136,17 @@ fn all_readable(files: &[(&str, &PathBuf)], faults: &mut Vec<String>) -> bool {
     is_readable
 }
 
-/// Returns that a node does not listen where the others are told to connect, if that is so. Something may forward connections, so
-/// this is a warning: a port may be mapped, and an address translated.
+/// Returns a warning if a node does not listen where the other nodes are told to connect. It is no fault, because
+/// connections may be forwarded: a port may be mapped, and an address translated.
 fn contradiction_of(cluster: &Cluster) -> Option<String> {
     let own = cluster.nodes.iter().find(|node| node.id == cluster.node)?;
     let (host, port) = own.address.rsplit_once(':')?;
     let listens = cluster.listen;
     let listens_there = match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        // A listener on all IPv6 addresses takes IPv4 connections as well, but not the other way around.
+        // A listener on all IPv6 addresses also accepts IPv4 connections, but not the other way around.
         Ok(ip) if listens.ip().is_unspecified() => ip.is_ipv4() || listens.is_ipv6(),
         Ok(ip) => listens.ip() == ip,
-        // A name, which others may resolve to something else.
+        // A host name, which other machines may resolve differently.
         Err(_) => true,
     };
     let is_there = listens_there && port.parse() == Ok(listens.port());
@@ -159,7 +159,7 @@ fn contradiction_of(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// Returns why the other nodes would not take the certificate for that of the node, with the settings and their files.
+/// Returns why the other nodes would not accept the node's certificate, with the settings and their files.
 fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<String> {
     let (certificate, authority) = (files.certificate.display(), files.authority.display());
     if let Err(fault) = identity.check_name(node) {
@@ -172,9 +172,9 @@ fn fault_of(identity: &Identity, files: &IdentityFiles, node: NodeId) -> Option<
     ))
 }
 
-/// Judges the certificate of a setting, in a file, by its period; `refused_by` is who refuses it outside of that. One that has expired is a
-/// fault if the node is of no use to anybody then. One that is not valid yet becomes so while the node runs, or the clock is what is
-/// wrong; that is a warning.
+/// Checks the validity period of a setting's certificate file; `refused_by` refuses it outside the period. An expired
+/// certificate is a fault if the node is useless with it. A certificate that is not valid yet becomes valid while the
+/// node runs, or the clock is wrong; that is a warning.
 fn judge_period(
     (setting, file, refused_by): (&str, &Path, &str),
     refuses: bool,

@@ -1,5 +1,5 @@
-//! Free space of the disk that the data directory is on. Must never block a request: the file system is asked at most once a
-//! second. Each time that it becomes low is logged once.
+//! Free space on the data directory's disk. Must never block a request: the file system is queried at most once a
+//! second. Each time the disk becomes low is logged once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 const FREE_BYTES_MIN: u64 = 128 << 20;
 /// Free bytes below which a large disk is low.
 const LOW_BYTES: u64 = 1 << 30;
-/// A disk is low if less than one part of so many is free, if that is less than [`LOW_BYTES`].
+/// A disk is low if less than one part in this many is free, or less than [`LOW_BYTES`] if that is smaller.
 const LOW_PART: u64 = 10;
-/// Every disk is low with fewer free bytes than this: a node that soon stops being ready has said so before.
+/// Every disk is low with fewer free bytes than this: a node about to become unready has then logged it before.
 const LOW_BYTES_MIN: u64 = 2 * FREE_BYTES_MIN;
-/// How long a reading is used.
+/// How long a reading is cached.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The disk of a data directory.
@@ -26,14 +26,14 @@ pub struct DataDisk {
     seen: Mutex<Seen>,
 }
 
-/// What the file system returned last.
+/// The file system's last reading.
 #[derive(Debug, Default)]
 struct Seen {
     asked: Option<(Instant, Option<u64>)>,
     is_low: bool,
 }
 
-/// Bytes of a disk.
+/// Sizes of a disk in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     free: u64,
@@ -47,7 +47,7 @@ impl DataDisk {
         DataDisk { data: data.to_owned(), seen: Mutex::default() }
     }
 
-    /// As [`DataDisk::new`], and asks the file system regularly, also while nobody else does.
+    /// Creates a watch as [`DataDisk::new`] does, and queries the file system regularly even without requests.
     #[must_use]
     pub fn watched(data: &Path, runtime: &Handle) -> Arc<DataDisk> {
         let disk = Arc::new(DataDisk::new(data));
@@ -63,13 +63,13 @@ impl DataDisk {
         disk
     }
 
-    /// Returns the reason if there is too little free space to go on.
+    /// Returns the reason if there is too little free space to continue.
     #[must_use]
     pub fn full(&self) -> Option<String> {
         reason(self.free_bytes()?)
     }
 
-    /// Returns the free bytes; `None` if the file system does not tell.
+    /// Returns the free bytes; `None` if the file system returns none.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
         let mut seen = self.seen.lock();
@@ -108,8 +108,8 @@ impl DataDisk {
     }
 }
 
-/// Returns whether the disk is low from now on, if that changes. It is low until clearly more is free, so that a disk at the
-/// bound is logged once.
+/// Returns whether the disk is low from now on, if that changes. It stays low until clearly more is free, so that a
+/// disk at the bound is logged once.
 fn change(was_low: bool, space: Space) -> Option<bool> {
     let bound = LOW_BYTES.min(space.total / LOW_PART).max(LOW_BYTES_MIN);
     let is_low = space.free < if was_low { bound + bound / 4 } else { bound };

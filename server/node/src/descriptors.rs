@@ -1,14 +1,14 @@
-//! How many descriptors the process may have open, and how many of them connections get. The log must never wait for one:
-//! a segment that cannot be created puts durability in doubt and ends the node.
+//! Limits on open descriptors: of the process, and of its connections. The log must never wait for a descriptor: a
+//! segment that cannot be created puts durability in doubt and ends the node.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What is kept from connections at most: for the log, stores, pushes, plugins and figures.
+/// Maximum number of descriptors reserved from connections: for the log, stores, pushes, plugins and metrics.
 const RESERVED_MAX: u64 = 1024;
-/// What is kept from connections is this part of everything.
+/// One part in this many of all descriptors is reserved from connections.
 const RESERVED_SHARE: u64 = 4;
 
-/// Raises the soft limit of open descriptors to the hard one. Returns the limit that is in force.
+/// Raises the soft limit of open descriptors to the hard limit. Returns the limit in force.
 pub fn raise_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -20,7 +20,7 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns how many connections may be open at once: as many as configured, if `limit` leaves enough for everything else.
+/// Returns the maximum number of open connections: the configured one, if `limit` leaves enough for everything else.
 #[must_use]
 pub fn connections_max(configured: usize, limit: u64) -> usize {
     let rest = limit - (limit / RESERVED_SHARE).min(RESERVED_MAX);

@@ -1,8 +1,7 @@
-//! Settings that are ignored, with what to do: those for which the control log has other values, and variables of the environment
-//! that are named almost like one.
+//! Settings that are ignored, with the remedy: those overridden by the control log, and environment variables with
+//! almost the name of a setting.
 //!
-//! A configuration sets the former for a new log, or a new cluster, only. A later change has no effect, and the log of the node
-//! says so.
+//! The former apply only to a new log, or a new cluster. A later change has no effect, and the node's log reports it.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +11,8 @@ use tribunal_types::{Bounds, PluginChoice, PluginSlot};
 use crate::commands::config_help::settings_of_variables;
 use crate::config::Config;
 
-/// Returns a sentence for each setting that the configuration names and that is ignored. One with its default may not have been
-/// named at all, and is not reported.
+/// Returns a sentence for each configured setting that is ignored. A setting with its default value may not have been
+/// configured at all, and is not reported.
 #[must_use]
 pub fn ignored_by_member(config: &Config, in_force: Option<Bounds>, slots: &Slots) -> Vec<String> {
     let active = slots.slot(&PluginSlot::Rule).and_then(SlotState::active).map(|entry| &entry.activation.choice);
@@ -44,13 +43,14 @@ fn ignored_bounds(config: &Config, in_force: Bounds) -> Vec<String> {
     told.collect()
 }
 
-/// Returns a sentence for each variable of the environment that is ignored although it looks like a setting.
+/// Returns a sentence for each environment variable that is ignored although it looks like a setting.
 #[must_use]
 pub fn ignored_in_environment() -> Vec<String> {
     ignored_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
 }
 
-/// Returns a sentence for each of these variables that is named like a setting, but not as settings are read from the environment.
+/// Returns a sentence for each of these variables that resembles a setting, but not in the form read from the
+/// environment.
 fn ignored_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let bare = |name: &str| name.replace(['.', '_'], "").to_ascii_uppercase();
     let settings: BTreeMap<String, &str> = settings_of_variables().map(|path| (bare(path), path)).collect();
@@ -63,7 +63,7 @@ fn ignored_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     told.collect()
 }
 
-/// Returns what to say of `shards` if the log has another number of partitions.
+/// Returns the warning about `shards` if the log has another number of partitions.
 #[must_use]
 pub fn ignored_shards(config: &Config, in_force: Option<Bounds>) -> Option<String> {
     let partitions = in_force?.partitions;

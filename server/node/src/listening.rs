@@ -1,9 +1,9 @@
-//! Why a node cannot listen on an address, and what to do.
+//! Why a node cannot listen on an address, and the remedy.
 
 use std::io::{Error, ErrorKind};
 use std::net::SocketAddr;
 
-/// Returns why an address cannot be listened on. `setting` tells where the address is chosen.
+/// Returns why the node cannot listen on an address. `setting` is where the address is configured.
 #[must_use]
 pub fn cannot_listen(address: SocketAddr, setting: &str, error: &Error) -> String {
     let advice = match error.kind() {

@@ -1,4 +1,4 @@
-//! The `tribunal` binary: it parses the command line, runs one command, and on failure prints what to do.
+//! The `tribunal` binary: parses the command line, runs one command, and prints the remedy on failure.
 
 mod assembly;
 mod auth;

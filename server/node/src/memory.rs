@@ -1,21 +1,21 @@
-//! The allocator. Memory that cannot be had ends the process at once, and says so.
+//! The allocator. Ends the process immediately with a message when memory is exhausted.
 //!
-//! Must never return null: what Rust does then prints a backtrace, which takes memory and a lock. A thread that panics holds
-//! that lock, so a process that runs out of memory would wait for itself and never end.
+//! Must never return null: Rust's handler then prints a backtrace, which takes memory and a lock. A panicking thread
+//! holds that lock, so a process that runs out of memory would deadlock on itself and never end.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 
-/// mimalloc: transactions are allocated by one thread and freed by another, which the system's allocator is slow at.
+/// mimalloc: transactions are allocated by one thread and freed by another, which the system allocator handles slowly.
 pub struct Allocator(pub mimalloc::MiMalloc);
 
-// SAFETY: every call is passed on to an allocator unchanged, and what it returns is returned unless it is null; then the
+// SAFETY: every call is forwarded unchanged to an allocator, and its result is returned unless it is null; then the
 // call does not return.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the callee's.
+        // SAFETY: the caller upholds the callee's contract.
         had(unsafe { self.0.alloc(layout) }, layout.size())
     }
 
@@ -38,8 +38,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Has the kernel give this process pages of 4 KiB only, however much the allocator asks for pages of 2 MiB (decision 114). To
-/// be called before there are threads. Where the system refuses, nothing changes.
+/// Restricts this process to 4 KiB pages, even if the allocator requests 2 MiB pages (decision 114). Must be called
+/// before other threads exist. Where the system refuses, nothing changes.
 pub fn use_small_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
@@ -52,7 +52,7 @@ fn had(memory: *mut u8, bytes: usize) -> *mut u8 {
     memory
 }
 
-/// Ends the process. Takes no memory.
+/// Ends the process. Allocates no memory.
 #[cold]
 #[inline(never)]
 fn exhausted(bytes: usize) -> ! {
@@ -64,7 +64,7 @@ fn exhausted(bytes: usize) -> ! {
          the limit of memory (`ulimit -v`, `ulimit -d`, the container's), then start again"
     );
     let left = rest.len();
-    // SAFETY: nothing closes standard error. Its lock, which others may hold, is not needed.
+    // SAFETY: nothing closes standard error. Its lock, which other threads may hold, is not needed.
     let stderr = unsafe { BorrowedFd::borrow_raw(2) };
     let _ = rustix::io::write(stderr, &text[..text.len() - left]);
     std::process::abort()

@@ -1,7 +1,8 @@
-//! A running node: what its start waits for, and how it stops.
+//! A running node: the waits of its start, and its stop.
 //!
-//! Order of a stop: nobody new is let in, the epochs under way are finished, an image is taken, the log is synced,
-//! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; waiting requests learn that the outcome is unknown.
+//! Order of a stop: new requests are refused, the epochs in flight are finished, an image is taken, the log is synced,
+//! streams and long polls are answered, the pushes end. A failed log ends the process with its reason; waiting requests
+//! are answered with an unknown outcome.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,30 +39,30 @@ use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
 use crate::telemetry::Telemetry;
 
-/// How long a start waits for one change of the configuration: an entry of the control log that is written and applied.
+/// How long a start waits for one configuration change: a control log entry that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// A member waits for the others, however long that takes.
+/// A member waits for the other nodes practically without limit.
 const MEMBER_STEP_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// How often a node looks whether the cluster is configured.
+/// Poll interval for the cluster's configuration.
 const CONFIGURATION_POLL: Duration = Duration::from_millis(20);
-/// When it says again what it waits for: that may take an operator.
+/// When the start first logs its wait, and how often it repeats that: the wait may require an operator.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(60);
 const WAIT_TOLD_EVERY: Duration = Duration::from_secs(600);
-/// How long a start waits for one store to be opened, which reads what its memory is made of.
+/// How long a start waits for one store to be opened, which reads the data for its memory.
 const STORE_START_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long connections may take to end when the node stops.
 const HTTP_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of the signal for a file that exceeds `RLIMIT_FSIZE`. Without a handler it ends the process silently.
 const SIGXFSZ: i32 = 25;
 
-/// Why a node cannot start, or had to end.
+/// Why a node could not start, or had to end.
 #[derive(Debug)]
 pub enum NodeError {
     /// It did not start.
     Start(String),
     /// Durability came into doubt.
     LogFailed(String),
-    /// It was a member that lacks what only the state of another one has. It has stopped.
+    /// It lacks state that only another member has. It has stopped.
     Lags(Lag),
 }
 
@@ -85,7 +86,7 @@ impl std::fmt::Display for NodeError {
 
 /// A running node.
 pub struct Node {
-    /// For everything that is not short: pushes, streams, the control plane.
+    /// For long-running work: pushes, streams, the control plane.
     runtime: Runtime,
     /// For connections and commits.
     lanes: Arc<Lanes>,
@@ -93,21 +94,21 @@ pub struct Node {
     service: Arc<NodeService>,
     ended: watch::Receiver<Option<Ended>>,
     threads: Vec<JoinHandle<()>>,
-    /// Writes what is remembered of readers; ends when it is dropped.
+    /// Writes the readers' state; ends on drop.
     saver: Option<Saver>,
     http_stop: Option<oneshot::Sender<()>>,
     http_done: Option<tokio::task::JoinHandle<()>>,
     telemetry: Option<Telemetry>,
-    /// The connections to the other nodes run on it, if there are others.
+    /// Runs the connections to the other nodes, if there are any.
     peer_runtime: Option<Runtime>,
 }
 
 impl Node {
-    /// Recovers from `config.data`, starts every thread, declares the embedded store `kv` if `with_kv` says so, and then
+    /// Recovers from `config.data`, starts every thread, declares the embedded store `kv` if `with_kv` is set, and then
     /// serves.
     ///
     /// # Errors
-    /// If anything of that fails. Some threads may run then, so the process must end.
+    /// If any of these steps fails. Some threads may run then, so the process must end.
     pub fn start(config: &Config, with_kv: bool) -> Result<Node, NodeError> {
         let configured = Configured::read(config).map_err(NodeError::Start)?;
         let runtime = runtime().map_err(NodeError::Start)?;
@@ -118,7 +119,7 @@ impl Node {
         })?;
         let address = listener.local_addr().map_err(|error| NodeError::Start(error.to_string()))?;
         if let Some(cluster) = &config.cluster {
-            // Before there is a data directory. Nobody connects yet, or they would wait until the log has been read.
+            // Before a data directory exists. No peer can connect yet, or it would wait until the log has been read.
             links::listen(cluster.listen).map(drop).map_err(NodeError::Start)?;
         }
         let Configured { tls, jwt, signers, egress, cluster, expiries } = configured;
@@ -154,14 +155,14 @@ impl Node {
         node.service.shared.metrics.certificates.watch(expiries);
         let mut listener = Some((listener, tls));
         if is_member {
-            // A member may wait for others for long: meanwhile it tells so.
+            // A member may wait long for the other nodes: serve meanwhile, so that it reports this.
             listener.take().into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
         }
         if let Err(error) = node.settle(config, with_kv, unsettled) {
             if matches!(error, NodeError::Lags(_)) {
                 return node.stop().and(Err(error));
             }
-            // What does not go on cannot be joined either; the process ends with the reason.
+            // A thread that hangs cannot be joined either; the process ends with the reason.
             std::mem::forget(node);
             return Err(error);
         }
@@ -170,7 +171,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Brings what was recovered up to the configuration, and waits until it works. Every wait has a bound.
+    /// Applies the configuration to the recovered state, and waits until it works. Every wait is bounded.
     fn settle(&self, config: &Config, with_kv: bool, unsettled: Unsettled) -> Result<(), NodeError> {
         if unsettled.waits {
             self.wait_for_configuration(&unsettled)?;
@@ -201,7 +202,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until the node that gives a new cluster its configuration has done so: nothing may be decided before.
+    /// Waits until a new cluster's configuration is set by its node: nothing may be decided before.
     fn wait_for_configuration(&self, unsettled: &Unsettled) -> Result<(), NodeError> {
         let is_named = |wanted: &PluginActivation| self.service.plugins.is_named(&wanted.choice.slot);
         let begun = Instant::now();
@@ -223,7 +224,7 @@ impl Node {
         Ok(())
     }
 
-    /// Starts what reads the log: stores' pushes, which are to be ready, and webhooks.
+    /// Starts the readers of the log: stores' pushes, which must be ready, and webhooks.
     fn start_readers(&self, declared: &[DeclaredStore]) -> Result<(), NodeError> {
         for store in declared {
             self.store_started(store.spec.id, &store.spec.name)?;
@@ -238,7 +239,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until a store's push is made, or has proved impossible.
+    /// Waits until a store's push is created, or has proved impossible.
     fn store_started(&self, store: StoreId, name: &str) -> Result<(), NodeError> {
         let settled = self.service.pushes.settled(store);
         let settled = async { tokio::time::timeout(STORE_START_TIMEOUT, settled).await };
@@ -317,7 +318,7 @@ impl Node {
         }
     }
 
-    /// Returns the connections to the other nodes, if there are others.
+    /// Returns the connections to the other nodes, if there are any.
     fn peers(&self) -> Option<&Peers> {
         self.service.joined.as_ref().map(|joined| &*joined.peers)
     }
@@ -337,7 +338,7 @@ impl Node {
         self.address
     }
 
-    /// Declares the embedded store `kv` unless it is there.
+    /// Declares the embedded store `kv` unless it exists.
     fn ensure_kv(&self) -> Result<(), NodeError> {
         let namespace = NamespaceId(0);
         if self.service.stores.catalog().store(namespace, "kv").is_some() {
@@ -360,7 +361,7 @@ impl Node {
         }
     }
 
-    /// Catches SIGINT and SIGTERM from now on. Until then, they end the process at once.
+    /// Catches SIGINT and SIGTERM from now on. Before, they end the process immediately.
     ///
     /// # Errors
     /// If the operating system refuses.
@@ -388,16 +389,16 @@ impl Node {
         });
         let deadline = StopDeadline::start();
         if matches!(signalled, Err(NodeError::Lags(_))) {
-            // The process goes on.
+            // The process continues.
             return self.stop();
         }
-        // Never cancelled: what is dropped after the stop may hang as well.
+        // Never cancelled: drops after the stop may hang as well.
         std::mem::forget(deadline);
         match signalled {
             Ok(()) => {
                 tracing::info!("stopping");
                 match self.stop() {
-                    // It was to stop anyway; the next start comes to the same.
+                    // It was to stop anyway; the next start finds the same.
                     Err(NodeError::Lags(_)) => Ok(()),
                     stopped => stopped,
                 }
@@ -418,13 +419,13 @@ impl Node {
         self.service.stopping.store(true, Ordering::Relaxed);
         let others = self.peers().map(|peers| peers.addresses()).unwrap_or_default();
         let _ = self.service.messages.send(Message::Stop);
-        // Requests that wait for something that will no longer happen are answered now.
+        // Requests that wait for something that can no longer happen are answered now.
         self.service.shared.progress.wake();
         let ended = self.runtime.block_on(how_it_ended(self.ended.clone()));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // Nothing is added to the log any more: long polls are answered, streams end.
+        // Nothing is appended to the log any more: long polls are answered, streams end.
         self.service.shared.progress.end();
         if let Some(stop) = self.http_stop.take() {
             let _ = stop.send(());
@@ -453,11 +454,11 @@ impl Node {
     }
 }
 
-/// Makes writes beyond `RLIMIT_FSIZE` fail with an error, which stops the node with its reason.
+/// Makes writes beyond `RLIMIT_FSIZE` return an error, which stops the node with its reason.
 fn survive_file_size_limit(runtime: &Runtime) -> Result<(), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let _entered = runtime.enter();
-    // The handler stays when the stream of signals is dropped.
+    // The handler stays installed when the signal stream is dropped.
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop).map_err(|error| format!("cannot handle SIGXFSZ: {error}"))
 }
 
@@ -474,7 +475,7 @@ fn lanes(config: &Config) -> Result<Lanes, String> {
     Lanes::start(count).map_err(|error| format!("cannot start threads: {error}"))
 }
 
-/// Waits until the sequencer has ended. One that ends without a word has panicked.
+/// Waits until the sequencer has ended. If it ends without a report, it has panicked.
 async fn how_it_ended(mut ended: watch::Receiver<Option<Ended>>) -> Ended {
     match ended.wait_for(Option::is_some).await {
         Ok(ended) => ended.clone().unwrap_or(Ended::Stopped),

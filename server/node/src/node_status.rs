@@ -1,4 +1,4 @@
-//! What operators ask about the node: figures, whether it is ready, what it is.
+//! Operators' queries about the node: metrics, readiness, version.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -73,11 +73,11 @@ impl NodeApi for NodeService {
         if self.stopping.load(Ordering::Relaxed) {
             return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
         }
-        // Commits go on under a wrong clock and without a storage: such reasons do not make the node unready. A storage is its
-        // tenant's, and a load balancer would take the node from all others.
+        // Commits continue under a wrong clock and without a storage: such reasons do not make the node unready. A
+        // storage belongs to one tenant, and a load balancer would withdraw the node from all others.
         let mut reasons: Vec<String> = self.clock.check().problem().into_iter().collect();
         let unreported = self.unreported();
-        // An embedded store is the node's own: until it is open, the node cannot read it.
+        // An embedded store belongs to the node: until it is open, the node cannot read it.
         let opening = unreported.iter().any(|(store, trying)| store.is_embedded() && *trying);
         if names_stores {
             reasons.extend(unreported.into_iter().map(|(StoreSpec { name, .. }, trying)| {
@@ -153,7 +153,7 @@ impl NodeApi for NodeService {
 }
 
 impl NodeService {
-    /// Returns the stores of all tenants that some node pushes to.
+    /// Returns all tenants' stores that some node pushes to.
     fn pushes_of_all(&self) -> Vec<PushView> {
         let pushed = self.stores.all().into_iter().filter(|store| store.is_external() && store.detached.is_none());
         let mut pushes: Vec<PushView> = pushed
@@ -167,7 +167,7 @@ impl NodeService {
         pushes
     }
 
-    /// Returns the stores of all tenants whose log some node delivers to a webhook.
+    /// Returns all tenants' stores whose log some node delivers to a webhook.
     fn webhooks_of_all(&self) -> Vec<PushView> {
         let catalog = self.stores.catalog();
         let delivered = self.webhooks.readers.webhooks().into_iter().filter_map(|held| {
@@ -181,7 +181,7 @@ impl NodeService {
     }
 
     /// Returns the stores whose storages have not reported a watermark since the start, each with whether its push is
-    /// still trying for the first time.
+    /// still on its first attempt.
     fn unreported(&self) -> Vec<(StoreSpec, bool)> {
         let unknown = |store: &StoreId| self.shared.progress.store(*store).is_some_and(|progress| !progress.reported);
         let stores = self.stores.all().into_iter().map(|store| store.spec).filter(|spec| unknown(&spec.id));

@@ -1,24 +1,24 @@
-//! Panics that end the process at once: those of the main thread, and of a thread that cannot even begin.
+//! Panics that end the process immediately: those of the main thread, and of a thread that cannot even start.
 //!
-//! Must not unwind: what unwinding drops waits for threads. A runtime that cannot start its second thread, for one, panics, and
-//! then waits forever for its first one, which nobody has told to stop.
+//! Must not unwind: drops during unwinding wait for threads. For example, a runtime that cannot start its second thread
+//! panics, and then waits forever for its first one, which was never told to stop.
 
 use std::panic::PanicHookInfo;
 
 use crate::commands::last_line::write_reason;
 
-/// The status of a process whose main thread has panicked, as without this module.
+/// Exit status of a process whose main thread has panicked, the same as without this module.
 const STATUS: i32 = 101;
 
-/// Has a panic of the calling thread end the process, with the reason as its last line. Other threads panic as before, unless
-/// they lack the memory to begin.
+/// Makes a panic of the calling thread end the process, with the reason as its last line. Other threads panic as
+/// before, unless they lack the memory to start.
 pub fn end_the_process() {
     let this = std::thread::current().id();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let cannot_begin = cannot_begin(panic);
         if !cannot_begin {
-            // Its backtrace takes memory.
+            // The report's backtrace takes memory.
             report(panic);
         }
         if cannot_begin || std::thread::current().id() == this {
@@ -28,15 +28,15 @@ pub fn end_the_process() {
     }));
 }
 
-/// Returns whether the standard library has no memory for the stack on which a new thread would handle signals. It aborts the
-/// process after this panic.
+/// Returns whether the standard library lacks memory for a new thread's signal stack. It aborts the process after this
+/// panic.
 fn cannot_begin(panic: &PanicHookInfo<'_>) -> bool {
     panic.payload_as_str().is_some_and(|message| message.contains("alternative stack"))
 }
 
 fn reason(panic: &PanicHookInfo<'_>) -> String {
     let message = panic.payload_as_str().unwrap_or("it panicked");
-    // Tokio's words; it has no error for this.
+    // Tokio's panic message; it returns no error for this.
     if message.contains("can't spawn") || cannot_begin(panic) {
         return format!(
             "cannot start threads: {message}. Raise the limits of threads and memory (`ulimit -u`, `ulimit -d`)"

@@ -1,18 +1,17 @@
-//! What tests change of a release and of a machine, by the environment of the process: a newer release, another plugin engine, a
-//! clock that is wrong. All of it is compiled with the feature `planted` only, which is for tests; without it, nothing is
-//! changed.
+//! Test overrides of a release and a machine through environment variables: a newer release, another plugin engine, a
+//! wrong clock. Compiled only with the feature `planted`, which is for tests; without it, nothing is overridden.
 
 #[cfg(feature = "planted")]
 use tribunal_types::Generations;
 use tribunal_types::Release;
 
-/// Returns what the process runs.
+/// Returns the process's release.
 #[cfg(not(feature = "planted"))]
 pub fn release(own: Release) -> Release {
     own
 }
 
-/// Returns what the process runs: `TRIBUNAL_PLANTED_RELEASE=<version>,<oldest>-<newest>` instead of itself.
+/// Returns the process's release, or `TRIBUNAL_PLANTED_RELEASE=<version>,<oldest>-<newest>`.
 #[cfg(feature = "planted")]
 pub fn release(own: Release) -> Release {
     let Some(planted) = variable("TRIBUNAL_PLANTED_RELEASE") else { return own };
@@ -27,19 +26,19 @@ pub fn engine(own: &str) -> String {
     own.to_owned()
 }
 
-/// Returns the name of the engine: that in `TRIBUNAL_PLANTED_ENGINE` instead of its own.
+/// Returns the name of the engine, or `TRIBUNAL_PLANTED_ENGINE`.
 #[cfg(feature = "planted")]
 pub fn engine(own: &str) -> String {
     variable("TRIBUNAL_PLANTED_ENGINE").unwrap_or_else(|| own.to_owned())
 }
 
-/// Returns how far the system clock is wrong, microseconds.
+/// Returns the error of the system clock, microseconds.
 #[cfg(not(feature = "planted"))]
 pub fn clock_offset_us() -> i64 {
     0
 }
 
-/// Returns how far the system clock is wrong, microseconds: `TRIBUNAL_PLANTED_CLOCK` seconds.
+/// Returns the error of the system clock, microseconds: `TRIBUNAL_PLANTED_CLOCK` seconds.
 #[cfg(feature = "planted")]
 pub fn clock_offset_us() -> i64 {
     let seconds = variable("TRIBUNAL_PLANTED_CLOCK").and_then(|seconds| seconds.parse::<i64>().ok());

@@ -1,4 +1,4 @@
-//! A node whose log was read, and that has no threads yet: alone, or as a member of a cluster.
+//! A node whose log has been read, before its threads start: single, or a member of a cluster.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::ignored_settings::ignored_by_member;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 
-/// A node whose log was read, and that has no threads yet.
+/// A node whose log has been read, before its threads start.
 pub struct Ready {
     /// Writes the log.
     pub log: DiskLog,
@@ -32,25 +32,26 @@ pub struct Ready {
     pub image: GroupCursors,
     /// Hashes row keys.
     pub keyer: RowKeyer,
-    /// The group that it leads when all is well.
+    /// The group that it leads in normal operation.
     pub group: GroupId,
-    /// What the control log adds up to.
+    /// Folded state of the control log.
     pub replicated: ReplicatedState,
     /// Replicated time of the last epoch.
     pub epoch_time_ms: u64,
-    /// Where the monotonic clock of what decides begins.
+    /// Origin of the decider's monotonic clock.
     pub started: Instant,
-    /// Plugins that the configuration names and the control log does not have yet.
+    /// Plugins that the configuration names and the control log does not contain yet.
     pub activations: Vec<PluginActivation>,
-    /// Bounds that the configuration names and the control log does not have yet.
+    /// Bounds that the configuration names and the control log does not contain yet.
     pub bounds: Option<Bounds>,
-    /// The generation in which a node that runs alone decides from its start on, if it is not the present one. Members agree on theirs.
+    /// The generation in which a single node decides from its start on, if it differs from the current one. Members
+    /// agree on theirs.
     pub generation: Option<Generation>,
-    /// What will decide.
+    /// The future decider.
     pub deciding: Deciding,
 }
 
-/// What will decide.
+/// The future decider.
 pub enum Deciding {
     /// A replica.
     Alone(Box<ReplicaStart<PolicySet, Workers>>),
@@ -59,7 +60,7 @@ pub enum Deciding {
 }
 
 impl Deciding {
-    /// Begins to decide.
+    /// Starts the decider.
     pub fn begin(self, now: Now) -> Decider {
         match self {
             Deciding::Alone(start) => Decider::Alone(Box::new(Replica::new(*start, now))),
@@ -69,10 +70,10 @@ impl Deciding {
 }
 
 impl Ready {
-    /// Recovers a node that runs alone.
+    /// Recovers a single node.
     ///
     /// # Errors
-    /// In words: what is wrong and what to do about it.
+    /// A description of the problem and its remedy.
     pub fn alone(config: &Config, loader: Arc<PluginLoader>) -> Result<Ready, String> {
         let recovered = recover(config, loader)?;
         let generation = recovered.replicated.releases().generation();
@@ -110,7 +111,7 @@ impl Ready {
     /// Recovers a member of a cluster.
     ///
     /// # Errors
-    /// In words: what is wrong and what to do about it.
+    /// A description of the problem and its remedy.
     pub fn member(config: &Config, membership: &Membership, loader: Arc<PluginLoader>) -> Result<Ready, String> {
         let drawn = Drawn { run: draw()?, seed: draw()? };
         let recovered = recover_member(config, membership, loader, settings_of(config), drawn)?;
@@ -119,7 +120,7 @@ impl Ready {
         for ignored in ignored_by_member(config, replicated.bounds(), replicated.slots()) {
             tracing::warn!("{ignored}");
         }
-        // A node's configuration is for a cluster that has none; which node's, must not depend on who is faster.
+        // A node's configuration applies to a cluster that has none; which node's must not depend on a race.
         let bounds = replicated.bounds().is_none().then(|| wanted_bounds(config, None));
         Ok(Ready {
             log: recovered.log,
@@ -138,8 +139,8 @@ impl Ready {
     }
 }
 
-/// As how many bytes an epoch counts for state images, beside its items: deciding it again takes some 70 us, whatever is in it,
-/// in which as many bytes of items are decided.
+/// Number of bytes that an epoch counts for state images, in addition to its items: deciding it again takes some 70 us
+/// regardless of its content, the time to decide as many bytes of items.
 pub const EPOCH_BYTES: u64 = 16 * 1024;
 
 /// Returns how much of the log a store may hold back.
@@ -147,7 +148,7 @@ pub fn quota_of(config: &Config) -> HoldBack {
     HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
 }
 
-/// Returns when things are done on a node that runs alone.
+/// Returns the settings of a single node's replica; recovery adapts them for a member.
 fn settings_of(config: &Config) -> Settings {
     Settings {
         epoch_length: match config.epoch {
@@ -167,7 +168,7 @@ fn settings_of(config: &Config) -> Settings {
 /// Draws a number that no other process has drawn.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn draw() -> Result<u64, String> {
     let mut run = [0; 8];
     let drawn = SystemRandom::new().fill(&mut run);

@@ -1,6 +1,6 @@
-//! The node as the HTTP surface sees it: the traits of `tribunal-service`, each in the room that it concerns (`TxnApi` in
-//! `commit`, `StoreApi` in `stores`, `LogApi` in `readers`, `KeyApi` in `auth`, `NodeApi` in `node_status`), and here what
-//! they share: who is admitted, what reaches the sequencer, how long one waits.
+//! The node as seen by the HTTP surface: the traits of `tribunal-service`, each implemented in its module (`TxnApi` in
+//! `commit`, `StoreApi` in `stores`, `LogApi` in `readers`, `KeyApi` in `auth`, `NodeApi` in `node_status`), and here
+//! their common part: admission, access to the sequencer, timeouts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,16 +36,16 @@ use crate::telemetry::stats::Window;
 
 /// A commit that is not durable after this long is answered with "outcome unknown".
 pub(crate) const DECISION_TIMEOUT: Duration = Duration::from_secs(30);
-/// When to come back at the latest if there is no room, milliseconds.
+/// Maximum retry delay if there is no room, milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 30_000;
 
-/// What the API asks of this node: the traits of `tribunal-service`.
+/// The node's API: implements the traits of `tribunal-service`.
 pub struct NodeService {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
-    /// Where single commits gather for the sequencer.
+    /// Queue of single commits for the sequencer.
     pub queue: CommitQueue,
-    /// What the sequencer shares.
+    /// State shared with the sequencer.
     pub shared: Shared,
     /// The catalog.
     pub stores: Arc<Stores>,
@@ -59,38 +59,38 @@ pub struct NodeService {
     pub group: GroupId,
     /// How epochs are sealed.
     pub epoch_length: EpochLength,
-    /// What makes spans, if traces are on.
+    /// Creates spans, if traces are on.
     pub tracing: Option<Arc<Tracing>>,
     /// Set when the node begins to stop.
     pub stopping: Arc<AtomicBool>,
-    /// The pushes to webhooks, and what is remembered of readers.
+    /// The pushes to webhooks, and the readers' state.
     pub webhooks: Arc<Webhooks>,
-    /// When records were committed that readers are not done with.
+    /// Commit times of records that readers have not acknowledged.
     pub record_times: RecordTimes,
     /// Rates and percentiles.
     pub window: Arc<Window>,
-    /// The time that ids are made of.
+    /// The clock that ids are made from.
     pub clock: Arc<EpochClock>,
-    /// State images under way.
+    /// State images in progress.
     pub images: ImagePermits,
-    /// The other nodes, if there are others.
+    /// The other nodes, if there are any.
     pub joined: Option<Joined>,
     /// When the node last caught up with them.
     pub catch_up: CatchUp,
-    /// The control log has what every node needs; a new cluster gets it at its first start.
+    /// The control log has the configuration that every node needs; a new cluster gets it at its first start.
     pub configured: AtomicBool,
     /// Plugins.
     pub plugins: Arc<PluginAdmin>,
     /// The disk of the data directory.
     pub disk: Arc<DataDisk>,
-    /// Who is let in.
+    /// Authentication.
     pub access: Arc<Access>,
-    /// How many rows tenants may have.
+    /// Row limits of tenants.
     pub row_quota: RowQuota,
 }
 
 impl NodeService {
-    /// Admits so many bytes to what waits for the sequencer.
+    /// Admits `bytes` to the sequencer's queue.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), ServiceError> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(stopping());
@@ -106,7 +106,7 @@ impl NodeService {
         Ok(())
     }
 
-    /// Returns when what waits now will have been decided: the number of epochs times their recent duration.
+    /// Returns when the queued transactions will have been decided: the number of epochs times their recent duration.
     pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
         let epochs = 1 + (waiting / limits::BATCH_BYTES_MAX) as u64;
@@ -151,7 +151,7 @@ impl NodeService {
         }
     }
 
-    /// Refuses what no majority would agree on now.
+    /// Refuses a change that no majority would agree on now.
     pub(crate) fn check_takes_changes(&self) -> Result<(), ServiceError> {
         if self.joined.is_some() && !(self.configured.load(Ordering::Relaxed) && self.shared.view.takes_changes()) {
             return Err(self.not_taken());
@@ -159,24 +159,24 @@ impl NodeService {
         Ok(())
     }
 
-    /// Proposes a change of the configuration; returns when its entry is durable and applied.
+    /// Proposes a configuration change; returns once its entry is durable and applied.
     ///
     /// # Errors
-    /// If that is not known to happen. What the entry did, or why it was refused, is in the reply.
+    /// If that is not known to have happened. The entry's effect, or the reason for its refusal, is in the reply.
     pub(crate) async fn control(&self, change: ControlChange) -> Result<Applied, ServiceError> {
         self.check_takes_changes()?;
         agreed(&self.messages, change).await
     }
 }
 
-/// Has a change of the configuration proposed; returns when its entry is durable and applied.
+/// Sends a configuration change to the sequencer; returns once its entry is durable and applied.
 ///
 /// # Errors
-/// As for [`NodeService::control`].
+/// See [`NodeService::control`].
 pub(crate) async fn agreed(messages: &Sender<Message>, change: ControlChange) -> Result<Applied, ServiceError> {
     let (reply, applied) = oneshot::channel();
     messages.send(Message::Control(change, reply)).map_err(|_| stopping())?;
-    // A node that is cut off from the others waits for a majority; the change may still be agreed on.
+    // A node that is cut off from the others waits for a majority; the change may still be committed.
     match tokio::time::timeout(DECISION_TIMEOUT, applied).await {
         Ok(Ok(reply)) => Ok(reply.applied),
         _ => Err(outcome_unknown()),

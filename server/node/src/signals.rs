@@ -7,15 +7,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// `None` if the process was started with it ignored, as by `nohup`.
+    /// `None` if the process was started with SIGHUP ignored, as by `nohup`.
     hang_up: Option<Signal>,
 }
 
 impl Signals {
-    /// Catches them from now on. Until then, they end the process at once. Must be called within a runtime.
+    /// Catches the signals from now on. Before, they end the process immediately. Must be called within a runtime.
     ///
     /// # Errors
-    /// In words, if the operating system refuses.
+    /// If the operating system refuses.
     pub fn catch() -> Result<Signals, String> {
         let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
         let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
@@ -24,7 +24,7 @@ impl Signals {
         Ok(Signals { interrupt, terminate, hang_up })
     }
 
-    /// Waits for the first one.
+    /// Waits for the first signal.
     pub async fn first(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -34,15 +34,15 @@ impl Signals {
     }
 }
 
-/// Ends the process with status 0 at the first signal, as long as it exists. For a node that has not started, which may wait for
-/// others for long: nobody has its word for anything that is not on its disk.
+/// Ends the process with status 0 on the first signal, as long as this exists. For a node that has not started, which
+/// may wait long for the other nodes: it has acknowledged nothing that is not on its disk.
 pub struct StopsAtOnce(Option<Runtime>);
 
 impl StopsAtOnce {
     /// Catches the signals from now on.
     ///
     /// # Errors
-    /// In words, if the operating system refuses.
+    /// If the operating system refuses.
     pub fn begin() -> Result<StopsAtOnce, String> {
         let built = Builder::new_multi_thread().worker_threads(1).thread_name("signals").enable_all().build();
         let runtime = built.map_err(|error| format!("cannot start a thread: {error}"))?;
@@ -50,7 +50,7 @@ impl StopsAtOnce {
         Ok(StopsAtOnce::new(runtime, signals))
     }
 
-    /// Takes over signals that are caught already.
+    /// Takes over signals that are already caught.
     #[must_use]
     pub fn new(runtime: Runtime, mut signals: Signals) -> StopsAtOnce {
         runtime.spawn(async move {
@@ -68,7 +68,7 @@ impl Drop for StopsAtOnce {
     }
 }
 
-/// Waits for a signal; for one that is not caught, forever.
+/// Waits for a signal; for an uncaught one, forever.
 async fn received(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => drop(signal.recv().await),

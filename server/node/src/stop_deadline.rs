@@ -1,4 +1,4 @@
-//! A bound of the time that a stop may take.
+//! Bounds the duration of a stop.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 
 use crate::commands::last_line::write_reason;
 
-/// How long a stop may take, what is dropped at its end included.
+/// Maximum duration of a stop, including the drops at its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Ends the process if a stop takes longer than [`STOP_TIMEOUT`], unless it is dropped before: a disk that hangs keeps
-/// threads in the kernel, and a data directory that is gone keeps a store's own threads waiting.
+/// Ends the process if a stop takes longer than [`STOP_TIMEOUT`], unless dropped before: a disk that hangs keeps
+/// threads in the kernel, and a missing data directory keeps a store's own threads waiting.
 pub struct StopDeadline {
     _cancelled_when_dropped: Sender<()>,
 }
 
 impl StopDeadline {
-    /// Starts to count.
+    /// Starts the deadline.
     pub fn start() -> StopDeadline {
         let (sender, cancelled) = bounded::<()>(0);
         let watch = move || {

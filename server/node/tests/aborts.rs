@@ -1,4 +1,4 @@
-//! Every abort that a client got is counted, with the tenant, store, level and stage, and logged with its row.
+//! Every abort returned to a client is counted, with the tenant, store, level and stage, and logged with its row.
 
 mod support;
 

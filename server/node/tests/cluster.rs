@@ -1,4 +1,4 @@
-//! Clusters of real processes on loopback: every node takes transactions, and nothing that was acknowledged is lost.
+//! Clusters of real processes on loopback: every node takes transactions, and no acknowledged commit is lost.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A node that ran alone becomes the first node of a cluster: real processes, and all that the node had.
+//! A single node becomes the first node of a cluster: real processes, with all of the node's state.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;

@@ -1,7 +1,8 @@
-//! The anomaly table between two nodes of a real cluster: the first transaction commits at one node, the second at another.
+//! The anomaly table between two nodes of a real cluster: the first transaction commits at one node, the second at
+//! another.
 //!
-//! `tests/tests/anomalies.rs` plays the same cases in the core, also within one epoch and with every witness. Here, two nodes take
-//! them in, over HTTP, one after the other and at the same moment.
+//! `tests/tests/anomalies.rs` runs the same cases in the core, also within one epoch and with every witness. Here, two
+//! nodes receive them over HTTP, one after the other and concurrently.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Copies of an embedded store: every member has one, and a broken one is that member's trouble alone.
+//! Copies of an embedded store: every member has one, and a broken copy affects that member only.
 
 mod support;
 

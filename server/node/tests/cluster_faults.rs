@@ -1,8 +1,9 @@
-//! Clusters of real processes whose links and nodes fail again and again, while clients move money and append to lists: what was
-//! acknowledged is there, all nodes decide the same, and the histories hold what their isolation level promises.
+//! Clusters of real processes whose links and nodes fail repeatedly, while clients move money and append to lists: no
+//! acknowledged commit is lost, all nodes decide the same, and the histories satisfy their isolation level.
 //!
-//! Each node reaches each other one through a proxy of its own, so every direction can be cut, silent, slow or reset. The
-//! order of faults follows from a seed, which is printed; `TRIBUNAL_FAULTS_SEED` sets it, `TRIBUNAL_FAULTS_ROUNDS` makes it longer.
+//! Each node reaches every other one through a separate proxy, so every direction can be cut, silent, slow or reset.
+//! The order of faults follows from a printed seed; `TRIBUNAL_FAULTS_SEED` sets it, `TRIBUNAL_FAULTS_ROUNDS` makes the
+//! test longer.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What operators and engine authors meet in a cluster of real processes: what reads include, what errors, metrics and
-//! statuses tell.
+//! A cluster of real processes as seen by operators and engine authors: the content of reads, errors, metrics and
+//! statuses.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Uploaded plugins in a cluster of real processes: what one node takes, every node fetches, and nothing is activated before
-//! all of them have it.
+//! Uploaded plugins in a cluster of real processes: every node fetches each plugin that one node accepts, and nothing
+//! is activated before all of them have it.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;

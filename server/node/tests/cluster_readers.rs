@@ -1,4 +1,5 @@
-//! Readers of a cluster's logs: consumers and webhooks belong to all nodes. Real processes that are killed, drained and added.
+//! Readers of a cluster's logs: consumers and webhooks belong to all nodes. Real processes are killed, drained and
+//! added.
 
 mod support;
 

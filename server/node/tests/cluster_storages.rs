@@ -1,5 +1,6 @@
-//! Storages of a cluster: one node pushes to each, another one when it is gone, and every node knows how far the storage is.
-//! A real Redis gets every record once and in the order of the log, whichever node pushes, and even if two of them do.
+//! Storages of a cluster: one node pushes to each, another node takes over when it is gone, and every node knows the
+//! storage's progress. A real Redis receives every record once and in log order, whichever node pushes, even if two of
+//! them do.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Commit streams on a real process: the verdicts are those of batches, and nothing that was taken in is lost, whatever
-//! ends the stream.
+//! Commit streams on a real process: the verdicts equal those of batches, and no accepted commit is lost, however the
+//! stream ends.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Consumers with durable offsets on a real process: lag, bad input, restarts, what the log keeps for them.
+//! Consumers with durable offsets on a real process: lag, bad input, restarts, log retention for consumers.
 
 mod support;
 

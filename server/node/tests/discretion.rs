@@ -1,4 +1,4 @@
-//! What callers learn about other tenants, and the limit on the rows of a tenant.
+//! The information that callers get about other tenants, and the limit on the rows of a tenant.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The commands and the Rust client over https: against a node whose certificate was signed by an authority of this test's.
+//! The commands and the Rust client over https, against a node whose certificate is signed by the test's own authority.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! The checker of list-append histories finds each anomaly that is planted, names it, and finds none in a history without.
+//! The checker of list-append histories finds and names each planted anomaly, and finds none in a clean history.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Reads of embedded stores on a real process: they include every acknowledged commit, and all rows and stores of a request
-//! are read at one epoch, whatever is committed meanwhile.
+//! Reads of embedded stores on a real process: they include every acknowledged commit, and read all rows and stores of
+//! a request at one epoch, regardless of concurrent commits.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Who is let in: keys and tokens become principals; operators issue and revoke keys; the first one finds its key in the
-//! data directory. Whatever happens to a key is logged, never its secret.
+//! Access control: keys and tokens become principals; operators issue and revoke keys; the first operator finds its key
+//! in the data directory. Every event of a key is logged, never its secret.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::commit::epoch_clock::EpochClock;
 use crate::commit::refusals::refused;
 use crate::service::NodeService;
 
-/// File in the data directory with the key that a new service begins with.
+/// File in the data directory with the initial key of a new service.
 pub const OPERATOR_KEY_FILE: &str = "operator.key";
 
-/// How often the last use of keys is written, in ticks of a second.
+/// How often the last use of keys is written, in ticks of one second.
 const WRITE_USES_EVERY: u64 = 60;
 
 /// Keys and tokens.
@@ -37,13 +37,13 @@ pub struct Access {
 }
 
 impl Access {
-    /// Starts with the keys of the control log, and with what the data directory tells of their use.
+    /// Starts with the keys of the control log, and their use as recorded in the data directory.
     #[must_use]
     pub fn new(keys: &KeyTable, jwt: Option<JwtGate>, clock: Arc<EpochClock>, data: &Path) -> Access {
         let keys = Keys::new(keys);
         let last_use = Mutex::new(LastUseFile::open(data, &keys));
         let about_ms = AtomicU64::new(clock.now_ms());
-        // Those that expired before this start were logged when they did, or while the node was down.
+        // Keys that expired before this start were logged when they did, or expired while the node was down.
         let expired = keys.newly_expired(clock.now_ms()).len();
         if expired > 0 {
             tracing::info!(expired, "keys have expired; they are listed until they are revoked");
@@ -51,7 +51,7 @@ impl Access {
         Access { keys: RwLock::new(keys), jwt, clock, about_ms, ticks: AtomicU64::new(0), last_use }
     }
 
-    /// Called once a second: logs keys that have expired, and writes the last use of keys now and then.
+    /// Logs keys that have expired, and periodically writes the last use of keys. Called once a second.
     pub fn tick(&self) {
         let now_ms = self.clock.now_ms();
         self.about_ms.store(now_ms, Ordering::Relaxed);
@@ -71,14 +71,14 @@ impl Access {
         }
     }
 
-    /// Follows a control entry that had this effect.
+    /// Applies a control entry that had this effect.
     pub fn follow(&self, effect: &Effect) {
         if matches!(effect, Effect::KeyCreated { .. } | Effect::KeyRevoked { .. }) {
             self.keys.write().follow(effect);
         }
     }
 
-    /// Returns whom a bearer token belongs to.
+    /// Returns the principal of a bearer token.
     ///
     /// # Errors
     /// If it is not valid.
@@ -125,10 +125,10 @@ impl Access {
         self.keys.read().list(self.clock.now_ms())
     }
 
-    /// Prepares the key that a service without an operator begins with: what is to be entered, and its token.
+    /// Prepares the initial key of a service without an operator: returns the key to enter, and its token.
     ///
     /// # Errors
-    /// If the operating system gives no random bytes.
+    /// If the operating system returns no random bytes.
     pub fn first_operator(&self) -> Result<Option<(ApiKey, String)>, String> {
         let now_ms = self.clock.now_ms();
         if self.keys.read().has_service_operator(now_ms) {
@@ -164,7 +164,7 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         writeln!(file, "{token}")?;
         file.sync_all()?;
-        // The key becomes durable next: its token must not be lost after that.
+        // The key becomes durable next: after that, its token must not be lost.
         std::fs::File::open(data)?.sync_all()
     })();
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
@@ -194,7 +194,7 @@ impl NodeService {
         let NewKey { name, namespace: namespace_name, roles, expires_in_s, by } = new;
         let created_ms = self.clock.now_ms();
         let expires_ms = expires_in_s.map(|seconds| created_ms + 1000 * u64::from(seconds));
-        // If nobody knows the tenant's number yet, the entry gives it one.
+        // If the tenant has no number yet, the entry assigns one.
         let namespace = self.access.keys.read().namespace(&namespace_name).unwrap_or_default();
         let mut key = ApiKey { name, namespace, namespace_name, roles, created_ms, expires_ms, ..ApiKey::default() };
         let (key, token) = loop {
@@ -202,7 +202,7 @@ impl NodeService {
             (key.id, token, key.secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
             match self.control(ControlChange::CreateKey(key.clone())).await? {
                 Ok(Effect::KeyCreated { key, .. } | Effect::KeyKnown(key)) => break (key, token),
-                // One in 2^64.
+                // Probability one in 2^64.
                 Err(Refusal::KeyIdTaken) => {}
                 Err(refusal) => return Err(refused(refusal)),
                 Ok(effect) => unreachable!("a key was to be created, and the effect is {effect:?}"),

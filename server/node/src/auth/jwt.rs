@@ -1,7 +1,7 @@
-//! Tokens that somebody else signs: JWT with one algorithm, one audience and one public key, all of them configured.
+//! Externally signed tokens: JWT with one configured algorithm, audience and public key.
 //!
-//! What a token's header says of algorithm or key is compared and never followed. Signatures are checked by ring. A token
-//! that was checked is remembered until it expires, because checking costs more than a commit.
+//! The algorithm and key in a token's header are compared, never followed. Signatures are checked by ring. A checked
+//! token is cached until it expires, because checking costs more than a commit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,38 +20,38 @@ use tribunal_types::{NamespaceId, Role, Roles};
 use crate::auth::public_key::{Algorithm, public_key};
 use crate::named_file::read_named;
 
-/// Tokens that are remembered.
+/// Maximum number of cached tokens.
 const REMEMBERED_MAX: usize = 4096;
-/// Clocks may differ by this much, seconds.
+/// Maximum difference between clocks, seconds.
 const LEEWAY_S: f64 = 30.0;
-/// Bytes of the shortest shared secret.
+/// Minimum length of a shared secret in bytes.
 const SECRET_BYTES_MIN: usize = 32;
 
-/// What is accepted.
+/// Accepted tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JwtConfig {
-    /// `EdDSA`, `ES256`, `RS256` or `HS256`: this one and no other.
+    /// `EdDSA`, `ES256`, `RS256` or `HS256`: only this one is accepted.
     pub algorithm: String,
-    /// What `aud` must name.
+    /// Required audience in `aud`.
     pub audience: String,
-    /// What `iss` must be, if anything.
+    /// Required issuer in `iss`, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// PEM file with the public key; for `HS256`, a file with the secret.
     pub key_file: std::path::PathBuf,
 }
 
-/// A token's head, as far as it matters.
+/// The relevant part of a token's header.
 #[derive(Deserialize)]
 struct Head {
     alg: String,
-    /// Extensions that must be understood; none is.
+    /// Extensions that must be understood; none are supported.
     #[serde(default)]
     crit: Option<serde::de::IgnoredAny>,
 }
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -61,7 +61,7 @@ struct Claims {
     #[serde(default)]
     iss: Option<String>,
     aud: Audience,
-    /// Name of the tenant. Never guessed: the default one is whose operators run the service.
+    /// Name of the tenant. Never guessed: the operators of the default tenant run the service.
     namespace: String,
     roles: Vec<String>,
 }
@@ -107,7 +107,7 @@ pub struct JwtGate {
     remembered: Mutex<HashMap<[u8; 32], Remembered>>,
 }
 
-/// A token that was checked.
+/// A checked token.
 #[derive(Clone)]
 struct Remembered {
     expires_s: f64,
@@ -118,7 +118,7 @@ impl JwtGate {
     /// Reads the key.
     ///
     /// # Errors
-    /// In words for the person who configured it.
+    /// A description of the failure, for the operator.
     pub fn new(config: &JwtConfig) -> Result<JwtGate, String> {
         let wrong = |text: String| format!("configuration: `auth.jwt`: {text}");
         if config.audience.is_empty() {
@@ -148,10 +148,10 @@ impl JwtGate {
         Ok(JwtGate { key, algorithm, audience, issuer, remembered: Mutex::default() })
     }
 
-    /// Tells whom a token belongs to; `namespace` knows the tenants.
+    /// Returns the principal of a token; `namespace` resolves tenant names.
     ///
     /// # Errors
-    /// Why it is not accepted.
+    /// The reason why it is rejected.
     pub fn check(
         &self,
         token: &str,
@@ -203,7 +203,7 @@ impl JwtGate {
         if self.issuer.is_some() && claims.iss != self.issuer {
             return refused("somebody else issued it");
         }
-        // Written so that a number that is none refuses, too.
+        // Written so that NaN is refused, too.
         let begun = claims.nbf.is_none_or(|nbf| nbf <= now_s + LEEWAY_S);
         if !(now_s < claims.exp + LEEWAY_S && begun) {
             return refused("it has expired, or is not valid yet");

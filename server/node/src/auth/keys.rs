@@ -1,7 +1,7 @@
-//! API keys and tenants, as the service looks them up: a view of the core's fold of the control log. Of a key's secret only a
-//! hash is here.
+//! API keys and tenants, as looked up by the service: a view of the core's fold of the control log. Only a hash of a
+//! key's secret is kept.
 //!
-//! A secret is 32 random bytes, so a plain SHA-256 of it is as hard to invert as any slow hash would be.
+//! A secret is 32 random bytes, so its plain SHA-256 is as hard to invert as any slow hash would be.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use tribunal_core::control::keys::KeyTable;
 use tribunal_service::{KeyStatus, Principal};
 use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, RevokedKey};
 
-/// What a key begins with, so that one that leaked is recognised.
+/// Prefix of every key, so that a leaked key is recognized.
 const PREFIX: &str = "trb";
-/// Shortest time between two warnings about one refused key, milliseconds.
+/// Minimum time between two warnings about one refused key, milliseconds.
 const WARN_EVERY_MS: u64 = 60_000;
 
-/// The keys that are not revoked, the last ones that were, and the tenants that keys were ever created for.
+/// The keys that are not revoked, the most recently revoked ones, and the tenants that keys were ever created for.
 #[derive(Debug, Default)]
 pub struct Keys {
     keys: HashMap<String, Kept>,
@@ -32,16 +32,16 @@ pub struct Keys {
 #[derive(Debug)]
 struct Kept {
     key: ApiKey,
-    /// Whom it lets in, built once.
+    /// Its principal, built once.
     principal: Arc<Principal>,
     /// 0 for never.
     last_used_ms: AtomicU64,
     warned_ms: AtomicU64,
-    /// Its expiry was logged.
+    /// Whether its expiry was logged.
     expiry_logged: AtomicBool,
 }
 
-/// A key that was revoked: enough to recognise its use.
+/// A revoked key, as far as needed to recognize its use.
 #[derive(Debug)]
 struct Revoked {
     name: String,
@@ -49,7 +49,7 @@ struct Revoked {
     warned_ms: AtomicU64,
 }
 
-/// What a token is.
+/// The result of looking up a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A valid key.
@@ -62,12 +62,12 @@ pub enum Found {
     Unknown,
 }
 
-/// A key that was valid once.
+/// A key that is no longer valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Its name and id.
     pub name: String,
-    /// Whether this use is to be logged: the first one in a minute.
+    /// Whether this use is to be logged: the first one per minute.
     pub warn: bool,
 }
 
@@ -94,7 +94,7 @@ impl Kept {
 }
 
 impl Keys {
-    /// Starts with what the control log adds up to.
+    /// Starts with the recovered keys.
     #[must_use]
     pub fn new(table: &KeyTable) -> Keys {
         let namespaces = table.tenants().map(|(name, namespace)| (name.to_owned(), namespace)).collect();
@@ -106,7 +106,7 @@ impl Keys {
         keys
     }
 
-    /// Follows a control entry that had this effect.
+    /// Applies a control entry that had this effect.
     pub fn follow(&mut self, effect: &Effect) {
         match effect {
             Effect::KeyCreated { key, .. } => self.created(key),
@@ -129,8 +129,8 @@ impl Keys {
         self.revoked.insert(id.to_owned(), Revoked { name, secret_sha256, warned_ms: AtomicU64::new(0) });
     }
 
-    /// Finds the key of a token, and notes its use at `about_ms`, which may be a second old. `now_ms` is asked for the
-    /// time only if something depends on it.
+    /// Finds the key of a token, and records its use at `about_ms`, which may be a second old. `now_ms` is only called
+    /// if the result depends on it.
     #[must_use]
     pub fn find(&self, token: &str, about_ms: u64, now_ms: impl FnOnce() -> u64) -> Found {
         let mut parts = token.splitn(3, '_');
@@ -145,7 +145,7 @@ impl Keys {
                 let name = kept.principal.name.clone();
                 return Found::Expired(Refused { name, warn: first_in_a_minute(&kept.warned_ms, about_ms) });
             }
-            // A store only if it changes something: many threads share this line of the cache.
+            // Store only on a change: many threads share this cache line.
             if kept.last_used_ms.load(Ordering::Relaxed) < about_ms {
                 kept.last_used_ms.store(about_ms, Ordering::Relaxed);
             }
@@ -175,7 +175,7 @@ impl Keys {
         used.filter(|(_, at)| *at > 0).collect()
     }
 
-    /// Takes over when a key was last used, as it was known before a restart.
+    /// Restores a key's last use, as recorded before a restart.
     pub fn note_last_use(&self, id: &str, at_ms: u64) {
         if let Some(kept) = self.keys.get(id) {
             kept.last_used_ms.fetch_max(at_ms, Ordering::Relaxed);
@@ -197,12 +197,12 @@ impl Keys {
         self.namespaces.iter().find(|(_, known)| **known == namespace).map(|(name, _)| name.as_str())
     }
 
-    /// Returns the keys that are not revoked, by namespace and name, as they are at a time.
+    /// Returns the keys that are not revoked, by namespace and name, as of a time.
     #[must_use]
     pub fn list(&self, now_ms: u64) -> Vec<KeyStatus> {
         let status = |kept: &Kept| {
             let used = kept.last_used_ms.load(Ordering::Relaxed);
-            // Uses are noted by a clock that may be a second late, or another node's.
+            // Uses are recorded by a clock that may be a second late, or by another node's.
             let last_used_ms = (used > 0).then(|| used.max(kept.key.created_ms));
             KeyStatus { key: kept.key.clone(), last_used_ms, expired: kept.is_expired(|| now_ms) }
         };
@@ -213,7 +213,7 @@ impl Keys {
         keys
     }
 
-    /// Tells whether a valid key lets an operator of the service in.
+    /// Returns whether an operator of the service has a valid key.
     #[must_use]
     pub fn has_service_operator(&self, now_ms: u64) -> bool {
         let mut valid = self.keys.values().filter(|kept| !kept.is_expired(|| now_ms));
@@ -221,12 +221,12 @@ impl Keys {
     }
 }
 
-/// Names a key in logs.
+/// Returns the name of a key in logs.
 fn full_name(name: &str, id: &str) -> String {
     format!("{name}/{id}")
 }
 
-/// Compares all bytes, whichever differs first: how long it takes says nothing.
+/// Compares all bytes, regardless of the first difference: the duration reveals nothing.
 fn matches(secret: &str, hash: &[u8; 32]) -> bool {
     let found = digest(&SHA256, secret.as_bytes());
     found.as_ref().iter().zip(hash).fold(0, |all, (a, b)| all | (a ^ b)) == 0
@@ -238,10 +238,10 @@ fn first_in_a_minute(warned_ms: &AtomicU64, now_ms: u64) -> bool {
     due && warned_ms.compare_exchange(last, now_ms.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
-/// Draws the public part of a key, what its owner sends, and the hash of its secret.
+/// Draws a key: returns its public id, its token, and the hash of its secret.
 ///
 /// # Errors
-/// If the operating system gives no random bytes.
+/// If the operating system returns no random bytes.
 pub fn draw() -> Result<(String, String, [u8; 32]), String> {
     let mut random = [0; 40];
     SystemRandom::new().fill(&mut random).map_err(|_| "the operating system gives no random bytes".to_owned())?;
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(keys.list(5)[0].last_used_ms, Some(70));
         let _ = keys.find(&token, 90, || 90);
         assert_eq!(keys.last_uses(), [(id, 90)]);
-        // It was created after the clock of its first use was read last.
+        // It was created after the clock reading that its first use was recorded with.
         let (id, token, hash) = draw().expect("random bytes");
         let key = ApiKey { created_ms: 700, ..key(&id, hash, (0, "default")) };
         keys.follow(&Effect::KeyCreated { key, founded: false });

@@ -1,7 +1,7 @@
-//! When keys were last used, across restarts: a small text file in the data directory.
+//! Last use of keys, across restarts: a small text file in the data directory.
 //!
-//! Written now and then, never on the way of a request, and not synced: what a crash loses of it is lost, and keys show an
-//! earlier use, or none. Nothing else depends on it.
+//! Written periodically, never while a request waits, and not synced: after a crash, keys may show an earlier use, or
+//! none. Nothing else depends on it.
 
 use std::fs;
 use std::io::Write;
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 use crate::auth::keys::Keys;
 
-/// Bytes of a file that are read: more than all keys take.
+/// Maximum length of the file in bytes: more than all keys need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The file.
 pub(crate) struct LastUseFile {
     path: PathBuf,
-    /// What it holds.
+    /// Its current content.
     written: String,
 }
 
 impl LastUseFile {
-    /// Names the file in a data directory, and takes over what it holds.
+    /// Opens the file in a data directory, and restores its content.
     pub(crate) fn open(data: &Path, keys: &Keys) -> LastUseFile {
         let path = data.join("keys.used");
         let readable = fs::metadata(&path).is_ok_and(|file| file.len() <= FILE_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Authentication: keys, tokens and the principals that they stand for.
+//! Authentication: keys, tokens and their principals.
 
 pub mod access;
 pub mod jwt;

@@ -1,11 +1,12 @@
-//! Public keys out of PEM files: as much of X.509's `SubjectPublicKeyInfo` as names an algorithm and holds a key.
+//! Public keys from PEM files: parses as much of X.509's `SubjectPublicKeyInfo` as names an algorithm and contains a
+//! key.
 //!
-//! Reads what the person who runs the service wrote, not what clients send; still, it panics on nothing.
+//! Reads the operator's input, not clients'; still, it never panics.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What the key is of.
+/// Algorithm of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519, RFC 8410.
@@ -33,10 +34,10 @@ impl Algorithm {
     }
 }
 
-/// Returns the key in a PEM text, as ring takes it.
+/// Returns the key in a PEM text, in ring's format.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The problem with the text.
 pub fn public_key(pem: &[u8], algorithm: Algorithm) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(pem).map_err(|_| "this is not PEM".to_owned())?;
     let body = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map(|(body, _)| body);
@@ -52,7 +53,7 @@ fn key_of(der: &[u8], algorithm: Algorithm) -> Option<Vec<u8>> {
     if element(identifier, OBJECT)?.0 != algorithm.identifier() {
         return None;
     }
-    // The first byte counts unused bits: none.
+    // The first byte is the number of unused bits: none.
     let key = element(rest, BIT_STRING)?.0.strip_prefix(&[0])?;
     let fits = match algorithm {
         Algorithm::Ed25519 => key.len() == 32,
@@ -62,7 +63,7 @@ fn key_of(der: &[u8], algorithm: Algorithm) -> Option<Vec<u8>> {
     fits.then(|| key.to_vec())
 }
 
-/// Splits off one element of DER with this tag; returns its contents and what follows.
+/// Splits off one DER element with this tag; returns its contents and the rest.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let rest = der.strip_prefix(&[tag])?;
     let (&first, rest) = rest.split_first()?;

@@ -1,8 +1,8 @@
-//! A node that ran alone becomes the first member of a cluster: its state, with what it has kept beside its log, becomes the
-//! image from which the member starts, and its log goes on.
+//! Turns a single node into the first member of a cluster: its state, including data kept beside its log, becomes the
+//! image from which the member starts, and its log continues.
 //!
-//! The image stands for the first entry of the node's group and of the control group, which nobody has: a node that is added
-//! later copies the state, whatever it lacks. It is put in its place as a copy of another member's state is.
+//! The image replaces the first entry of the node's group and of the control group, which no node has: a node added
+//! later therefore always copies the state. The image is installed like a copy of another member's state.
 
 use std::path::Path;
 
@@ -21,24 +21,24 @@ use crate::plugins::policies::policy_slots;
 use crate::readers::consumer_state::{self, load};
 use crate::stores::fork_file::ForkFile;
 
-/// The entry of each group that the image stands for.
+/// The entry of each group that the image replaces.
 const INCLUDED: EntryId = EntryId { term: 1, index: 1 };
 
-/// What a node becomes.
+/// The member that a single node becomes.
 pub struct FirstMember {
     /// Its number.
     pub node: NodeId,
-    /// What all logs of its cluster have in common: the same as its own had.
+    /// The identity shared by all logs of its cluster: that of the node's own log.
     pub identity: ClusterIdentity,
-    /// What it starts from.
+    /// The image that it starts from.
     image: StateImage,
 }
 
 impl FirstMember {
-    /// Reads the state of a node that ran alone, and what it has kept in its data directory. Changes nothing.
+    /// Reads the state of a single node, and the data kept in its data directory. Changes nothing.
     ///
     /// # Errors
-    /// In words: what a cluster could not go on with, and what to do.
+    /// A description of the state that a cluster could not continue with, and the remedy.
     pub fn of(mut recovered: Recovered, data: &Path, loader: &PluginLoader) -> Result<FirstMember, String> {
         check_engines(&recovered.replicated, loader)?;
         let node = recovered.group.node;
@@ -50,7 +50,7 @@ impl FirstMember {
         entries.readers(data)?;
         let Recovered { mut resolver, mut replicated, epochs, batcher, reader, row_secret, .. } = recovered;
         replicated.found(GroupJoin { group, first: next });
-        // What was complete and empty is not decided again: snapshots of it were given out.
+        // Complete empty epochs are not decided again: snapshots of them were handed out.
         resolver.pass_over(next.prev());
         let fold = FoldPosition {
             next,
@@ -67,10 +67,10 @@ impl FirstMember {
         Ok(FirstMember { node, identity, image: first_image(&resolver, &replicated, &fold, &groups) })
     }
 
-    /// Prepares the image in the data directory. A node that runs alone does not look at it.
+    /// Prepares the image in the data directory. A single node ignores it.
     ///
     /// # Errors
-    /// In words. It does not count, and can be prepared again.
+    /// A description of the failure; the image does not count then, and can be prepared again.
     pub fn prepare(&self, data: &Path) -> Result<(), String> {
         let incoming = Incoming::restart(data)?;
         incoming.put_image(&self.image)?;
@@ -78,7 +78,7 @@ impl FirstMember {
     }
 }
 
-/// An uploaded rule or validator must have the same results on all nodes from the first epoch of the cluster on.
+/// Checks that uploaded rules and validators return the same results on all nodes from the cluster's first epoch on.
 fn check_engines(replicated: &ReplicatedState, loader: &PluginLoader) -> Result<(), String> {
     let own = loader.host_name()?;
     let active = policy_slots().filter_map(|slot| replicated.slots().slot(&slot)?.active());
@@ -94,7 +94,7 @@ fn check_engines(replicated: &ReplicatedState, loader: &PluginLoader) -> Result<
     })
 }
 
-/// What a node has kept beside its log, as entries of the control log that only the image has.
+/// Data that a node keeps beside its log, as control log entries that exist only in the image.
 struct Entries<'a> {
     recovered: &'a mut Recovered,
 }
@@ -110,7 +110,7 @@ impl Entries<'_> {
         applied.map(drop).map_err(|refusal| format!("{what} cannot be taken over: {refusal:?}"))
     }
 
-    /// Plugins that were uploaded: members fetch them from one another.
+    /// Adds uploaded plugins: members fetch them from one another.
     fn uploads(&mut self, loader: &PluginLoader) -> Result<(), String> {
         for (digest, artefact) in loader.store.list() {
             let what = format!("the plugin {}", artefact.name);
@@ -119,7 +119,7 @@ impl Entries<'_> {
         Ok(())
     }
 
-    /// Storages that were found ahead of their logs.
+    /// Adds storages that were found ahead of their logs.
     fn forks(&mut self, data: &Path) -> Result<(), String> {
         let stores: Vec<_> = self.recovered.replicated.stores().stores().map(|s| (s.spec.id, s.generation)).collect();
         for (store, generation) in stores {
@@ -131,7 +131,7 @@ impl Entries<'_> {
         Ok(())
     }
 
-    /// Offsets of consumers, and webhooks.
+    /// Adds consumer offsets and webhooks.
     fn readers(&mut self, data: &Path) -> Result<(), String> {
         let remembered = load(&data.join(consumer_state::FILE))?;
         let declared: Vec<StoreId> = self.recovered.replicated.stores().stores().map(|store| store.spec.id).collect();

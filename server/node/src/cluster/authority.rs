@@ -1,5 +1,5 @@
-//! Fingerprints of the authorities whose certificates the nodes of a cluster trust: a certificate that another authority has
-//! signed is refused by all of them, so it must not be made for a new node.
+//! Fingerprints of the certificate authorities that the nodes of a cluster trust: all nodes refuse a certificate signed
+//! by another authority, so none may be made for a new node.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tribunal_peer::certificates_in;
 
 use crate::plugins::plugin_store::hex;
 
-/// Returns the SHA-256 of each certificate in a PEM file, in hexadecimal digits; none if the file cannot be read.
+/// Returns the SHA-256 of each certificate in a PEM file, in hexadecimal; empty if the file cannot be read.
 #[must_use]
 pub fn fingerprints(file: &Path) -> Vec<String> {
     let certificates = certificates_in(file).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a member has to learn from the others before it can answer: what was acknowledged elsewhere.
+//! Catches a member up with commits acknowledged on other nodes before it answers.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,19 +14,19 @@ use crate::commit::message::Message;
 use crate::commit::refusals::stopping;
 use crate::service::NodeService;
 
-/// A session token that is further ahead of what this node has decided may be made up: the other nodes tell.
+/// A session token further ahead than this of the node's last epoch may be fabricated: the other nodes are queried.
 const SESSION_LEAD_MAX: u64 = 64;
 /// How long a node may take to catch up.
 pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
-/// Shortest time between two rounds of questions to the others. A request with an unknown key causes one.
+/// Minimum time between two rounds of queries to the other nodes. A request with an unknown key triggers one.
 const ROUNDS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When the node last began to catch up, and whether it did.
+/// When the node last began to catch up, and the result.
 #[derive(Default)]
 pub struct CatchUp(Mutex<Option<(Instant, Result<(), ServiceError>)>>);
 
 impl NodeService {
-    /// Waits until what a request must include is visible in all `stores`. Returns when its time is over.
+    /// Waits until everything that a request must include is visible in all `stores`. Returns its deadline.
     pub(crate) async fn until_fresh(&self, stores: &[StoreId], freshness: Freshness) -> Result<Instant, ServiceError> {
         let until = Instant::now() + Duration::from_millis(freshness.wait_ms.min(limits::WAIT_MS_MAX));
         let mut session = freshness.session;
@@ -51,9 +51,10 @@ impl NodeService {
         Ok(until)
     }
 
-    /// Refuses a session that no node can have given: it is ahead of everything that was decided.
+    /// Refuses a session that no node can have issued: it is ahead of every decided epoch.
     async fn check_session(&self, Session(epoch): Session, until: Instant) -> Result<(), ServiceError> {
-        // Without other nodes, nobody is ahead of this one: the token is of a log that was replaced, by a backup for example.
+        // Without other nodes, no node is ahead of this one: the token is from a log that was replaced, for example by
+        // a backup.
         let lead = if self.joined.is_some() { SESSION_LEAD_MAX } else { 0 };
         if epoch.0 <= self.shared.progress.last().0.saturating_add(lead) {
             return Ok(());
@@ -65,16 +66,16 @@ impl NodeService {
         }
     }
 
-    /// Waits until this node has decided whatever these transactions may have seen on other nodes. Judged before that, rows that
-    /// they have read would look as if they had changed.
+    /// Waits until this node has decided all epochs that these transactions may have seen on other nodes. If judged
+    /// earlier, rows that they have read would look as if they had changed.
     ///
     /// # Errors
-    /// [`ServiceError::Unavailable`] if the other nodes do not tell how far they are.
+    /// [`ServiceError::Unavailable`] if the other nodes do not report their progress.
     pub(crate) async fn until_seen(&self, txns: &[TxnRequest]) -> Result<(), ServiceError> {
         if !txns.iter().any(|txn| self.may_have_seen_more(txn)) {
             return Ok(());
         }
-        // What is later than all that was acknowledged is made up; nobody has to wait for it.
+        // A position after everything acknowledged is fabricated; no transaction need wait for it.
         let acknowledged = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
         acknowledged.map(drop).map_err(|reason| ServiceError::Unavailable {
             detail: format!(
@@ -83,17 +84,17 @@ impl NodeService {
         })
     }
 
-    /// Whether the transaction may have seen on another node what this one has not decided yet.
+    /// Returns whether the transaction may have seen epochs on another node that this node has not decided yet.
     pub(crate) fn may_have_seen_more(&self, txn: &TxnRequest) -> bool {
-        // Nobody is ahead of a node that runs alone.
+        // No node is ahead of a single node.
         self.joined.is_some() && txn.seen().is_none_or(|seen| seen > self.shared.progress.last())
     }
 
-    /// Returns the last epoch that includes everything that was acknowledged on any node before now, once this node has
-    /// decided it.
+    /// Returns the last epoch that includes everything acknowledged on any node before now, once this node has decided
+    /// it.
     ///
     /// # Errors
-    /// Why that is not known, in words.
+    /// The reason why that epoch is unknown.
     pub(crate) async fn acknowledged(&self, until: Instant) -> Result<Epoch, String> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Fresh(reply)).map_err(|_| "the node is stopping".to_owned())?;
@@ -108,11 +109,11 @@ impl NodeService {
         }
     }
 
-    /// Learns all configuration that was acknowledged on any node before now. Calls that come together share the questions to
-    /// the others.
+    /// Learns all configuration acknowledged on any node before now. Concurrent calls share the queries to the other
+    /// nodes.
     ///
     /// # Errors
-    /// [`ServiceError::Unavailable`] if the others do not tell.
+    /// [`ServiceError::Unavailable`] if the other nodes do not reply.
     pub(crate) async fn catch_up_with_others(&self) -> Result<(), ServiceError> {
         let asked = Instant::now();
         let mut last = self.catch_up.0.lock().await;
@@ -134,7 +135,7 @@ impl NodeService {
         result
     }
 
-    /// Returns why this node takes no commits, or does not learn what others have acknowledged, and what to do.
+    /// Returns why this node takes no commits, or cannot learn of the other nodes' commits, and the remedy.
     pub(crate) fn obstacle(&self) -> String {
         if let Some(Joined { peers, .. }) = self.joined.as_ref().filter(|_| !self.configured.load(Ordering::Relaxed))
             && self.shared.progress.last() > Epoch(0)
@@ -150,12 +151,12 @@ impl NodeService {
         obstacle(&view_of(&self.shared.view, self.joined.as_ref(), self.group))
     }
 
-    /// The sequencer has not replied: it has ended, or lacks the code that judges.
+    /// Returns the error for a missing reply of the sequencer: it has ended, or lacks the code that judges.
     pub(crate) fn not_judged(&self) -> ServiceError {
         if self.stopping.load(Ordering::Relaxed) { stopping() } else { self.not_taken() }
     }
 
-    /// The node cannot give up a transaction or fence its id at the moment.
+    /// Returns the error for a node that currently cannot give up a transaction or fence its id.
     pub(crate) fn not_closed(&self) -> ServiceError {
         let detail = format!(
             "the id was not closed, so what was posted under it may still commit; get its status later. The reason: {}",
@@ -164,7 +165,7 @@ impl NodeService {
         ServiceError::Unavailable { detail }
     }
 
-    /// The node does not take transactions or changes at the moment.
+    /// Returns the error for a node that currently takes no transactions or changes.
     pub(crate) fn not_taken(&self) -> ServiceError {
         ServiceError::Unavailable { detail: format!("nothing was taken in: {}", self.obstacle()) }
     }

@@ -1,4 +1,4 @@
-//! An operator adds, drains and removes nodes.
+//! Node changes by the operator: add, drain, remove.
 
 use tribunal_core::control::Effect;
 use tribunal_service::{NodeApi, ServiceError};
@@ -8,7 +8,7 @@ use crate::commit::refusals::refused;
 use crate::service::NodeService;
 
 impl NodeService {
-    /// Admits a node, and returns its number. Its process is to be started with that.
+    /// Admits a node, and returns its number, with which its process must be started.
     pub(crate) async fn admit_node(&self, name: String, address: String) -> Result<NodeId, ServiceError> {
         self.must_be_member()?;
         self.must_be_free(&name, &address)?;
@@ -30,8 +30,8 @@ impl NodeService {
         self.control(ControlChange::DrainNode { node, drained }).await?.map_err(refused).map(drop)
     }
 
-    /// Checks that no other node has an address. Two that are admitted at the same time may get the same one nevertheless; then one
-    /// of them never connects.
+    /// Checks that no other node has this address. Two nodes admitted concurrently may still get the same one; one of
+    /// them then never connects.
     fn must_be_free(&self, name: &str, address: &str) -> Result<(), ServiceError> {
         let members = self.shared.view.roles().members;
         let taken = self.cluster().nodes.into_iter().find(|node| {

@@ -1,8 +1,8 @@
-//! Components of plugins that were uploaded to the cluster: this node fetches what it lacks from a peer, checks and compiles
-//! it in its own way, and reports in the control log that it is ready, or why it cannot run it.
+//! Components of plugins uploaded to the cluster: this node fetches missing ones from a peer, checks and compiles them
+//! itself, and reports in the control log that each is ready, or why it cannot run.
 //!
-//! A thread of its own does so, one component after the other; what fails is tried again. Its file is found by the SHA-256
-//! of its bytes, which is checked when they have come, so it does not matter which node they are from.
+//! A dedicated thread handles one component after another; failures are retried. A component is identified by the
+//! SHA-256 of its bytes, which is verified on receipt, so any node may serve it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -30,25 +30,25 @@ use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
 use crate::plugins::signatures::signature_of;
 use crate::stores::pushes::Pushes;
 
-/// Time between two looks at what is missing, if nothing changes.
+/// Time between two checks for missing components, if nothing changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a report that changed nothing is proposed again.
+/// Time after which a report without effect is proposed again.
 const REPORT_AGAIN: Duration = Duration::from_secs(10);
-/// Time between two lines of the log about a component that cannot be had.
+/// Time between two log lines about a component that cannot be fetched.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
-/// What stands before a component's digest in the name by which it is pulled.
+/// Prefix of the name by which a component is pulled; its digest follows.
 const NAME: &str = "component/";
 
-/// What the control log says of components, for everybody in the node.
+/// The components in the control log, for all parts of the node.
 #[derive(Default)]
 pub struct AnnouncedPlugins {
-    /// The components, and the control entry up to which this is.
+    /// The components, and the control entry as of which they are current.
     state: RwLock<(Components, u64)>,
     poke: RwLock<Option<Sender<()>>>,
 }
 
 impl AnnouncedPlugins {
-    /// Starts with what was recovered.
+    /// Starts with the recovered components.
     #[must_use]
     pub fn new(replicated: &ReplicatedState) -> AnnouncedPlugins {
         let announced = AnnouncedPlugins::default();
@@ -56,14 +56,14 @@ impl AnnouncedPlugins {
         announced
     }
 
-    /// Follows what a control entry did. Never waits.
+    /// Applies the effect of a control entry. Never blocks.
     pub fn follow(&self, replicated: &ReplicatedState, effect: &Effect) {
         let is_about_components =
             matches!(effect, Effect::ComponentAnnounced(_) | Effect::ComponentReported(_) | Effect::PluginForgotten(_));
         if is_about_components {
             *self.state.write() = (replicated.components().clone(), replicated.index().0);
             if let Some(poke) = &*self.poke.read() {
-                // One that is there already is enough.
+                // One pending poke is enough.
                 let _ = poke.try_send(());
             }
         }
@@ -75,14 +75,14 @@ impl AnnouncedPlugins {
         self.state.read().0.clone()
     }
 
-    /// Returns the plugins, and the control entry that they are current as of.
+    /// Returns the components, and the control entry as of which they are current.
     #[must_use]
     fn state(&self) -> (Components, u64) {
         self.state.read().clone()
     }
 }
 
-/// Lets other nodes pull components of this one.
+/// Serves components of this node to the others.
 struct Served(Arc<PluginLoader>);
 
 impl Source for Served {
@@ -93,30 +93,30 @@ impl Source for Served {
     }
 }
 
-/// What the thread is tied to.
+/// The thread's connections.
 pub struct Fetching {
     /// This node.
     pub node: NodeId,
     /// The engine that runs plugins here.
     pub engine: String,
-    /// What is announced.
+    /// The announced components.
     pub announced: Arc<AnnouncedPlugins>,
-    /// Where components are kept, checked and compiled.
+    /// Keeps, checks and compiles components.
     pub loader: Arc<PluginLoader>,
-    /// Who is connected.
+    /// The connected nodes.
     pub peers: Weak<Peers>,
-    /// How components come.
+    /// Pulls components.
     pub transfers: Arc<Transfers>,
     /// The sequencer's queue.
     pub messages: Sender<Message>,
-    /// What fills the slots.
+    /// The slots' current plugins.
     pub slots: Arc<RwLock<tribunal_core::control::slots::Slots>>,
-    /// What uses adaptors.
+    /// The users of adaptors.
     pub pushes: Weak<Pushes>,
 }
 
 impl Fetching {
-    /// Serves other nodes from now on, and starts the thread, which ends when the connections to the other nodes do.
+    /// Starts to serve other nodes, and starts the thread, which ends with the connections to the other nodes.
     ///
     /// # Errors
     /// If the thread does not start.
@@ -133,11 +133,11 @@ impl Fetching {
 /// The thread's state.
 struct Worker {
     parts: Fetching,
-    /// Components that this node has ready, or cannot run; and why, empty for the former.
+    /// Components that this node has ready (with an empty reason), or cannot run (with the reason).
     settled: BTreeMap<ArtefactDigest, (Component, String)>,
-    /// The last report of each.
+    /// The last report of each component.
     reported: BTreeMap<ArtefactDigest, Reported>,
-    /// When the log was last told what cannot be had.
+    /// When missing components were last logged.
     told: Option<Instant>,
 }
 
@@ -148,7 +148,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// Returns whether its effect may still be seen.
+    /// Returns whether its effect may still arrive.
     fn is_awaited(&mut self) -> bool {
         self.under_way.is_under_way() || self.at.elapsed() < REPORT_AGAIN
     }
@@ -168,11 +168,11 @@ impl Worker {
         }
     }
 
-    /// Hides what the control log announced once, and no longer does.
+    /// Hides components that the control log announced before, and no longer does.
     fn hide_deleted(&mut self, components: &Components, index: u64) {
         self.settled.retain(|digest, _| components.get(digest).is_some());
         for (digest, artefact) in self.parts.loader.store.list() {
-            // A process that has just started may not have applied the announcement again.
+            // A process that has just started may not have re-applied the announcement yet.
             let was_announced = artefact.announced.is_some_and(|announced| announced <= index);
             if was_announced && components.get(&digest).is_none() {
                 match self.parts.loader.store.hide(&digest, index) {
@@ -185,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// Does what is next for a component, and reports what became of it.
+    /// Takes the next step for a component, and reports the result.
     fn settle(&mut self, announced: &AnnouncedComponent, peers: &Peers) {
         let component = &announced.component;
         let digest = component.digest;
@@ -223,7 +223,7 @@ impl Worker {
         let _ = self.parts.messages.send(proposal);
     }
 
-    /// Has a component here, checked and compiled.
+    /// Fetches a component if necessary, checks and compiles it.
     fn ready(&self, announced: &AnnouncedComponent, peers: &Peers) -> Result<(), NotReady> {
         let component = &announced.component;
         let loader = &self.parts.loader;
@@ -232,7 +232,7 @@ impl Worker {
         if loader.host() == PolicyHost::Native && world != World::LogAdaptor {
             return Err(NotReady::Refused("it runs the native policies (`plugins = \"native\"`)".into()));
         }
-        // The uploading node has it; and one that starts again, unless its file is gone.
+        // The uploading node has it, and so does a restarted node, unless its file is missing.
         let known = loader.store.find(&component.digest).filter(|_| loader.store.read(&component.digest).is_ok());
         if known.is_none() {
             let bytes = self.fetch(announced, peers).map_err(NotReady::Later)?;
@@ -266,7 +266,7 @@ impl Worker {
         Err(format!("it could not be fetched: {reasons}"))
     }
 
-    /// Checks a component as an upload is checked, in its own process.
+    /// Checks a component like an upload, in a separate process.
     fn checked(&self, announced: &AnnouncedComponent, world: World, bytes: &[u8]) -> Result<Artefact, NotReady> {
         let Component { digest, name, config, uploaded_ms, signature, .. } = &announced.component;
         let signature = signature_of(signature);
@@ -291,8 +291,8 @@ impl Worker {
         })
     }
 
-    /// Compiles a component with the configuration that it was checked with, and keeps the code. An adaptor that is active
-    /// begins to work with it.
+    /// Compiles a component with the configuration that it was checked with, and keeps the code. An active adaptor
+    /// starts to use it.
     fn compile(&self, component: &Component, world: World) -> Result<(), NotReady> {
         let loader = &self.parts.loader;
         loader.compile(world, &component.digest, &component.config).map_err(NotReady::Refused)?;
@@ -319,7 +319,7 @@ enum NotReady {
     Refused(String),
 }
 
-/// Cuts a problem to what the control log takes.
+/// Cuts a problem to the length that the control log accepts.
 fn cut(mut problem: String) -> String {
     let mut end = problem.len().min(PLUGIN_PROBLEM_BYTES_MAX);
     while !problem.is_char_boundary(end) {

@@ -1,12 +1,13 @@
-//! That a node with an empty data directory is one of a new cluster or was admitted, and no member that has lost its disk.
+//! Ensures that a node with an empty data directory belongs to a new cluster or was admitted, and is no member that
+//! lost its disk.
 //!
-//! What a member has promised (votes, acknowledgements) is on its disk. If that is lost and the node takes part again, a majority
-//! may agree on something that another majority has agreed on otherwise. So a node takes part once it has noted so on its
-//! disk, and for the first time only if
-//! * no other one has: all nodes with which a cluster begins have to be there, and each notes that it is prepared before the
-//!   first one takes part. One without a note that meets one that takes part has lost its own;
-//! * or, if the cluster exists and has admitted the node: the control log binds its number to the first data directory that
-//!   claims it. A directory draws what it is known by when it is made, so a new one in its place is another one.
+//! A member's promises (votes, acknowledgements) are on its disk. If they are lost and the node takes part again, a
+//! majority may agree on something that contradicts an earlier majority. So a node takes part only after it has
+//! recorded so on its disk, and for the first time only if
+//! * no other node has: all founders of the cluster must be running, and each records that it is prepared before the
+//!   first one takes part. A node without a note that meets a participating one has lost its own note;
+//! * or, if the cluster exists and has admitted the node: the control log binds its number to the first data directory
+//!   that claims it. A directory draws its identifier when it is created, so a replacement is a different directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,38 +18,38 @@ use tribunal_types::NodeId;
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::REMOVED;
 
-/// Name of the note in a data directory.
+/// File name of the note in a data directory.
 const FILE: &str = "member";
 const HEADING: &str = "tribunal member 1";
-/// The words of a note.
+/// Keywords of a note.
 const PREPARED: &str = "prepared";
 const MEMBER: &str = "member";
 const CLAIMS: &str = "claims ";
 const GONE: &str = "removed";
 
-/// Returns whether the cluster has removed the node of a data directory, as far as that node has learned of it.
+/// Returns whether the cluster has removed the node of a data directory, as far as that node knows.
 #[must_use]
 pub fn is_removed(data: &Path) -> bool {
     let note = std::fs::read_to_string(data.join(FILE)).unwrap_or_default();
     note.lines().any(|line| line.strip_prefix("stage ") == Some(GONE))
 }
 
-/// Notes in a data directory that the cluster has removed its node.
+/// Records in a data directory that the cluster has removed its node.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn note_removed(data: &Path, membership: &Membership) -> Result<(), String> {
     write_note(&data.join(FILE), &listed(&membership.founders), GONE)
 }
 
-/// Returns whether a data directory has a note: it is one of a member then, or of a node that is about to become one.
+/// Returns whether a data directory has a note: it belongs to a member, or to a node that is about to become one.
 #[must_use]
 pub fn has_note(data: &Path) -> bool {
     data.join(FILE).exists()
 }
 
-/// Says that a node whose directory has the note of an earlier start has no log. With an empty one it would vote and acknowledge
-/// again.
+/// Returns the error for a node that has a note of an earlier start but no log. With an empty log it would vote and
+/// acknowledge again.
 #[must_use]
 pub fn log_is_missing(log: &Path, node: NodeId) -> String {
     format!(
@@ -58,10 +59,10 @@ pub fn log_is_missing(log: &Path, node: NodeId) -> String {
     )
 }
 
-/// Notes in the data directory of a node that ran alone that it is the first member of a cluster. From then on it is.
+/// Records in the data directory of a single node that it is the first member of a cluster, which it is from then on.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn note_adopted(data: &Path, node: NodeId) -> Result<(), String> {
     write_note(&data.join(FILE), &listed(&BTreeSet::from([node])), MEMBER)
 }
@@ -69,7 +70,7 @@ pub fn note_adopted(data: &Path, node: NodeId) -> Result<(), String> {
 /// Checks that the data directory of a member was adopted, if its cluster began with the log in it.
 ///
 /// # Errors
-/// In words: what to do.
+/// A description of the remedy.
 pub fn check_adopted(data: &Path, membership: &Membership) -> Result<(), String> {
     if has_note(data) || !membership.keeps_log || !membership.is_founder() {
         return Ok(());
@@ -91,29 +92,29 @@ fn write_note(file: &Path, founders: &str, word: &str) -> Result<(), String> {
     tribunal_disk::replace(file, text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// How far a node's first start is.
+/// Progress of a node's first start.
 #[derive(Debug)]
 pub struct FirstStart {
     file: PathBuf,
     node: NodeId,
     stage: Stage,
-    /// The nodes with which the cluster began, as text.
+    /// The founders of the cluster, as text.
     founders: String,
-    /// The others of them, each with what it said last.
+    /// The other founders, each with its last reported stage.
     others: BTreeMap<NodeId, Option<Stage>>,
-    /// What the directory of a node that was admitted is known by, until its number is bound to it.
+    /// The identifier of an admitted node's directory, until its number is bound to it.
     claim: Option<u64>,
-    /// Whom it asks for that.
+    /// The nodes to which it sends the claim.
     asked: Vec<NodeId>,
 }
 
 impl FirstStart {
-    /// Reads the note in a data directory. `has_history` tells whether its log has anything that was agreed on; `drawn` is
-    /// what a new directory is known by.
+    /// Reads the note in a data directory. `has_history` is whether its log contains anything agreed on; `drawn` is the
+    /// identifier of a new directory.
     ///
     /// # Errors
-    /// In words, if the note is of a cluster that began with other nodes or that has removed this one, or cannot be read or
-    /// written.
+    /// If the note names other founders, if the cluster has removed this node, or if the note cannot be
+    /// read or written.
     pub fn read(data: &Path, membership: &Membership, has_history: bool, drawn: u64) -> Result<FirstStart, String> {
         let Membership { node, founders, nodes, .. } = membership;
         let is_founder = membership.is_founder();
@@ -141,7 +142,7 @@ impl FirstStart {
         Ok(start)
     }
 
-    /// Takes over what a note says.
+    /// Applies the content of a note.
     fn follow(&mut self, text: &str) -> Result<(), String> {
         let (file, began) = (self.file.display(), &self.founders);
         let damaged = || format!("{file} cannot be read: restore it with the data directory that it belongs to");
@@ -149,7 +150,7 @@ impl FirstStart {
         let mut after = |name| lines.next().and_then(|line| line.strip_prefix(name)).ok_or_else(damaged);
         let (nodes, word) = (after("nodes ")?, after("stage ")?);
         if nodes != began {
-            // One that has not been admitted has promised nothing.
+            // A node that has not been admitted has promised nothing.
             let fresh = if word.starts_with(CLAIMS) {
                 format!(
                     ". If the cluster began with {began}, and node {} has not become a member of it, delete {} instead and start again",
@@ -188,42 +189,42 @@ impl FirstStart {
         write_note(&self.file, &self.founders, word)
     }
 
-    /// Notes that the cluster has removed this node: no process is to start with the directory again.
+    /// Records that the cluster has removed this node: no process may start with the directory again.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn note_removed(&self) -> Result<(), String> {
         self.write(GONE)
     }
 
-    /// Returns how far this node is; it takes part as a [`Stage::Member`].
+    /// Returns the stage of this node; it takes part as a [`Stage::Member`].
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Returns what the directory is known by, and whom to ask that the node's number is bound to it, if it is not yet.
+    /// Returns the directory's identifier, and the nodes to claim its number from, while the number is unbound.
     #[must_use]
     pub fn claim(&self) -> Option<(u64, &[NodeId])> {
         self.claim.filter(|_| self.stage == Stage::New).map(|directory| (directory, &*self.asked))
     }
 
-    /// Returns the other nodes with which the cluster began.
+    /// Returns the other founders of the cluster.
     pub fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.others.keys().copied()
     }
 
-    /// Returns the nodes that have said nothing yet, as text.
+    /// Returns the founders that have not reported yet, as text.
     #[must_use]
     pub fn missing(&self) -> String {
         let missing = self.others.iter().filter(|(_, said)| said.is_none()).map(|(node, _)| node.to_string());
         missing.collect::<Vec<_>>().join(", ")
     }
 
-    /// Takes note of how far another node is.
+    /// Handles another node's report of its stage.
     ///
     /// # Errors
-    /// In words: this node must not take part, or cannot write.
+    /// If this node must not take part, or cannot write.
     pub fn received(&mut self, from: NodeId, said: Stage) -> Result<(), String> {
         let Some(known) = self.others.get_mut(&from).filter(|_| self.claim.is_none()) else { return Ok(()) };
         *known = Some(said);
@@ -238,16 +239,16 @@ impl FirstStart {
         if self.stage == Stage::New && all_are(Stage::New) {
             self.note(Stage::Prepared)?;
         } else if self.stage == Stage::Prepared && (said == Stage::Member || all_are(Stage::Prepared)) {
-            // All others were prepared when that one became a member. Some of them may be lost by now.
+            // All other founders were prepared when that one became a member. Some of them may be lost by now.
             self.note(Stage::Member)?;
         }
         Ok(())
     }
 
-    /// Takes note of the directory to which the control log binds this node's number.
+    /// Handles the directory to which the control log binds this node's number.
     ///
     /// # Errors
-    /// In words: this node must not take part, or cannot write.
+    /// If this node must not take part, or cannot write.
     pub fn claimed(&mut self, by: u64) -> Result<(), String> {
         match self.claim() {
             Some((directory, _)) if directory == by => self.note(Stage::Member),
@@ -273,7 +274,7 @@ impl FirstStart {
     }
 }
 
-/// What to do without the directory.
+/// The remedy for a lost directory.
 const LOST: &str = "If it is lost, the node must not return under its number, or commits that were acknowledged could be lost: \
                     remove it (`tribunal cluster remove`) and add a new one (`tribunal cluster add`)";
 
@@ -299,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Has everybody tell everybody how far it is, until nothing changes.
+    /// Exchanges all nodes' stages until nothing changes.
     fn talk(nodes: &mut [(NodeId, FirstStart)]) -> Result<(), String> {
         for _ in 0..4 {
             let said: Vec<_> = nodes.iter().map(|(node, start)| (*node, start.stage())).collect();
@@ -324,7 +325,7 @@ mod tests {
         talk(&mut nodes).unwrap();
         assert!(nodes.iter().all(|(_, start)| start.stage() == Stage::Member));
         assert!((1..=3).all(|id| read(id).stage() == Stage::Member), "it is noted");
-        // One that loses its disk is told so by any of the others.
+        // Any of the other nodes informs one that loses its disk.
         std::fs::remove_file(dirs[1].path().join("member")).unwrap();
         let mut wiped = read(2);
         wiped.received(NodeId(3), Stage::New).unwrap();

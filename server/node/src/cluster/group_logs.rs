@@ -1,5 +1,5 @@
-//! The node's log, as its Raft groups read it: one entry after the other when a member starts, or when another one lags. So
-//! entries that follow the requested one are read with it.
+//! The node's log, as its Raft groups read it: one entry after another when a member starts, or when another member
+//! lags. So the entries after the requested one are read ahead.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use tribunal_log::{GroupEntry, LogError, LogReader};
 use tribunal_member::GroupLog;
 use tribunal_types::GroupId;
 
-/// Bytes that are read at once.
+/// Maximum number of bytes read at once.
 const AHEAD_BYTES: usize = 1 << 20;
 
 /// Reads the groups' logs.
 #[derive(Clone)]
 pub struct GroupLogs {
     reader: LogReader,
-    /// Of each group, what was read and not asked for.
+    /// By group, the entries read ahead and not yet requested.
     ahead: Arc<Mutex<BTreeMap<GroupId, VecDeque<GroupEntry>>>>,
 }
 
 impl GroupLogs {
-    /// Reads nothing yet.
+    /// Creates a reader that has read nothing yet.
     #[must_use]
     pub fn new(reader: LogReader) -> GroupLogs {
         GroupLogs { reader, ahead: Arc::default() }
     }
 }
 
-/// Takes the entry from those that were read ahead, which ascend; those before it are not asked for again.
+/// Takes an entry from those read ahead, which ascend; entries before it are not requested again.
 fn take(ahead: &mut VecDeque<GroupEntry>, index: u64) -> Option<GroupEntry> {
     while ahead.front().is_some_and(|entry| entry.id.index < index) {
         ahead.pop_front();
@@ -52,7 +52,7 @@ impl GroupLog for GroupLogs {
         let Some(term) = self.reader.group_term(group, index) else { return Ok(None) };
         let mut ahead = self.ahead.lock();
         let ahead = ahead.entry(group).or_default();
-        // It may have been replaced since it was read; an entry of the same term is the same.
+        // The entry may have been replaced since it was read; an entry of the same term is the same.
         if let Some(entry) = take(ahead, index).filter(|entry| entry.id.term == term) {
             return Ok(Some(entry.payload));
         }

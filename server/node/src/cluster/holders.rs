@@ -1,5 +1,5 @@
-//! Which nodes of a cluster have records that this node's log has truncated: truncation is local, so another one may have them
-//! (rule 19 of the cluster). Asked when a reader needs it, as the position changes all the time.
+//! Finds nodes of the cluster that still have records truncated in this node's log: truncation is local (rule 19 of the
+//! cluster). Queried when a reader needs it, as the positions change all the time.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::cluster::view::Joined;
 use crate::service::NodeService;
 use crate::stores::catalog::Records;
 
-/// How long the others may take to tell.
+/// How long the other nodes may take to reply.
 const ASKED_FOR: Duration = Duration::from_millis(500);
-/// Beginning of the name of what a node tells: the oldest record of a store's log.
+/// Prefix of the content's name: the oldest record of a store's log.
 const NAME: &str = "log/oldest/";
-/// Bytes of the content.
+/// Length of the content in bytes.
 const CONTENT_BYTES: usize = 8;
 
-/// Tells other nodes which records are the oldest here.
+/// Serves the positions of this node's oldest records to other nodes.
 pub struct OldestRecords(pub Records);
 
 impl Source for OldestRecords {
@@ -37,8 +37,8 @@ impl Source for OldestRecords {
 }
 
 impl NodeService {
-    /// Returns the other nodes that have all records of a store after `after`, ascending; those that do not tell in time are
-    /// left out.
+    /// Returns the other nodes that have all records of a store after `after`, ascending; nodes that do not reply in
+    /// time are omitted.
     pub(crate) async fn holders(&self, store: StoreId, after: Lsn) -> Vec<NodeId> {
         let Some(Joined { peers, transfers, .. }) = &self.joined else { return Vec::new() };
         let status = peers.status();
@@ -59,7 +59,7 @@ impl NodeService {
         holders
     }
 
-    /// Describes that the records after `after` have been truncated here.
+    /// Returns the error for records after `after` that have been truncated here.
     pub(crate) async fn truncated(&self, store: StoreId, after: Lsn) -> ServiceError {
         ServiceError::LogTruncated { oldest: self.records.oldest(store), nodes: self.holders(store, after).await }
     }

@@ -1,5 +1,5 @@
-//! The secret of a cluster that began with the log of a node that ran alone: it states what all logs of the cluster have in
-//! common, which is what that log had. The secret of any other cluster is drawn, and this is derived from it.
+//! The secret of a cluster that began with the log of a single node: it contains the shared identity of all logs of the
+//! cluster, which is that of the first log. Any other cluster's secret is drawn, and the identity derived from it.
 
 use tribunal_log::ClusterIdentity;
 use tribunal_types::LogId;
@@ -8,7 +8,7 @@ use crate::cluster::membership::FIRST;
 
 const HEADING: &str = "tribunal cluster that keeps its log 1";
 
-/// Returns the content of the file.
+/// Returns the content of the secret file.
 #[must_use]
 pub fn text(identity: ClusterIdentity) -> String {
     let rows: String = identity.row_secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -16,7 +16,7 @@ pub fn text(identity: ClusterIdentity) -> String {
     format!("{body}checksum {:08x}\n", crc32c::crc32c(body.as_bytes()))
 }
 
-/// Reads [`text`], with or without the end of its last line; `None` for another secret.
+/// Parses [`text`], with or without the final newline; returns `None` for another kind of secret.
 #[must_use]
 pub fn read(secret: &str) -> Option<Result<ClusterIdentity, String>> {
     let rest = secret.strip_prefix(HEADING)?;

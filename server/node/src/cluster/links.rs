@@ -1,5 +1,5 @@
-//! Connects this node with the others. A received frame goes to the transfers or to the sequencer; both send over the same
-//! connections.
+//! Connects this node with the others. A received frame goes to the transfers or to the sequencer; both send over the
+//! same connections.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -23,15 +23,15 @@ use crate::readers::webhooks::Webhooks;
 use crate::stores::push_states;
 use crate::stores::pushes::Pushes;
 
-/// Takes what another node sends about pushes.
+/// Handles another node's push frames.
 pub type OnPushFrame = Box<dyn FnMut(NodeId, Frame) + Send>;
-/// Says what the pushes of this node are doing, in frames.
+/// Returns this node's push states, in frames.
 pub type PushStates = Box<dyn FnMut() -> Vec<Frame> + Send>;
 
-/// Bytes that may wait for one node: some seconds of a busy network.
+/// Maximum number of bytes queued for one node: some seconds of a busy network.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Passes received frames to the transfers, and all others to the sequencer.
+/// Passes received frames of transfers to the transfers, and all others to the sequencer.
 struct Incoming {
     messages: Sender<Message>,
     view: Arc<View>,
@@ -60,7 +60,7 @@ impl PeerEvents for Incoming {
     }
 }
 
-/// Returns how this node is connected with the others.
+/// Returns this node's connection settings.
 #[must_use]
 pub fn settings(membership: &Membership) -> PeerSettings {
     let others = membership.nodes.iter().filter(|(node, _)| **node != membership.node);
@@ -80,27 +80,27 @@ pub fn settings(membership: &Membership) -> PeerSettings {
 /// Listens for the other nodes.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     let setting = "`cluster.listen` in the configuration, for the other nodes";
     TcpListener::bind(address).map_err(|error| cannot_listen(address, setting, &error))
 }
 
-/// Starts the one thread of all connections to other nodes. They are few and always busy; on a runtime of several threads each
-/// frame would wake more than one of them.
+/// Starts the single thread of all connections to other nodes. They are few and always busy; on a runtime of several
+/// threads each frame would wake more than one of them.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn runtime() -> Result<Runtime, String> {
     let mut builder = Builder::new_multi_thread();
     let built = builder.worker_threads(1).thread_name("peers").enable_all().build();
     built.map_err(|error| format!("cannot start a thread: {error}"))
 }
 
-/// Starts to connect this node with the others.
+/// Starts the connections of this node to the others.
 ///
 /// # Errors
-/// In words, if the address or the certificates cannot be used.
+/// If the address or the certificates cannot be used.
 pub fn start(
     listener: TcpListener,
     membership: &Membership,
@@ -117,8 +117,8 @@ pub fn start(
     Ok(peers)
 }
 
-/// Sends a frame to another node; returns false if there is no connection, or no room. What is lost is sent again by those who
-/// need it.
+/// Sends a frame to another node; returns false if there is no connection or no room. Lost frames are resent by the
+/// components that need them.
 pub fn send(peers: &Peers, to: NodeId, frame: &Frame) -> bool {
     peers.send(to, lane_of(frame), Bytes::from(frame.encode()))
 }
@@ -127,30 +127,30 @@ fn lane_of(frame: &Frame) -> Lane {
     if frame.is_heartbeat() { Lane::Heartbeat } else { Lane::Bulk }
 }
 
-/// What the sequencer sends. Frames gather until they are flushed, and leave in one piece for each peer and lane: one wake-up of
-/// a thread, one record of TLS and one write are most of what a small frame costs, on both sides.
+/// The sequencer's outgoing frames. They are batched until flushed, and leave in one piece per peer and lane: a thread
+/// wakeup, a TLS record and a write are most of the cost of a small frame, on both sides.
 #[derive(Default)]
 pub struct Outgoing {
-    /// None of a node that runs alone.
+    /// `None` on a single node.
     peers: Option<Arc<Peers>>,
     waiting: BTreeMap<(NodeId, Lane), Vec<Bytes>>,
 }
 
 impl Outgoing {
-    /// Sends over these connections.
+    /// Creates a sender over these connections.
     #[must_use]
     pub fn over(peers: Arc<Peers>) -> Outgoing {
         Outgoing { peers: Some(peers), waiting: BTreeMap::new() }
     }
 
-    /// Adds a frame, after those for the same node and lane.
+    /// Adds a frame, after earlier ones for the same node and lane.
     pub fn add(&mut self, to: NodeId, frame: &Frame) {
         if self.peers.is_some() {
             self.waiting.entry((to, lane_of(frame))).or_default().push(Bytes::from(frame.encode()));
         }
     }
 
-    /// Sends what has gathered. What is lost is sent again by those who need it.
+    /// Sends the batched frames. Lost frames are resent by the components that need them.
     pub fn flush(&mut self) {
         let Some(peers) = &self.peers else { return };
         while let Some(((to, lane), frames)) = self.waiting.pop_first() {
@@ -159,7 +159,7 @@ impl Outgoing {
     }
 }
 
-/// Returns what takes frames about pushes from other nodes, and what tells them of the pushes of this one.
+/// Returns the handler of other nodes' push frames, and the source of this node's push states.
 pub fn of_pushes(pushes: &Arc<Pushes>, webhooks: &Arc<Webhooks>) -> (OnPushFrame, PushStates) {
     let (taking, telling) = (Arc::clone(pushes), Arc::clone(pushes));
     let (of_webhooks, to_webhooks) = (Arc::clone(webhooks), Arc::clone(webhooks));

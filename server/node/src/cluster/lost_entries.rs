@@ -1,9 +1,9 @@
-//! Marks a member that has lost entries which it had acknowledged, as after the restore of an older copy of its directory.
+//! Marks a member that has lost acknowledged entries, for example after an older copy of its directory was restored.
 //!
-//! Its votes and acknowledgements cannot be relied on: with them, a majority may agree on something that another majority has
-//! agreed on otherwise. It learns of its loss when a leader counts on what it lacks. Then it stops, and no process starts with
-//! its directory any more, or it would vote until a leader counts on it again. Only `tribunal cluster recover` takes the mark
-//! back: an operator who runs it accepts the loss, and keeps no other member.
+//! Its votes and acknowledgements are unreliable: with them, a majority may agree on something that contradicts an
+//! earlier majority. The member learns of the loss when a leader relies on a missing entry. It then stops, and no
+//! process starts with its directory any more, or it would vote until a leader relies on it again. Only `tribunal
+//! cluster recover` removes the mark: an operator who runs it accepts the loss, and keeps no other member.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -21,10 +21,10 @@ pub fn mark(data: &Path, reason: &str) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
-/// Refuses to start a node that has the mark.
+/// Refuses to start a node with the mark.
 ///
 /// # Errors
-/// If it has, or that cannot be found out.
+/// If the mark exists, or that cannot be determined.
 pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
     let file = data.join(MARK);
     match std::fs::read_to_string(&file) {
@@ -38,10 +38,10 @@ pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
     }
 }
 
-/// Removes the mark, if it is there.
+/// Removes the mark, if it exists.
 ///
 /// # Errors
-/// If it stays.
+/// If the mark cannot be removed.
 pub fn remove_mark(data: &Path) -> Result<(), String> {
     let file = data.join(MARK);
     tribunal_disk::remove(&file)

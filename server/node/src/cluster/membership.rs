@@ -1,4 +1,4 @@
-//! Which cluster a node belongs to: what the configuration says, checked and read.
+//! A node's cluster: the checked and parsed configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,39 +10,39 @@ use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
 use crate::cluster::{authority, kept_log};
 use crate::config::Cluster;
 
-/// Characters of a cluster's secret, at least.
+/// Minimum length of a cluster's secret in characters.
 const SECRET_CHARS_MIN: usize = 32;
-/// Bytes of a cluster's name.
+/// Maximum length of a cluster's name in bytes.
 const NAME_BYTES_MAX: usize = 40;
-/// Bytes of the name by which nodes know each other's cluster.
+/// Maximum length of the cluster name that peers exchange, in bytes.
 const PEER_NAME_BYTES_MAX: usize = 64;
-/// Incarnation of the groups that a cluster begins with.
+/// Incarnation of a new cluster's groups.
 pub const FIRST: Incarnation = Incarnation(1);
 
-/// The cluster of a node.
+/// A node's cluster.
 #[derive(Clone, Debug)]
 pub struct Membership {
     /// Its name.
     pub name: String,
     /// This node.
     pub node: NodeId,
-    /// What the logs of all nodes have in common.
+    /// The identity shared by the logs of all nodes.
     pub identity: ClusterIdentity,
-    /// Whether the cluster began with the log of a node that ran alone.
+    /// Whether the cluster began with the log of a single node.
     pub keeps_log: bool,
-    /// Where each node is that the configuration names, this one included: `host:port`.
+    /// Address of each configured node, including this one: `host:port`.
     pub nodes: BTreeMap<NodeId, String>,
-    /// The nodes with which the cluster began.
+    /// The founders of the cluster.
     pub founders: BTreeSet<NodeId>,
     /// Fingerprints of the authorities that sign the nodes' certificates.
     pub authorities: Vec<String>,
 }
 
 impl Membership {
-    /// Checks what the configuration says of the cluster, and reads the secret.
+    /// Checks the cluster's configuration, and reads the secret.
     ///
     /// # Errors
-    /// All faults.
+    /// All faults found.
     pub fn read(config: &Cluster) -> Result<Membership, Vec<String>> {
         let mut faults = Vec::new();
         let mut fault = |text: String| faults.push(format!("configuration: {text}"));
@@ -98,7 +98,7 @@ impl Membership {
         Ok(Membership { name, node, identity, keeps_log, nodes, founders, authorities })
     }
 
-    /// Returns the name with what else nodes must agree on to talk to each other: with whom the cluster began.
+    /// Returns the name that peers must agree on to communicate: the cluster's name with its founders.
     #[must_use]
     pub fn name_with_founders(&self) -> String {
         let nodes: Vec<String> = self.founders.iter().map(ToString::to_string).collect();
@@ -111,26 +111,27 @@ impl Membership {
         format!("{}.nodes-{digest}", self.name)
     }
 
-    /// Returns the group that a node leads when all is well.
+    /// Returns the group that a node leads in normal operation.
     #[must_use]
     pub fn group_of(node: NodeId) -> GroupId {
         GroupId { node, incarnation: FIRST }
     }
 
-    /// Returns whether the cluster began with this node.
+    /// Returns whether this node is a founder of the cluster.
     #[must_use]
     pub fn is_founder(&self) -> bool {
         self.founders.contains(&self.node)
     }
 
-    /// Returns whether this node gives a new cluster its configuration: only one may, or it would depend on who is faster.
+    /// Returns whether this node sets a new cluster's configuration: only one may, or the result would depend on a
+    /// race.
     #[must_use]
     pub fn seeds(&self) -> bool {
         self.founders.first() == Some(&self.node)
     }
 }
 
-/// What a cluster may be called.
+/// Rule for the names of clusters.
 pub const NAME_RULE: &str = "1 to 40 letters, digits, `-`, `_` or `.`";
 
 /// Returns whether a cluster may have this name.
@@ -143,7 +144,7 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
-/// Derives what all logs of a cluster have in common from what its nodes share.
+/// Derives the shared identity of all logs of a cluster from the nodes' shared secret.
 fn identity_of(name: &str, secret: &str) -> ClusterIdentity {
     let derived = |purpose: &str| {
         let parts = ["tribunal cluster", purpose, name, secret].map(|part| part.as_bytes());
@@ -197,7 +198,7 @@ mod tests {
         let member = Membership::read(&cluster(one)).unwrap();
         assert!(!member.seeds() && Membership { node: NodeId(1), ..member.clone() }.seeds());
         assert!(!member.keeps_log);
-        // One that is added later speaks of the same cluster, whatever other nodes it knows.
+        // A node added later names the same cluster, whichever other nodes it knows.
         let mut later = cluster(dir.path().join("one"));
         later.nodes.push(ClusterNode { id: 4, address: "10.1.0.4:7421".into() });
         (later.node, later.founders) = (4, vec![3, 1, 2]);

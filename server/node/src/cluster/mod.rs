@@ -1,4 +1,4 @@
-//! What a node that is a member of a cluster has beside one that runs alone.
+//! The parts of a node that only a cluster member has.
 
 pub mod adoption;
 pub mod authority;

@@ -1,14 +1,14 @@
-//! Why a member takes no commits, and what to do, for people.
+//! Why a member takes no commits, and the remedy, for operators.
 
 use tribunal_service::{ClusterView, MemberStage, NodeView};
 
 use crate::cluster::membership::Membership;
 
-/// Said by a node that is drained, which is no fault.
+/// The obstacle of a drained node, which is no fault.
 pub const DRAINED: &str = "this node is drained, and takes commits again once `tribunal cluster resume` is called";
 
-/// Returns why a new cluster has not begun, as far as one of its founders sees. All of them have to be there once, and one of
-/// them gives it its configuration: if that one is lost before, nobody else does.
+/// Returns why a new cluster has not begun, as far as one of its founders knows. All founders must be running once, and
+/// one of them sets the configuration: if it is lost before that, no other node does so.
 #[must_use]
 pub fn not_begun(membership: &Membership, not_connected: &[String]) -> String {
     let Some(first) = membership.founders.first().filter(|first| **first != membership.node) else {
@@ -26,7 +26,7 @@ pub fn not_begun(membership: &Membership, not_connected: &[String]) -> String {
     )
 }
 
-/// Returns why a node that was added is no member yet, as far as it sees: a node that refuses it tells why.
+/// Returns why an added node is no member yet, as far as it knows: a node that refuses it reports why.
 #[must_use]
 pub fn not_let_in(not_connected: &[String]) -> String {
     format!(
@@ -36,7 +36,7 @@ pub fn not_let_in(not_connected: &[String]) -> String {
     )
 }
 
-/// Says that a node of a cluster that has begun is about to take part again.
+/// Returns the obstacle of a node that is about to take part again in an existing cluster.
 #[must_use]
 pub fn starting(not_connected: &[String]) -> String {
     format!("this node has just started, and learns from the others what it has missed{}", listed(not_connected))
@@ -46,7 +46,7 @@ fn listed(not_connected: &[String]) -> String {
     if not_connected.is_empty() { String::new() } else { format!("; not connected: {}", not_connected.join(", ")) }
 }
 
-/// Returns why the node takes no commits, or does not learn what others have acknowledged, as far as it sees.
+/// Returns why the node takes no commits, or cannot learn of the other nodes' commits, as far as it knows.
 #[must_use]
 pub fn obstacle(cluster: &ClusterView) -> String {
     let ClusterView { node, nodes, takes_commits, .. } = cluster;
@@ -63,7 +63,8 @@ pub fn obstacle(cluster: &ClusterView) -> String {
         .to_owned()
             + ". Send the request to another node";
     }
-    // A majority of those counts that vote: a node that joins votes before it is a member, and one that leaves until it is out.
+    // Only a majority of the voters counts: a joining node votes before it is a member, and a leaving one until it is
+    // out.
     let known = nodes.iter().any(|other| other.votes);
     let counts = |other: &&NodeView| if known { other.votes } else { other.stage != MemberStage::Joining };
     let nodes: Vec<&NodeView> = nodes.iter().filter(counts).collect();
@@ -169,7 +170,7 @@ mod tests {
             (view([true, false, false], Some(1), false), "only 1 of 3, itself included; not connected: 2, 3"),
             (view([true, true, false], Some(2), false), "node 2 leads the log of this node"),
             (view([true, true, true], None, false), "is being elected; it reaches 3 of 3"),
-            // It was elected, and its term has not begun.
+            // It was elected, but its term has not begun.
             (view([true, true, false], Some(1), false), "is being elected; it reaches 2 of 3"),
             (view([true, true, true], Some(1), true), "has just changed"),
         ] {

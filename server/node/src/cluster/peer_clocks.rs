@@ -1,9 +1,9 @@
-//! How the clock of this node differs from those of the others.
+//! Difference between the clock of this node and those of the others.
 //!
-//! `epoch_time` is the median of the members' clocks, so one that is wrong changes nothing while most are right. But the ids that
-//! its node issues would be outside of the window in which they are executed, and of two clocks the lower one counts. So
-//! a node whose clock is too far from the median of all takes no commits, and gives its entries no clock until that is
-//! over. Nothing here changes an answer of another node.
+//! `epoch_time` is the median of the members' clocks, so one wrong clock changes nothing while most are right. But the
+//! ids that its node issues would be outside the window in which they are executed, and with two clocks, the lower one
+//! counts. So a node whose clock is too far from the median takes no commits, and its entries carry no clock until that
+//! is over. Nothing here changes another node's answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use tribunal_types::NodeId;
 use tribunal_types::limits::CLOCKS_APART_MS_MAX;
 
-/// Readings of a node that are kept. What was delayed on its way seems to be of a slower clock, so the fastest one counts.
+/// Number of readings kept per node. A delayed reading looks like a slower clock, so the fastest one counts.
 const READINGS_KEPT: usize = 8;
-/// Age of a reading that counts.
+/// Maximum age of a reading.
 const AGE_MAX: Duration = Duration::from_secs(10);
 
-/// The clocks of the other nodes, as far as they have told them.
+/// The reported clocks of the other nodes.
 #[derive(Debug, Default)]
 pub struct PeerClocks {
-    /// Of each node, when it told its clock, and by how much that was later than the own one, milliseconds.
+    /// By node, when each reading arrived, and how far it was ahead of this node's clock, milliseconds.
     readings: BTreeMap<NodeId, VecDeque<(Instant, i64)>>,
 }
 
 impl PeerClocks {
-    /// Notes what a node has told; `own_ms` is the own clock.
+    /// Records another node's clock; `own_ms` is this node's clock.
     pub fn note(&mut self, from: NodeId, theirs_ms: u64, own_ms: u64, at: Instant) {
         let ahead = i64::try_from(theirs_ms).unwrap_or(i64::MAX).saturating_sub_unsigned(own_ms);
         let readings = self.readings.entry(from).or_default();
@@ -34,16 +34,16 @@ impl PeerClocks {
         readings.push_back((at, ahead));
     }
 
-    /// Returns by how much the clock of each other node is ahead of the own one, milliseconds, as far as it was told lately.
+    /// Returns how far the clock of each other node is ahead of this node's, milliseconds, if reported recently.
     #[must_use]
     pub fn offsets_ms(&self, now: Instant) -> BTreeMap<NodeId, i64> {
         let offset = |(node, readings): (&NodeId, &VecDeque<_>)| Some((*node, fastest(readings, now)?));
         self.readings.iter().filter_map(offset).collect()
     }
 
-    /// Returns by how much the own clock is ahead of the others', milliseconds, if that is too much. `epoch_time_ms` is the
-    /// replicated time of the last epoch: a correct clock is never earlier. `wall_ahead_ms` is by how much the system clock
-    /// is ahead of the own clock, which it was made of, if it has been so for long.
+    /// Returns how far this node's clock is ahead of the others', milliseconds, if that is too far. `epoch_time_ms` is
+    /// the replicated time of the last epoch: a correct clock is never earlier. `wall_ahead_ms` is how far the system
+    /// clock has lastingly been ahead of this node's clock, which is derived from it.
     pub fn apart_ms(&self, own_ms: u64, wall_ahead_ms: i64, epoch_time_ms: u64, now: Instant) -> Option<i64> {
         let late = i64::try_from(own_ms).unwrap_or(i64::MAX).saturating_sub_unsigned(epoch_time_ms);
         let late = late.min(late.saturating_add(wall_ahead_ms));
@@ -54,19 +54,19 @@ impl PeerClocks {
         let mut clocks: Vec<i64> = self.offsets_ms(now).into_values().collect();
         clocks.push(0);
         clocks.sort_unstable();
-        // Of two middle ones the lower one counts, as for `epoch_time`.
+        // With an even number of clocks, the lower median counts, as for `epoch_time`.
         let median = clocks[(clocks.len() - 1) / 2];
         let ahead = median.saturating_neg();
         [ahead, ahead.saturating_add(wall_ahead_ms)].into_iter().find(is_apart)
     }
 }
 
-/// Returns the reading that was delayed the least, of those that count.
+/// Returns the least delayed of the recent readings.
 fn fastest(readings: &VecDeque<(Instant, i64)>, now: Instant) -> Option<i64> {
     readings.iter().filter(|(at, _)| now.saturating_duration_since(*at) < AGE_MAX).map(|(_, ms)| *ms).max()
 }
 
-/// Says that the clock is too far from those of the others.
+/// Describes a clock that is too far from those of the other nodes.
 #[must_use]
 pub fn problem(apart_ms: i64) -> String {
     let side = if apart_ms > 0 { "fast" } else { "slow" };
@@ -85,7 +85,7 @@ mod tests {
     const DAY: i64 = 24 * 3600 * 1000;
     const OWN: u64 = 1_700_000_000_000;
 
-    /// Notes clocks that are so much ahead, and returns by how much the own one is apart.
+    /// Records clocks that are this far ahead, and returns how far this node's clock is apart.
     fn apart(ahead: &[i64], epoch_time_ms: u64) -> Option<i64> {
         let (mut clocks, now) = (PeerClocks::default(), Instant::now());
         for (node, ahead) in (2..).map(NodeId).zip(ahead) {

@@ -1,7 +1,7 @@
-//! From the log of a cluster's member to a member that continues where its process stopped.
+//! Recovers a cluster member from its log, so that it continues where its process stopped.
 //!
-//! Everything that is known here to be agreed on comes again through the member, as it came the first time; an epoch whose
-//! outcome the log has must be decided as it was. The rest comes from the other nodes, once they can be reached.
+//! All entries known here to be committed pass through the member again, as they did the first time; an epoch whose
+//! outcome is in the log must be decided as before. The rest comes from the other nodes once they are reachable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,23 +30,23 @@ use crate::plugins::policies::PolicySet;
 /// A member of a cluster as this process runs it.
 pub type NodeMember = Member<Channels, PolicySet, Workers, GroupLogs>;
 
-/// Time between two ticks: with the defaults of the groups, elections begin after 0.3 to 0.45 s without a leader.
+/// Time between two ticks: with the groups' defaults, elections begin after 0.3 to 0.45 s without a leader.
 pub const TICK: Duration = Duration::from_millis(30);
-/// How long others wait for a group whose leader is alive and brings nothing.
+/// How long other nodes wait for a group whose leader is alive and delivers nothing.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
-/// Own batches on their way to a majority at a time.
+/// Maximum number of this node's batches in flight to a majority.
 const IN_FLIGHT_MAX: usize = 8;
-/// Time between two of them at least: an epoch costs each node about half a millisecond, whatever is in it.
+/// Minimum time between two of them: an epoch costs each node about half a millisecond, whatever its content.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
-/// Bytes of decided epochs between two state images, at most: after a crash, as much is decided again.
+/// Maximum number of bytes of decided epochs between two state images: as much is decided again after a crash.
 const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Bytes of agreed entries that wait in memory to be decided, about: more than all nodes have under way at a time. A node that comes
-/// back decides as much between two looks at its peers, in a tenth of a second.
+/// Approximate maximum size of committed but undecided entries in memory: more than all nodes have in flight at a time.
+/// A node that comes back decides as much between two polls of its peers, in a tenth of a second.
 const UNDECIDED_BYTES_MAX: usize = 32 << 20;
-/// Bytes of a batch, unless it is a single transaction.
+/// Maximum size of a batch, unless it is a single transaction.
 const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
-/// A member before its threads start.
+/// A recovered member before its threads start.
 pub struct RecoveredMember {
     /// Writes the log.
     pub log: DiskLog,
@@ -58,7 +58,7 @@ pub struct RecoveredMember {
     pub member: Box<NodeMember>,
     /// How far the state image that it started from has read the groups.
     pub image: GroupCursors,
-    /// Where its monotonic clock begins.
+    /// Origin of its monotonic clock.
     pub started: Instant,
     /// Whether the node may take part already.
     pub first_start: FirstStart,
@@ -66,19 +66,19 @@ pub struct RecoveredMember {
     pub activations: Vec<PluginActivation>,
 }
 
-/// What the process draws at its start: no two starts have the same.
+/// Random values drawn at process start: no two starts have the same.
 #[derive(Clone, Copy)]
 pub struct Drawn {
-    /// Names its changes of configuration.
+    /// Identifies its configuration changes.
     pub run: u64,
     /// Seed of its elections.
     pub seed: u64,
 }
 
-/// Opens the log in `config.data` and brings a member up to what it contains.
+/// Opens the log in `config.data` and brings a member up to date with its content.
 ///
 /// # Errors
-/// In words: what is wrong and what to do about it.
+/// A description of the problem and its remedy.
 pub fn recover_member(
     config: &Config,
     membership: &Membership,
@@ -95,9 +95,9 @@ pub fn recover_member(
         ..LogOptions::default()
     };
     check_adopted(&config.data, membership)?;
-    // Without a note it is the state of a node that runs alone, whose adoption was interrupted.
+    // Without a note this is the state of a single node whose adoption was interrupted.
     if has_note(&config.data) {
-        // A log is always older than the note.
+        // A log is always created before the note.
         if !tribunal_log::exists(&log_dir(&config.data)).map_err(in_words)? {
             return Err(log_is_missing(&log_dir(&config.data), membership.node));
         }
@@ -122,7 +122,7 @@ pub fn recover_member(
     if let Some(bounds) = replicated.bounds() {
         policies.set_faults_max(bounds.plugin_faults_max);
     }
-    // Nothing is decided again with what was deleted before the image.
+    // Nothing is decided again with plugins deleted before the image.
     for digest in loader.store.sweep(replicated.index().0)? {
         loader.compiled.remove(&digest);
     }
@@ -188,7 +188,7 @@ pub fn recover_member(
         "recovered"
     );
     check_generation(member.replica().replicated())?;
-    // Who was named by the control log counts; what nobody named is for the first start of the cluster.
+    // Plugins named by the control log take precedence; slots that it does not name are for the cluster's first start.
     let slots = member.replica().replicated().slots();
     let is_named =
         |wanted: &PluginActivation| slots.slot(&wanted.choice.slot).is_some_and(|slot| slot.active().is_some());
@@ -208,7 +208,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Brings the member what is known here to be agreed on, until there is no more.
+    /// Feeds the member the entries known here to be committed, until there are no more.
     fn run(&mut self) -> Result<(), String> {
         loop {
             let mut synced = None;
@@ -222,12 +222,12 @@ impl Replay {
                 return Ok(());
             };
             self.log.sync().map_err(in_words)?;
-            // A member refuses nothing of its own log.
+            // A member refuses nothing from its own log.
             self.member.step(Input::Persisted(number), Now::default()).map_err(|refused| refused.to_string())?;
         }
     }
 
-    /// Returns the number of a sync that is asked for.
+    /// Returns the number of a requested sync.
     fn carry_out(&mut self, output: Output<Channels>) -> Result<Option<u64>, String> {
         let failed = in_words;
         match output {
@@ -245,9 +245,9 @@ impl Replay {
             Output::Diverged { reason } => return Err(reason),
             Output::Failed { group, reason } => return Err(cannot_go_on(group, &reason)),
             Output::Removed => return Err(REMOVED.into()),
-            // Nobody is connected, and nobody waits.
+            // There are no connections and no waiters yet.
             Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } => {}
-            // One that is due is copied by the running node.
+            // An image that is due is taken by the running node.
             Output::Image { .. } => {}
             Output::NeedsImage { .. } => unreachable!("only a leader's message asks for it"),
         }
@@ -255,11 +255,11 @@ impl Replay {
     }
 }
 
-/// Writes an outcome, unless the log has it from before the process started: then the last one of these must be the same, and so
-/// must all before it.
+/// Writes an outcome, unless the log already has it from before the process started: then the last such outcome must be
+/// the same, and thus all earlier ones.
 ///
 /// # Errors
-/// If it is not, or if durability is in doubt.
+/// If it differs, or if durability is in doubt.
 pub fn append_or_compare(
     log: &mut DiskLog,
     reader: &LogReader,
@@ -293,7 +293,7 @@ pub fn append_or_compare(
     }
 }
 
-/// Puts an error of a member's log into words. What a salvage or a backup would take back, the other nodes rely on.
+/// Describes an error of a member's log. The other nodes rely on state that a salvage or a backup would revert.
 fn in_words(error: LogError) -> String {
     let LogError::Damaged { path, reason } = error else { return error.to_string() };
     format!(
@@ -304,11 +304,11 @@ fn in_words(error: LogError) -> String {
     )
 }
 
-/// What to do with a node that was removed.
+/// The remedy for a node that was removed.
 pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
                            again, have it admitted as a new node, with an empty directory";
 
-/// Says that a group's log cannot be followed.
+/// Describes a group's log that cannot be followed.
 #[must_use]
 pub fn cannot_go_on(group: GroupId, reason: &str) -> String {
     if group == GroupId::CONTROL {

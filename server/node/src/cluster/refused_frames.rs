@@ -1,4 +1,4 @@
-//! Frames of other nodes that were refused: counted, and logged now and then.
+//! Refused frames of other nodes: counted, and logged periodically.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,12 +17,12 @@ pub struct RefusedFrames(Mutex<BTreeMap<NodeId, Noted>>);
 #[derive(Default)]
 struct Noted {
     count: u64,
-    /// When the last warning was logged, and how many frames had been refused then.
+    /// When the last warning was logged, and the number of refused frames then.
     warned: Option<(Instant, u64)>,
 }
 
 impl RefusedFrames {
-    /// Notes a frame that was refused.
+    /// Records a refused frame.
     pub fn note(&self, from: NodeId, reason: &dyn Display) {
         let mut nodes = self.0.lock();
         let noted = nodes.entry(from).or_default();
@@ -37,14 +37,14 @@ impl RefusedFrames {
         tracing::warn!("{}", refusal(from, reason, more));
     }
 
-    /// Returns how many frames of a node were refused.
+    /// Returns the number of refused frames of a node.
     #[must_use]
     pub fn count(&self, from: NodeId) -> u64 {
         self.0.lock().get(&from).map_or(0, |noted| noted.count)
     }
 }
 
-/// Says what was refused, and what to do. `more` were refused since the warning before.
+/// Describes the refused frame, and the remedy. `more` frames were refused since the previous warning.
 fn refusal(from: NodeId, reason: &dyn Display, more: u64) -> String {
     let since = if more == 0 { String::new() } else { format!(", and {more} more since the last warning") };
     format!(

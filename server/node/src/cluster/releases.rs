@@ -1,9 +1,9 @@
-//! Rolling upgrades: this node tells the others in the control log what it runs, and the leader of the control log proposes the
+//! Rolling upgrades: this node announces its release in the control log, and the leader of the control log proposes the
 //! switch to the next generation once all members can decide in it.
 //!
-//! Nothing here decides anything: the fold of the control log refuses a switch that not all members can follow. A member that was
-//! changed for an older release a moment ago may be counted by what it announced before; so the proposer waits until all
-//! have been connected for a while, which is long enough for each to announce what it runs now.
+//! Nothing here decides anything: the fold of the control log refuses a switch that not all members can follow. A
+//! member that was just downgraded may still be counted by its earlier announcement; so the proposer waits until all
+//! members have been connected for a while, long enough for each to announce its current release.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -20,14 +20,14 @@ use crate::cluster::view::{Roles, View};
 use crate::commit::message::Message;
 use crate::planted;
 
-/// Time between two looks.
+/// Time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// After which time a change that has not arrived is proposed again.
+/// Time after which a change that was not applied is proposed again.
 const PROPOSED_AGAIN: Duration = Duration::from_secs(5);
 /// How long all members must be connected before the generation is switched.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
 
-/// Returns what this process runs; `engine` is the name of its plugin engine.
+/// Returns the release of this process; `engine` is the name of its plugin engine.
 #[must_use]
 pub fn own_release(engine: String) -> Release {
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -40,7 +40,7 @@ pub fn own_generations() -> Generations {
     own_release(String::new()).generations
 }
 
-/// Says that a release cannot decide in the generation of its cluster.
+/// Describes a release that cannot decide in the generation of its cluster.
 #[must_use]
 pub fn cannot_decide(generation: Generation, own: Generations) -> String {
     let advice = if own.newest < generation {
@@ -55,24 +55,24 @@ pub fn cannot_decide(generation: Generation, own: Generations) -> String {
     )
 }
 
-/// Checks that this release can decide as the control log says.
+/// Checks that this release can decide in the generation of the control log.
 ///
 /// # Errors
-/// If it cannot; says what to do.
+/// If it cannot; includes the remedy.
 pub fn check_generation(replicated: &ReplicatedState) -> Result<(), String> {
     let (generation, own) = (replicated.releases().generation(), own_generations());
     if own.contain(generation) { Ok(()) } else { Err(cannot_decide(generation, own)) }
 }
 
-/// What the task is tied to.
+/// The task's connections.
 pub struct Announcing {
     /// This node.
     pub node: NodeId,
-    /// What it runs.
+    /// The release that it runs.
     pub release: Release,
-    /// What is known of the cluster.
+    /// The known state of the cluster.
     pub view: std::sync::Arc<View>,
-    /// Who is connected.
+    /// The connected nodes.
     pub peers: Weak<Peers>,
     /// The sequencer's queue.
     pub messages: Sender<Message>,
@@ -90,7 +90,7 @@ impl Announcing {
                 let waits = proposed_at.is_some_and(|at| now - at < PROPOSED_AGAIN);
                 if let Some(change) = (!waits).then(|| self.due(&connected, now)).flatten() {
                     proposed_at = Some(now);
-                    // What came of it is seen when it is applied.
+                    // The result shows when it is applied.
                     let (reply, _) = oneshot::channel();
                     let _ = self.messages.send(Message::Control(change, reply));
                 }
@@ -100,7 +100,7 @@ impl Announcing {
         });
     }
 
-    /// Returns what is to be proposed next.
+    /// Returns the next change to propose.
     fn due(&self, connected: &Connected, now: Instant) -> Option<ControlChange> {
         let roles = self.view.roles();
         if !roles.takes_changes {
@@ -115,7 +115,7 @@ impl Announcing {
     }
 }
 
-/// Returns the generation to switch to, if this node is the one to propose it.
+/// Returns the generation to switch to, if this node is the proposer.
 fn next_generation(roles: &Roles, node: NodeId) -> Option<Generation> {
     if roles.leaders.get(&GroupId::CONTROL) != Some(&node) {
         return None;

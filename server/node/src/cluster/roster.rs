@@ -1,7 +1,7 @@
-//! Which nodes a cluster has, and where they are.
+//! The nodes of a cluster, and their addresses.
 //!
-//! The control log says which there are, and the address of each that was added. The configuration says where those are with
-//! which the cluster began; what it says of others counts more than the control log, so that a node can move.
+//! The control log lists the nodes, with the address of each added one. The configuration gives the founders'
+//! addresses; its addresses of other nodes override the control log, so that a node can move.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use tribunal_types::{NodeId, NodeStage};
 
 use crate::cluster::membership::Membership;
 
-/// Returns where the other nodes are, those included that are being removed, and those of which only the configuration knows:
+/// Returns the addresses of the other nodes, including those being removed and those known only from the configuration:
 /// a new node knows no others.
 #[must_use]
 pub fn addresses(membership: &Membership, members: &Members) -> BTreeMap<NodeId, String> {
@@ -24,13 +24,13 @@ pub fn addresses(membership: &Membership, members: &Members) -> BTreeMap<NodeId,
     addresses
 }
 
-/// Returns the nodes that were removed.
+/// Returns the removed nodes.
 #[must_use]
 pub fn former(members: &Members) -> BTreeSet<NodeId> {
     members.nodes().filter(|node| node.stage == NodeStage::Left).map(|node| node.id).collect()
 }
 
-/// Connects this node with the others, as far as it knows them, and tells those that were removed.
+/// Connects this node with the other known nodes, and sets the removed ones, which are notified when they connect.
 pub fn connect(peers: &Peers, membership: &Membership, members: &Members) {
     if let Err(reason) = peers.set_peers(addresses(membership, members)) {
         tracing::error!(reason, "the connections to the other nodes cannot be changed");
@@ -38,7 +38,7 @@ pub fn connect(peers: &Peers, membership: &Membership, members: &Members) {
     peers.set_former(former(members));
 }
 
-/// Carries out what a control entry means for the connections.
+/// Applies the effect of a control entry to the connections.
 pub fn follow(peers: &Peers, membership: &Membership, members: &Members, effect: &Effect) {
     match effect {
         Effect::NodeAdmitted(node) => {

@@ -1,7 +1,7 @@
-//! Named contents that one node pulls from another, part by part: what is too large for a frame, or too rare for the log.
+//! Named contents that one node pulls from another, part by part: data too large for a frame, or too rare for the log.
 //!
-//! A content does not change while it is pulled. The node that pulls asks for several parts at a time, and again for those
-//! that do not come; the one that serves remembers nothing of a transfer, and serves a few parts at a time.
+//! A content does not change while it is pulled. The pulling node requests several parts at a time, and retries those
+//! that do not arrive; the serving node keeps no state of a transfer, and serves a few parts at a time.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock, Weak};
@@ -18,29 +18,29 @@ use tribunal_types::limits::PART_BYTES_MAX;
 
 use crate::cluster::links;
 
-/// Parts that are on their way to the node that pulls.
+/// Maximum number of parts in flight to the pulling node.
 const WINDOW: usize = 8;
-/// Parts that a node serves at a time; requests beyond are dropped, and come again.
+/// Maximum number of parts that a node serves at a time; further requests are dropped and retried.
 const SERVED_MAX: usize = 16;
-/// How long a part may take before it is asked for again.
+/// Timeout after which a part is requested again.
 const PART_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often in a row nothing may come.
+/// Maximum number of consecutive timeouts.
 const SILENCES_MAX: u32 = 10;
-/// How often it is tried to begin a transfer while there is no connection, and the time between two attempts.
+/// Maximum number of attempts to begin a transfer without a connection, and the time between two of them.
 const BEGINS_MAX: u32 = 50;
 const BEGIN_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// Contents that a node has.
+/// Contents that a node serves.
 pub trait Source: Send + Sync {
-    /// Returns the length of a content and the part of it that begins at `offset`, for node `to`; `None` if the name is none
-    /// of this source's. Called on a thread that may wait for the disk.
+    /// Returns the length of a content and its part at `offset`, for node `to`; `None` if the name is not this
+    /// source's. Called on a thread that may block on the disk.
     ///
     /// # Errors
-    /// In words, for the node that asks: why there is no such content.
+    /// The reason why there is no such content, for the requesting node.
     fn part(&self, to: NodeId, name: &str, offset: u64) -> Option<Result<(u64, Bytes), String>>;
 }
 
-/// What is done with a part: where it begins, and its bytes.
+/// Handles a part: its offset, and its bytes.
 pub type TakePart<'a> = dyn FnMut(u64, &[u8]) -> Result<(), String> + Send + 'a;
 
 enum Reply {
@@ -54,19 +54,19 @@ struct Incoming {
     replies: mpsc::Sender<Reply>,
 }
 
-/// The transfers of a node, both ways.
+/// The transfers of a node, in both directions.
 pub struct Transfers {
     runtime: Handle,
     sources: RwLock<Vec<Arc<dyn Source>>>,
     served: Arc<Semaphore>,
     incoming: Mutex<HashMap<u64, Incoming>>,
     last: Mutex<u64>,
-    /// Set once the connections are there.
+    /// Set once the connections exist.
     peers: OnceLock<Weak<Peers>>,
 }
 
 impl Transfers {
-    /// Pulls a content into memory, at most `bytes_max`. Blocks: not for threads of the runtime.
+    /// Pulls a content of at most `bytes_max` into memory. Blocks: not for threads of the runtime.
     ///
     /// # Errors
     /// As [`Transfers::pull`].
@@ -76,7 +76,7 @@ impl Transfers {
         Ok(whole.content)
     }
 
-    /// Returns the transfers of a node that has nothing for others yet.
+    /// Creates the transfers of a node that serves nothing yet.
     #[must_use]
     pub fn new(runtime: Handle) -> Arc<Transfers> {
         Arc::new(Transfers {
@@ -89,12 +89,12 @@ impl Transfers {
         })
     }
 
-    /// Serves what a source has from now on.
+    /// Serves a source's contents from now on.
     pub fn serve(&self, source: Arc<dyn Source>) {
         self.sources.write().push(source);
     }
 
-    /// Tells by which connections frames leave. Before, nothing is sent.
+    /// Sets the connections for frames. Nothing is sent before.
     pub fn connect(&self, peers: &Arc<Peers>) {
         let _ = self.peers.set(Arc::downgrade(peers));
     }
@@ -104,12 +104,12 @@ impl Transfers {
         self.peers.get().and_then(Weak::upgrade).is_some_and(|peers| links::send(&peers, to, frame))
     }
 
-    /// Ends the transfers from a node: what was sent to it may be lost, and nobody waits for replies that do not come.
+    /// Ends the transfers from a node: frames sent to it may be lost, and their replies will not arrive.
     pub fn unreachable(&self, from: NodeId) {
         self.incoming.lock().retain(|_, incoming| incoming.from != from);
     }
 
-    /// Takes a frame of another node; returns it if it belongs to no transfer. Does not wait.
+    /// Handles a frame of another node; returns it if it belongs to no transfer. Does not block.
     pub fn take(self: &Arc<Self>, from: NodeId, frame: Frame) -> Option<Frame> {
         match frame {
             Frame::Pull(pull) => self.answer(from, pull),
@@ -138,16 +138,16 @@ impl Transfers {
 
     fn reply(&self, from: NodeId, transfer: u64, reply: Reply) {
         if let Some(incoming) = self.incoming.lock().get(&transfer).filter(|incoming| incoming.from == from) {
-            // What has no room was asked for twice.
+            // A reply without room was requested twice.
             let _ = incoming.replies.try_send(reply);
         }
     }
 
-    /// Pulls a content from another node, and gives its parts to `take`, in any order and each once. Returns the length of
-    /// the whole.
+    /// Pulls a content from another node, and passes its parts to `take`, in any order and each once. Returns the total
+    /// length.
     ///
     /// # Errors
-    /// In words: that the node does not have it, or does not answer, or why `take` failed.
+    /// If the node does not have it or does not answer, or the reason why `take` failed.
     pub async fn pull(&self, from: NodeId, name: &str, take: &mut TakePart<'_>) -> Result<u64, String> {
         let (sender, mut replies) = mpsc::channel(2 * WINDOW);
         let transfer = {
@@ -155,7 +155,7 @@ impl Transfers {
             *last += 1;
             *last
         };
-        // Also if the caller gives up.
+        // Runs even if the caller gives up.
         let _ends = Ends { transfers: self, transfer };
         let ask = |offset| self.send(from, &Frame::Pull(Pull { transfer, name: name.to_owned(), offset }));
         let mut pulling = Pulling::default();
@@ -174,16 +174,16 @@ impl Transfers {
     }
 }
 
-/// Collects a content in memory, of at most so many bytes.
+/// Collects a content in memory, up to a maximum length.
 #[derive(Debug, Default)]
 pub struct InMemory {
-    /// What has come so far.
+    /// The content received so far.
     pub content: Vec<u8>,
     bytes_max: usize,
 }
 
 impl InMemory {
-    /// Takes at most `bytes_max` bytes.
+    /// Creates a collector of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> InMemory {
         InMemory { content: Vec::new(), bytes_max }
@@ -203,7 +203,7 @@ impl InMemory {
     }
 }
 
-/// Forgets a transfer when it is dropped.
+/// Removes a transfer on drop.
 struct Ends<'a> {
     transfers: &'a Transfers,
     transfer: u64,
@@ -215,20 +215,20 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// How far a transfer is.
+/// Progress of a transfer.
 #[derive(Default)]
 struct Pulling {
-    /// Parts that have not come, by where they begin.
+    /// Offsets of requested parts that have not arrived.
     asked: BTreeSet<u64>,
-    /// Where the part begins that is asked for next.
+    /// Offset of the next part to request.
     next: u64,
     received: u64,
-    /// Length of the content; the first part tells it.
+    /// Length of the content, from the first part.
     total: Option<u64>,
 }
 
 impl Pulling {
-    /// Asks for the first part; returns false if that cannot be sent.
+    /// Requests the first part; returns false if the request cannot be sent.
     fn begin(&mut self, ask: &(dyn Fn(u64) -> bool + Sync)) -> bool {
         let begun = ask(0);
         if begun {
@@ -264,7 +264,7 @@ impl Pulling {
                 Err(_) if silences == SILENCES_MAX => return Err("it does not answer".into()),
                 Err(_) => {
                     silences += 1;
-                    // What cannot be sent is asked for again like what is lost.
+                    // Requests that cannot be sent are retried like lost ones.
                     for offset in &self.asked {
                         let _ = ask(*offset);
                     }
@@ -281,7 +281,7 @@ impl Pulling {
         }
     }
 
-    /// Notes a part that came; returns whether it is one that is missing.
+    /// Records a received part; returns whether it was missing.
     fn is_expected(&mut self, part: &Part) -> Result<bool, String> {
         if *self.total.get_or_insert(part.total) != part.total {
             return Err("what is pulled has changed".into());
@@ -302,7 +302,7 @@ impl Pulling {
 mod tests {
     use super::*;
 
-    /// Answers requests as `reply` says, in whatever order.
+    /// Answers requests with the results of `reply`, in any order.
     async fn pulled(content: &[u8], mut reply: impl FnMut(u64, u32) -> Vec<Reply> + Send) -> Result<Vec<u8>, String> {
         let (sender, mut replies) = mpsc::channel(64);
         let asked = Mutex::new(Vec::new());
@@ -320,7 +320,7 @@ mod tests {
         let answering = async {
             let mut times: HashMap<u64, u32> = HashMap::new();
             loop {
-                // From the last one on: parts come in another order.
+                // Backwards: parts arrive in another order.
                 for offset in std::mem::take(&mut *asked.lock()).into_iter().rev() {
                     let time = times.entry(offset).or_default();
                     *time += 1;

@@ -1,7 +1,7 @@
-//! Marks a node whose `tribunal cluster recover` has begun to change its logs and has not ended.
+//! Marks a node whose `tribunal cluster recover` has started to change its logs and has not finished.
 //!
-//! Such a node must not start: some of its groups have it as their only member and others do not, and the other nodes may
-//! run. The command can be repeated, and removes the mark once all of its changes are durable.
+//! Such a node must not start: some of its groups have it as their only member and others do not, and the other nodes
+//! may be running. The command can be repeated, and removes the mark once all of its changes are durable.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn mark(data: &Path) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}, so nothing was changed: {error}", file.display()))
 }
 
-/// Returns whether the mark is there.
+/// Returns whether the mark exists.
 pub fn is_marked(data: &Path) -> bool {
     data.join(MARK).exists()
 }
@@ -29,17 +29,17 @@ pub fn is_marked(data: &Path) -> bool {
 /// Removes the mark.
 ///
 /// # Errors
-/// If it stays.
+/// If the mark cannot be removed.
 pub fn remove_mark(data: &Path) -> Result<(), String> {
     let file = data.join(MARK);
     tribunal_disk::remove(&file)
         .map_err(|error| format!("cannot remove {}; repeat the command: {error}", file.display()))
 }
 
-/// Refuses to start a node that has the mark.
+/// Refuses to start a node with the mark.
 ///
 /// # Errors
-/// If it has.
+/// If the mark exists.
 pub fn must_be_unmarked(data: &Path) -> Result<(), String> {
     if !is_marked(data) {
         return Ok(());

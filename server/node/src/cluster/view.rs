@@ -1,4 +1,4 @@
-//! What the sequencer tells of the cluster to those who ask: who leads what, and how far this node has decided.
+//! The sequencer's published view of the cluster: leaders, and how far this node has decided.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,41 +18,41 @@ use crate::cluster::refused_frames::RefusedFrames;
 use crate::cluster::roster;
 use crate::cluster::transfers::Transfers;
 
-/// Epochs after which the digest is kept.
+/// Number of epochs whose digest is kept.
 const DIGESTS_KEPT: usize = 1024;
-/// For how long it counts that a majority answers: many ticks, and far less than another node takes over after.
+/// How long a majority's reply counts: many ticks, and far less than the time until another node takes over.
 const SERVES_FOR: Duration = Duration::from_millis(500);
 
-/// What the sequencer knows.
+/// The sequencer's knowledge of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     /// The node takes transactions.
     pub takes_commits: bool,
-    /// The node passes changes of configuration on: also one that is drained does, while it knows to whom.
+    /// The node forwards configuration changes: so does a drained node while it knows the leader.
     pub takes_changes: bool,
     /// Leader of each group that has one.
     pub leaders: BTreeMap<GroupId, NodeId>,
-    /// Voters of the node's own group: one that was admitted becomes one before it is a member.
+    /// Voters of the node's own group: an admitted node becomes one before it is a member.
     pub voters: BTreeSet<NodeId>,
-    /// Groups that the node leads in a term that has begun, that of changes of configuration included.
+    /// Number of groups that the node leads in a term that has begun, including the control group.
     pub led: usize,
-    /// Elections that it has noticed since it started.
+    /// Elections noticed since the start.
     pub elections: u64,
-    /// Last entry of the control log that it has received.
+    /// Last control log entry received.
     pub control: ControlIndex,
     /// Last epoch that the log of each group covers.
     pub covered: BTreeMap<GroupId, Epoch>,
-    /// How many entries of the groups that it leads each other node lags.
+    /// By how many entries each other node lags in the groups that this node leads.
     pub lags: BTreeMap<NodeId, u64>,
-    /// Why nothing is decided here: code that decides is missing.
+    /// Why nothing is decided here: the missing code that decides.
     pub lacks: Option<String>,
-    /// Why the node's clock is not to be believed.
+    /// Why the node's clock is not trusted.
     pub clock: Option<String>,
-    /// The nodes that there are, and were.
+    /// The nodes, present and former.
     pub members: Members,
-    /// What they run.
+    /// Their releases.
     pub releases: Releases,
-    /// The nodes that have decided otherwise than this one.
+    /// The nodes whose decisions differ from this one's.
     pub odd: BTreeMap<NodeId, OddPeer>,
 }
 
@@ -62,21 +62,21 @@ pub struct View {
     roles: RwLock<Roles>,
     /// Digests after the last epochs with a transaction, ascending.
     decided: RwLock<VecDeque<(Epoch, Digest)>>,
-    /// When a majority was last known to answer.
+    /// When a majority last replied.
     served_at: RwLock<Option<Instant>>,
-    /// By how much the clocks of other nodes are ahead of the own one, milliseconds.
+    /// How far the clocks of other nodes are ahead of this node's, milliseconds.
     clock_offsets_ms: RwLock<BTreeMap<NodeId, i64>>,
-    /// Frames of other nodes that were refused.
+    /// Refused frames of other nodes.
     pub refused: RefusedFrames,
 }
 
 impl View {
-    /// Notes which nodes there are, before the sequencer runs.
+    /// Sets the members before the sequencer runs.
     pub fn begin(&self, members: &Members) {
         self.roles.write().members = members.clone();
     }
 
-    /// Notes how far the node has decided. Must be called after every epoch with a transaction.
+    /// Records the last decided epoch. Must be called after every epoch with a transaction.
     pub fn decided(&self, epoch: Epoch, digest: Digest) {
         let mut decided = self.decided.write();
         if decided.back().is_some_and(|(last, _)| *last >= epoch) {
@@ -88,7 +88,7 @@ impl View {
         decided.push_back((epoch, digest));
     }
 
-    /// Returns the digest of all outcomes up to an epoch, if it is one of the last ones.
+    /// Returns the digest of all outcomes up to an epoch, if the epoch is recent.
     #[must_use]
     pub fn digest_at(&self, epoch: Epoch) -> Option<Digest> {
         let decided = self.decided.read();
@@ -99,7 +99,7 @@ impl View {
         after.checked_sub(1).map(|at| decided[at].1)
     }
 
-    /// Notes who leads what. `clock` tells why the node's clock is not to be believed.
+    /// Updates the roles. `clock` is the reason why the node's clock is not trusted.
     pub fn follow(&self, member: &NodeMember, clock: Option<String>) {
         let covered: BTreeMap<GroupId, Epoch> =
             member.replica().epochs().groups().map(|(group, next)| (group, next.prev())).collect();
@@ -136,18 +136,18 @@ impl View {
         }
     }
 
-    /// Notes by how much the clocks of other nodes are ahead of the own one, milliseconds.
+    /// Records how far the clocks of other nodes are ahead of this node's, milliseconds.
     pub fn compared_clocks(&self, offsets_ms: BTreeMap<NodeId, i64>) {
         *self.clock_offsets_ms.write() = offsets_ms;
     }
 
-    /// Returns by how much the clocks of other nodes are ahead of the own one, milliseconds, as far as they were told lately.
+    /// Returns how far the clocks of other nodes are ahead of this node's, milliseconds, if reported recently.
     #[must_use]
     pub fn clock_offsets_ms(&self) -> BTreeMap<NodeId, i64> {
         self.clock_offsets_ms.read().clone()
     }
 
-    /// Returns what the sequencer knows.
+    /// Returns the sequencer's knowledge of the cluster.
     #[must_use]
     pub fn roles(&self) -> Roles {
         self.roles.read().clone()
@@ -159,38 +159,39 @@ impl View {
         self.roles.read().takes_commits
     }
 
-    /// Returns whether this node can decide nothing, whatever the others do: its clock is not to be believed, or it lacks code.
+    /// Returns whether this node can decide nothing, regardless of the other nodes: its clock is not trusted, or it
+    /// lacks code.
     #[must_use]
     pub fn refuses_transactions(&self) -> bool {
         let roles = self.roles.read();
         roles.clock.is_some() || roles.lacks.is_some()
     }
 
-    /// Returns whether a member takes transactions, and has found so just now: a process that was paused is not sure of it
-    /// before its sequencer has looked again.
+    /// Returns whether a member takes transactions and has verified so just now: a process that was paused cannot rely
+    /// on it before its sequencer has checked again.
     #[must_use]
     pub fn serves_now(&self) -> bool {
         self.served_at.read().is_some_and(|at| at.elapsed() < SERVES_FOR)
     }
 
-    /// Returns whether a member passes changes of configuration on.
+    /// Returns whether a member forwards configuration changes.
     #[must_use]
     pub fn takes_changes(&self) -> bool {
         self.roles.read().takes_changes
     }
 }
 
-/// The cluster of a node that is a member of one.
+/// A member's cluster.
 pub struct Joined {
     /// Its nodes.
     pub membership: Membership,
     /// The connections to them.
     pub peers: Arc<Peers>,
-    /// What it pulls from them, and they from it.
+    /// Transfers from and to the other nodes.
     pub transfers: Arc<Transfers>,
 }
 
-/// Says that another node has decided otherwise than this one.
+/// Describes a node that has decided otherwise than this one.
 fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
     let OddPeer { epoch, theirs, own } = odd;
     format!(
@@ -199,7 +200,7 @@ fn has_diverged(node: NodeId, odd: &OddPeer) -> String {
     )
 }
 
-/// Returns the other nodes that a node is not connected with, with the reason if it knows one.
+/// Returns the nodes that this node is not connected with, with the reason if known.
 pub fn not_connected(peers: &Peers) -> Vec<String> {
     let status = peers.status();
     let missing = status.peers.iter().filter(|(_, peer)| !is_connected(peer));
@@ -223,7 +224,7 @@ fn stage_of(node: &ClusterNode) -> MemberStage {
     }
 }
 
-/// Puts together what is known of the nodes; `joined` is absent on a node that runs alone.
+/// Assembles the known state of the nodes; `joined` is absent on a single node.
 pub fn view_of(view: &View, joined: Option<&Joined>, group: GroupId) -> ClusterView {
     let (epoch, digest) = view.decided.read().back().copied().unwrap_or_default();
     let Some(Joined { membership, peers, .. }) = joined else {
@@ -288,7 +289,7 @@ mod tests {
             view.decided(Epoch(epoch), Digest(100 + epoch));
         }
         let at = |epoch| view.digest_at(Epoch(epoch)).map(|digest| digest.0);
-        // Epochs without a transaction change nothing; what was before the first one that is kept is not known.
+        // Epochs without a transaction change nothing; states before the first kept epoch are unknown.
         assert_eq!([3, 4, 6, 7, 8, 9, 10].map(at), [None, Some(104), Some(104), Some(107), Some(107), Some(109), None]);
         (0..DIGESTS_KEPT as u64).for_each(|n| view.decided(Epoch(10 + n), Digest(n)));
         assert_eq!((at(9), at(10)), (None, Some(0)));

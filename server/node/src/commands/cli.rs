@@ -350,7 +350,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Makes a client of the service. A key is never taken from the command line, where others can read it.
+    /// Creates a client of the service. A key is never taken from the command line, where other users can read it.
     ///
     /// # Errors
     /// If the key cannot be read.
@@ -360,10 +360,10 @@ impl Target {
         Client::with_options(&self.url, ClientOptions { api_key, ca_file, ..ClientOptions::default() })
     }
 
-    /// Makes a client of each node, whose requests end after `timeout`, and returns them with their URLs.
+    /// Creates a client of each node, with `timeout` for its requests, and returns them with their URLs.
     ///
     /// # Errors
-    /// If the key cannot be read, or a URL is none.
+    /// If the key cannot be read, or a URL is invalid.
     pub fn clients(&self, timeout: Duration) -> Result<Vec<(String, Client)>, Error> {
         let api_key = self.api_key().map_err(Error::Misuse)?;
         let ca_file = self.ca_file.clone().or_else(|| ClientOptions::from_env().ca_file);
@@ -372,7 +372,7 @@ impl Target {
         urls.map(|url| Ok((url.to_owned(), Client::with_options(url, options.clone())?))).collect()
     }
 
-    /// Returns the same service, reached at one more address.
+    /// Returns the same service with one more address.
     #[must_use]
     pub fn with_url(&self, url: &str) -> Target {
         if self.url.split(',').any(|known| known.trim().trim_end_matches('/') == url) {
@@ -411,7 +411,7 @@ impl Target {
     }
 }
 
-/// Returns how this program was called, so that hints can be copied to the command line.
+/// Returns the name under which this program was called, so that hints can be copied to the command line.
 #[must_use]
 pub fn program() -> String {
     std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "tribunal".to_owned())
@@ -458,7 +458,7 @@ pub enum KeyCommand {
     },
 }
 
-/// Reads the time until a key expires, seconds.
+/// Parses the time until a key expires, seconds.
 fn key_lifetime(text: &str) -> Result<u32, String> {
     let max = tribunal_types::limits::KEY_EXPIRES_IN_S_MAX;
     let unit = |unit: char| match unit {

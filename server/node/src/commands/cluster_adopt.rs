@@ -1,8 +1,8 @@
-//! `tribunal cluster adopt`: a node that ran alone becomes the first node of a cluster.
+//! `tribunal cluster adopt`: turns a single node into the first node of a cluster.
 //!
-//! All is read and checked, and prepared beside what is there. Then a note in the data directory makes it one of a member, and
-//! the member starts once, without its connections. An interrupted command changes nothing before the note; after it, the same
-//! command or the next start finishes.
+//! Everything is read, checked and prepared beside the existing files first. Then a note in the data directory turns it
+//! into a member's, and the member starts once, without its connections. An interrupted command changes nothing before
+//! the note; after it, the same command or the next start finishes.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -26,11 +26,11 @@ use crate::configured::Configured;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::Ready;
 
-/// Makes a node that ran alone the first node of a cluster, and writes the files of that.
+/// Turns a single node into the first node of a cluster, and writes the cluster's files.
 ///
 /// # Errors
-/// If the node runs, is a member of a cluster, or has something that a cluster could not go on with; if its log cannot be
-/// opened, or something cannot be written.
+/// If the node runs, is a member of a cluster, or has state that a cluster could not continue with; if its log cannot
+/// be opened, or a file cannot be written.
 pub fn run(flags: &ClusterAdopt) -> Result<(), String> {
     check(flags)?;
     let mut config = Config::read(flags.config.as_deref())?;
@@ -65,7 +65,7 @@ fn check(flags: &ClusterAdopt) -> Result<(), String> {
     check_host(&flags.host).map_err(|error| format!("--host: {error}"))
 }
 
-/// Returns the configuration that an earlier call has written for the node of this data directory.
+/// Returns the configuration that an earlier call wrote for the node of this data directory.
 fn adopted_before(flags: &ClusterAdopt, data: &Path) -> Result<PathBuf, String> {
     let cluster_of = |file: &Path| Config::read(Some(file)).ok().filter(|config| config.data == data)?.cluster;
     let files = (1..=tribunal_member::NODE_MAX).map(|id| flags.out.join(format!("node-{id}")).join(CONFIG_FILE));
@@ -133,16 +133,16 @@ fn write_files(
     if ports_collide(node.api, node.listen) {
         return Err(format!("--peer-port is {}, the port of the API; a node needs two ports", flags.peer_port));
     }
-    // Machines of their own have the files where their operator puts them.
+    // On separate machines, the operator places the files.
     let from = if loopback.is_some() { &*root } else { Path::new("") };
     cluster_files::begin(&root, from, &flags.name, &node, config, &secret)?;
     Ok(node.dir.join(CONFIG_FILE))
 }
 
-/// Starts the member as far as it needs no other node: from then on its log is that of a member.
+/// Starts the member as far as it needs no other node: from then on its log is a member's.
 fn finish(file: &Path) -> Result<(), String> {
     let mut config = Config::read(Some(file))?;
-    // The files are where they were written.
+    // The files are still where they were written.
     let root = file.parent().and_then(Path::parent).unwrap_or(Path::new(""));
     if let Some(cluster) = &mut config.cluster {
         let files =

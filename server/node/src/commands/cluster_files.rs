@@ -1,4 +1,4 @@
-//! The files of a cluster: its authority, its secret, and of each node a certificate, a key and a configuration.
+//! The files of a cluster: its authority, its secret, and for each node a certificate, a key and a configuration.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::commands::cli::{ClusterCertificates, NodeAt, program};
 use crate::commands::output::out;
 use crate::config::{Cluster, ClusterNode, Config};
 
-/// The secret that all nodes share. It is written last: with it, the files are whole.
+/// The secret that all nodes share. It is written last: its presence means that the files are complete.
 pub const SECRET_FILE: &str = "cluster.secret";
-/// The certificate that signs those of the nodes.
+/// The certificate that signs the nodes' certificates.
 pub const AUTHORITY_FILE: &str = "authority.pem";
 pub const AUTHORITY_KEY_FILE: &str = "authority.key";
 /// In the directory of a node: its certificate, its key and its configuration.
@@ -27,17 +27,17 @@ pub const CERTIFICATE_FILE: &str = "node.pem";
 pub const KEY_FILE: &str = "node.key";
 pub const CONFIG_FILE: &str = "tribunal.toml";
 
-/// Only for the owner of the process.
+/// File mode for files only the owner of the process may read.
 const PRIVATE: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// One node of new files.
+/// One node in new files.
 pub struct NodeFiles {
     /// Its number.
     pub id: u16,
-    /// Where the others reach it.
+    /// Address at which the other nodes reach it.
     pub address: String,
-    /// Where it listens for them.
+    /// Address on which it listens for them.
     pub listen: SocketAddr,
     /// Host name or IP address in its certificate.
     pub host: String,
@@ -49,11 +49,11 @@ pub struct NodeFiles {
     pub dir: PathBuf,
 }
 
-/// Writes the files of a cluster into `root`, which exists; in the configurations, it is called `from`. Callers of its API
-/// need a key if `needs_keys`.
+/// Writes the files of a cluster into `root`, which exists; the configurations refer to it as `from`. Callers of the
+/// API need a key if `needs_keys`.
 ///
 /// # Errors
-/// In words, if something cannot be made or written.
+/// If a file cannot be created or written.
 pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_keys: bool) -> Result<(), String> {
     let authority = authority_in(root, name)?;
     let all: Vec<_> = nodes.iter().map(|node| ClusterNode { id: node.id, address: node.address.clone() }).collect();
@@ -70,10 +70,10 @@ pub fn create(root: &Path, from: &Path, name: &str, nodes: &[NodeFiles], needs_k
     write(&root.join(SECRET_FILE), &draw_secret()?, PRIVATE)
 }
 
-/// Writes the files of a cluster that begins with one node, which had the configuration `config`; as [`create`].
+/// Writes the files of a cluster that begins with one node, whose configuration was `config`; see [`create`].
 ///
 /// # Errors
-/// In words, if something cannot be made or written.
+/// If a file cannot be created or written.
 pub fn begin(
     root: &Path,
     from: &Path,
@@ -89,7 +89,7 @@ pub fn begin(
     write(&root.join(SECRET_FILE), secret, PRIVATE)
 }
 
-/// Returns what the configuration of a node says of its cluster.
+/// Returns the cluster section of a node's configuration.
 fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec<ClusterNode>) -> Cluster {
     let own = from.join(node.dir.strip_prefix(root).unwrap_or(&node.dir));
     Cluster {
@@ -105,18 +105,18 @@ fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec
     }
 }
 
-/// Writes the files of a node that is added to the cluster whose files are in `root`.
+/// Writes the files of a node that is added to the cluster with files in `root`.
 ///
 /// # Errors
-/// In words, if something cannot be made or written.
+/// If a file cannot be created or written.
 pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result<(), String> {
     write_node(&authority_in(root, name)?, node, config)
 }
 
-/// Checks that the authority of a cluster, which signs a new node's certificate, can be used.
+/// Checks that the cluster's authority can sign a new node's certificate.
 ///
 /// # Errors
-/// In words.
+/// A description of the failure.
 pub fn check_authority(root: &Path, name: &str) -> Result<(), String> {
     authority_in(root, name).map(drop)
 }
@@ -127,12 +127,12 @@ fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Resul
     write(&node.dir.join(CERTIFICATE_FILE), &certificate.certificate_pem, PUBLIC)?;
     write(&node.dir.join(KEY_FILE), &certificate.key_pem, PRIVATE)?;
     let text = text_of(config)?;
-    // Last: with it, the files of the node are whole.
+    // Last: its presence means that the node's files are complete.
     write(&node.dir.join(CONFIG_FILE), &text, PUBLIC)
 }
 
-/// Returns the text of a configuration. What depends on the cores of a machine is left out, unless it was chosen: the node
-/// may run on another one.
+/// Returns the text of a configuration. Settings that depend on the machine's cores are omitted unless configured: the
+/// node may run on another machine.
 fn text_of(config: &Config) -> Result<String, String> {
     let text = toml::to_string(config).map_err(|error| format!("cannot write the configuration: {error}"))?;
     let is_default = config.shards == Config::default().shards;
@@ -140,11 +140,11 @@ fn text_of(config: &Config) -> Result<String, String> {
     Ok(kept.flat_map(|line| [line, "\n"]).collect())
 }
 
-/// Refuses to write a configuration that contains a password: everybody may read such a file, and a printed
+/// Refuses to write a configuration that contains a password: every user may read such a file, and a printed
 /// configuration does not show passwords.
 ///
 /// # Errors
-/// Where the passwords are, and what to do.
+/// The places of the passwords, and the remedy.
 pub fn check_passwords(config: &Config) -> Result<(), String> {
     match config.passwords() {
         places if places.is_empty() => Ok(()),
@@ -156,14 +156,14 @@ pub fn check_passwords(config: &Config) -> Result<(), String> {
     }
 }
 
-/// Returns whether the authority of a cluster is in `root`, with its key.
+/// Returns whether the cluster's authority is in `root`, with its key.
 #[must_use]
 pub fn has_authority(root: &Path) -> bool {
     root.join(AUTHORITY_FILE).exists() && root.join(AUTHORITY_KEY_FILE).exists()
 }
 
-/// Returns the address on which a node listens that is reached as `host`: all of its family. A name is taken for one of an IPv4
-/// address, as most are.
+/// Returns the listen address of a node that is reached as `host`: all addresses of its family. A host name is assumed
+/// to have an IPv4 address, as most do.
 #[must_use]
 pub fn all_addresses(host: &str) -> IpAddr {
     match host.parse() {
@@ -172,13 +172,13 @@ pub fn all_addresses(host: &str) -> IpAddr {
     }
 }
 
-/// Returns where the other nodes reach a node.
+/// Returns the address at which the other nodes reach a node.
 #[must_use]
 pub fn address_of(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Restores the authority that an earlier attempt wrote, or makes one.
+/// Restores the authority written by an earlier attempt, or creates one.
 fn authority_in(root: &Path, name: &str) -> Result<Authority, String> {
     let (certificate, key) = (root.join(AUTHORITY_FILE), root.join(AUTHORITY_KEY_FILE));
     if let (Ok(certificate_pem), Ok(key_pem)) = (fs::read_to_string(&certificate), fs::read_to_string(&key)) {
@@ -197,16 +197,16 @@ fn authority_in(root: &Path, name: &str) -> Result<Authority, String> {
     Ok(authority)
 }
 
-/// `tribunal cluster certificates`: writes the files of a cluster on machines of its own.
+/// Runs `tribunal cluster certificates`: writes the files of a cluster on separate machines.
 ///
 /// # Errors
-/// If the directory holds a cluster, or something cannot be written.
+/// If the directory contains a cluster, or a file cannot be written.
 pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
     let root = &flags.out;
     if root.join(SECRET_FILE).exists() {
         return Err(format!("{} holds the files of a cluster; choose another directory with --out", root.display()));
     }
-    // Before anything is written: what is left of an attempt is in the way of the next one.
+    // Before anything is written: leftovers of an attempt would block the next one.
     if !is_name(&flags.name) {
         return Err(format!("--name: the name of a cluster is {NAME_RULE}"));
     }
@@ -264,7 +264,7 @@ fn draw_secret() -> Result<String, String> {
 fn write(path: &Path, content: &str, mode: u32) -> Result<(), String> {
     let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
     let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
-    // The name of the file, and that of its directory.
+    // Sync the directory entry of the file, and that of its directory.
     let named = || path.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(sync_directory);
     written.and_then(|()| named()).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

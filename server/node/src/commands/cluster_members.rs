@@ -1,4 +1,4 @@
-//! `tribunal cluster add`, `remove`, `drain` and `resume`: change the nodes of a cluster while it runs.
+//! `tribunal cluster add`, `remove`, `drain` and `resume`: change the nodes of a running cluster.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -16,14 +16,14 @@ use crate::commands::output::out;
 use crate::commands::store::block_on;
 use crate::config::{Cluster, ClusterNode, Config, Tls};
 
-/// Time between two questions how far a change is.
+/// Time between two polls for the progress of a change.
 const POLL: Duration = Duration::from_millis(200);
 
-/// How long a node may take to answer a request, however little time is left: with a timeout of 0, nobody waits for the completion,
-/// but the change is begun.
+/// Minimum time for a node to answer a request: with a timeout of 0, the command does not wait for completion, but the
+/// change is started.
 const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// The files of a cluster on this machine, and the configuration of one of its nodes.
+/// The cluster's files on this machine, and the configuration of one of its nodes.
 struct Template {
     root: PathBuf,
     config: Config,
@@ -51,8 +51,8 @@ impl Template {
         Ok(Template { root, config, cluster })
     }
 
-    /// Returns where a new node is to listen for the others and for its clients, and its host as the others call it. On
-    /// loopback its ports are free ones, elsewhere those of the other nodes.
+    /// Returns a new node's listen addresses for the other nodes and for clients, and its host as seen by the other
+    /// nodes. On loopback its ports are free ones, elsewhere those of the other nodes.
     fn places(&self, flags: &ClusterAdd) -> Result<(SocketAddr, SocketAddr, String), String> {
         let (peers, api) = (self.cluster.listen, self.config.listen);
         let is_local = peers.ip().is_loopback();
@@ -65,7 +65,7 @@ impl Template {
                 );
             }
         };
-        // Both stay taken until both are known.
+        // Both ports stay taken until both are known.
         let free = is_local.then(|| Ok::<_, String>((free_port(peers.ip())?, free_port(api.ip())?))).transpose()?;
         let (free_peers, free_api) = free.as_ref().map(|(peers, api)| (peers.1, api.1)).unzip();
         let port = |wanted: Option<u16>, free: Option<u16>, of_others: SocketAddr| {
@@ -74,7 +74,7 @@ impl Template {
         Ok((port(flags.peer_port, free_peers, peers), port(flags.port, free_api, api), host))
     }
 
-    /// Returns the configuration of a new node: that of the others, but for what is its own.
+    /// Returns the configuration of a new node: that of the others, except for its own settings.
     fn config_of(
         &self,
         admitted: &NodeAdmitted,
@@ -94,7 +94,7 @@ impl Template {
         }
         let data = match self.config.data.strip_prefix(directory(self.cluster.node)) {
             Ok(rest) => own.join(rest),
-            // On the same machine, and elsewhere than the files: that of a node that ran alone.
+            // On the same machine, but outside the files' directory: that of a formerly single node.
             Err(_) if from.is_absolute() => own.join("data"),
             Err(_) => self.config.data.clone(),
         };
@@ -111,9 +111,9 @@ impl Template {
         Config { listen: api, data, cluster: Some(cluster), tls, ..self.config.clone() }
     }
 
-    /// Returns the TLS of a new node's API. What the others share or have at the same place, the new one is given there as well.
-    /// Otherwise its API has the certificate that it shows to the other nodes, which exists: if those have one of their own, or if
-    /// they are reached over TLS although the configuration here does not show how.
+    /// Returns the TLS settings of a new node's API. Settings that the other nodes share, or have at the same place,
+    /// apply to the new one as well. Otherwise its API uses its peer certificate, which exists: if the other nodes'
+    /// APIs use their own, or if they are reached over TLS although the configuration here does not show how.
     fn tls_of(&self, new: &Cluster, own_of_other: &Path, over_https: bool) -> Option<Tls> {
         let own = Tls { cert_file: new.cert_file.clone(), key_file: new.key_file.clone() };
         match &self.config.tls {
@@ -124,7 +124,7 @@ impl Template {
     }
 }
 
-/// Tells what a new node's API needs for TLS, or gives to its clients.
+/// Describes what a new node's API needs for TLS, or requires of its clients.
 fn about_tls(cluster: &Cluster, tls: &Tls) -> String {
     let (certificate, key) = (tls.cert_file.display(), tls.key_file.display());
     if tls.cert_file == cluster.cert_file {
@@ -148,7 +148,7 @@ fn free_port(ip: IpAddr) -> Result<(TcpListener, u16), String> {
 /// Admits a node, and writes its certificate, key and configuration.
 ///
 /// # Errors
-/// If the files of the cluster are not there, the node is not admitted, or its files cannot be written. The same command
+/// If the cluster's files are missing, the node is not admitted, or its files cannot be written. Repeating the command
 /// continues.
 pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let template = Template::read(&flags.files)?;
@@ -157,7 +157,7 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     let address = cluster_files::address_of(&host, listen.port());
     let request = NodeRequest { address, name: flags.name.clone() };
     let cluster = || block_on(async { flags.target.client()?.cluster().await });
-    // First: a number that was given is used up.
+    // First: an assigned number is used up.
     let present = cluster()?;
     if let Some(name) = present.name.clone().filter(|name| *name != template.cluster.name) {
         return Err(format!(
@@ -188,7 +188,7 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     tell_added(flags, &template, &node, &config)
 }
 
-/// Checks that the nodes of a cluster trust the authority in `file`, if they tell which they trust.
+/// Checks that the nodes of a cluster trust the authority in `file`, if they report the ones they trust.
 fn check_authority(file: &Path, cluster: &ClusterInfo) -> Result<(), String> {
     let (own, trusted) = (fingerprints(file), &cluster.authorities);
     if trusted.is_empty() || own.iter().any(|fingerprint| trusted.contains(fingerprint)) {
@@ -248,10 +248,10 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config:
     Ok(())
 }
 
-/// Removes a node, and waits until no group of the cluster has it.
+/// Removes a node, and waits until it is in no group of the cluster.
 ///
 /// # Errors
-/// If it is not removed, or that takes longer than the flags allow: then it goes on.
+/// If it is not removed, or that takes longer than the flags allow: the removal then continues.
 pub fn remove(flags: &ClusterChange) -> Result<(), String> {
     let node = flags.node;
     let removed = Awaited {
@@ -269,7 +269,7 @@ pub fn remove(flags: &ClusterChange) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses to ask nobody but the node that is to be removed: it ends before the others have completed its removal.
+/// Refuses to query only the node that is to be removed: it ends before the others have completed its removal.
 fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
     let limit = Duration::from_secs(flags.timeout_s).max(ANSWER_TIMEOUT_MIN);
     let asked = block_on(async { Ok(timeout(limit, flags.target.client()?.cluster()).await) })?;
@@ -295,7 +295,7 @@ fn must_outlive(flags: &ClusterChange) -> Result<(), String> {
 /// Drains a node, and waits until it leads nothing and pushes to no storage.
 ///
 /// # Errors
-/// If it is not drained, or that takes longer than the flags allow: then it goes on.
+/// If it is not drained, or that takes longer than the flags allow: the draining then continues.
 pub fn drain(flags: &ClusterChange) -> Result<(), String> {
     let node = flags.node;
     let drained = Awaited {
@@ -327,7 +327,7 @@ pub fn drain(flags: &ClusterChange) -> Result<(), String> {
 /// Lets a drained node resume, and waits until it leads its own log.
 ///
 /// # Errors
-/// If it does not resume, or that takes longer than the flags allow: then it goes on.
+/// If it does not resume, or that takes longer than the flags allow: the resumption then continues.
 pub fn resume(flags: &ClusterChange) -> Result<(), String> {
     let node = flags.node;
     let resumed = Awaited {
@@ -345,8 +345,8 @@ pub fn resume(flags: &ClusterChange) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the address on which a new node listens, where another one listens on `of_other`: an address of that machine is none of
-/// the new one's.
+/// Returns the listen address of a new node, given that another one listens on `of_other`: an address of that machine
+/// is not valid on the new one.
 fn listen_ip(of_other: IpAddr, host: &str) -> IpAddr {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) if of_other.is_unspecified() => Ipv6Addr::UNSPECIFIED.into(),
@@ -358,7 +358,7 @@ fn listen_ip(of_other: IpAddr, host: &str) -> IpAddr {
     }
 }
 
-/// Names the nodes that a change of `changed` may be waiting for, and what to do.
+/// Describes the nodes that a change of `changed` may be waiting for, and the remedy.
 fn not_connected(info: &ClusterInfo, changed: u16) -> String {
     let is_staying = |other: &&tribunal_api::ClusterNode| other.node != changed && other.stage != NodeStage::Leaving;
     let silent = info.nodes.iter().filter(is_staying).filter(|other| !other.connected);
@@ -373,18 +373,18 @@ fn not_connected(info: &ClusterInfo, changed: u16) -> String {
     )
 }
 
-/// A change of a node that takes a while after it was accepted.
+/// A change of a node that takes a while after its acceptance.
 struct Awaited {
-    /// What it is called.
+    /// The change's name.
     change: &'static str,
-    /// Tells whether a cluster shows that it is complete for a node.
+    /// Returns whether a cluster shows the change as complete for a node.
     is_complete: fn(&ClusterInfo, u16) -> bool,
-    /// What it may wait for.
+    /// Its possible obstacle.
     waits_for: &'static str,
 }
 
 impl Awaited {
-    /// Begins the change, and waits until it is complete.
+    /// Starts the change, and waits until it is complete.
     fn carry_out(
         &self,
         flags: &ClusterChange,
@@ -394,7 +394,7 @@ impl Awaited {
         let complete = block_on(async {
             let client = flags.target.client()?;
             let deadline = Instant::now() + limit;
-            // A node that hangs answers nothing, and the client would wait for it for as long as its own timeouts allow.
+            // A node that hangs never answers, and the client would wait as long as its own timeouts allow.
             let within = || deadline.max(Instant::now() + ANSWER_TIMEOUT_MIN);
             let Ok(begun) = timeout_at(within(), begin(&client)).await else {
                 return Ok(Err(Incomplete::NotAccepted));
@@ -417,7 +417,7 @@ impl Awaited {
         complete.map_err(|seen| self.incomplete(flags, &seen))
     }
 
-    /// Tells why a change is not known to be complete in time, and what to do.
+    /// Describes why a change is not known to be complete in time, and the remedy.
     fn incomplete(&self, flags: &ClusterChange, seen: &Incomplete) -> String {
         let (node, limit) = (flags.node, flags.timeout_s);
         let state = format!("State: {} cluster status{}", program(), flags.target.as_flags());
@@ -441,18 +441,18 @@ impl Awaited {
     }
 }
 
-/// What is known of a change when its time is over.
+/// The known state of a change when its time is over.
 enum Incomplete {
-    /// No node has answered the request to begin it.
+    /// No node has answered the request to start it.
     NotAccepted,
-    /// It has begun, and the node that is asked does not tell more.
+    /// It has started, and the queried node reports nothing more.
     Unknown(String),
-    /// It has begun, and is not complete.
+    /// It has started, and is not complete.
     Waits(Box<ClusterInfo>),
 }
 
 impl ClusterChange {
-    /// Tells that the change is complete.
+    /// Prints that the change is complete.
     fn tell(&self, what: &str, text: &str) {
         if self.target.json {
             out!("{}", serde_json::json!({ "node": self.node, what: true }));

@@ -1,4 +1,4 @@
-//! `tribunal cluster recover`: one node continues as the only member, after a majority was lost for good.
+//! `tribunal cluster recover`: one node continues as the only member, after a majority was lost permanently.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -26,10 +26,10 @@ use crate::ready::{Deciding, Ready, draw};
 /// How long another node has to answer before it counts as lost.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Lists the transactions that were in doubt, in the data directory.
+/// File in the data directory that lists the transactions in doubt.
 const IN_DOUBT_FILE: &str = "in-doubt.txt";
 
-/// Makes the node of a configuration the only one of its cluster.
+/// Makes a configuration's node the only one of its cluster.
 ///
 /// # Errors
 /// If the loss was not accepted, the node runs, is not a member, or its log cannot be continued.
@@ -68,7 +68,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     if first_start.stage() != Stage::Member {
         return Err(format!("{} is of a node that has never been a member", config.data.display()));
     }
-    // Nodes that were added are in no configuration.
+    // Added nodes are in no configuration.
     let known = roster::addresses(membership, ready.replicated.members());
     must_be_the_last(membership.node, known.iter().map(|(node, address)| (*node, address.as_str())))?;
     let stopped = StoppedNode {
@@ -92,7 +92,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses while another node listens: its acknowledged commits would be given up although it is there.
+/// Refuses while another node listens: its acknowledged commits would be lost although it still exists.
 fn must_be_the_last<'a>(me: NodeId, nodes: impl Iterator<Item = (NodeId, &'a str)>) -> Result<(), String> {
     for (node, address) in nodes.filter(|(node, _)| *node != me) {
         let places = address.to_socket_addrs().into_iter().flatten();
@@ -107,7 +107,7 @@ fn must_be_the_last<'a>(me: NodeId, nodes: impl Iterator<Item = (NodeId, &'a str
     Ok(())
 }
 
-/// Adds what was in doubt to the list. What an earlier call has listed stays: the command may be repeated.
+/// Adds the transactions in doubt to the list. Earlier entries stay: the command may be repeated.
 fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
     let write = || {
         let earlier = if list.exists() { std::fs::read_to_string(list)? } else { String::new() };

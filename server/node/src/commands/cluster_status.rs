@@ -1,4 +1,4 @@
-//! `tribunal cluster status`: asks all nodes that it is given, and tells whether all is well.
+//! `tribunal cluster status`: queries all given nodes, and reports whether all is well.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::commands::cli::ClusterStatus;
 use crate::commands::output::out;
 use crate::commands::store::{block_on, refusal};
 
-/// A node that was asked.
+/// A queried node.
 struct Asked {
     url: String,
     answer: Result<ClusterInfo, NoInfo>,
@@ -21,7 +21,7 @@ struct Asked {
     digest: Option<String>,
 }
 
-/// Why a node does not tell about the cluster.
+/// Why a node returns no cluster state.
 enum NoInfo {
     /// It answers, and refuses the request.
     Refused(String),
@@ -45,10 +45,11 @@ impl NoInfo {
     }
 }
 
-/// Prints the state of a cluster. The exit code is 0 if all nodes are well, 1 if none answers the question, and 2 otherwise.
+/// Prints the state of a cluster. The exit code is 0 if all nodes are well, 1 if none answers the query, and 2
+/// otherwise.
 ///
 /// # Errors
-/// If nothing can be asked.
+/// If nothing can be queried.
 pub fn run(flags: &ClusterStatus) -> Result<ExitCode, String> {
     let timeout = Duration::from_millis(flags.timeout_ms);
     let clients = flags.target.clients(timeout).map_err(|error| error.to_string())?;
@@ -61,7 +62,8 @@ pub fn run(flags: &ClusterStatus) -> Result<ExitCode, String> {
     Ok(report.exit_code())
 }
 
-/// Asks all nodes at the same time, and then those that answer for their digests as of an epoch that all of these have decided.
+/// Queries all nodes concurrently, and then those that answer for their digests as of an epoch that all of these have
+/// decided.
 async fn ask_all(clients: &[(String, Client)], timeout: Duration) -> Vec<Asked> {
     let all = clients.iter().map(|(_, client)| client.clone());
     let answers = join_all(all, timeout, |client| async move { client.cluster().await }).await;
@@ -99,16 +101,16 @@ where
     answers
 }
 
-/// What is told of a cluster.
+/// The report on a cluster.
 #[derive(Serialize)]
 struct Report {
-    /// Every node was asked and answers, none has a problem, and all have decided the same.
+    /// Every node was queried and answers, none has a problem, and all have decided the same.
     well: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
-    /// The last epoch that all nodes that answer have decided.
+    /// The last epoch that all answering nodes have decided.
     epoch: String,
-    /// `equal`, `differ`, or `unknown` if a digest is missing, or there is only one of several nodes.
+    /// `equal`, `differ`, or `unknown` if a digest is missing, or only one of several nodes has one.
     digests: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     control_leader: Option<u16>,
@@ -116,17 +118,17 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     generation: Option<u32>,
     nodes: Vec<Row>,
-    /// What the nodes run, if that is not the same.
+    /// The nodes' releases, if they differ.
     releases: Vec<NodeRelease>,
     /// The nodes that are being added or removed, or are drained.
     changes: Vec<Change>,
     /// Members that the node with the most recent state is not connected with.
     silent: Vec<u16>,
-    /// Which node pushes to each storage outside of the nodes.
+    /// The node that pushes to each external storage.
     pushes: Vec<ClusterPush>,
-    /// Which node delivers to each webhook.
+    /// The node that delivers to each webhook.
     webhooks: Vec<ClusterPush>,
-    /// What is not well, for people.
+    /// The problems, for operators.
     problems: Vec<String>,
 }
 
@@ -135,12 +137,12 @@ struct Report {
 struct Change {
     node: u16,
     stage: NodeStage,
-    /// Of a node that is being added: why the others are not connected with it, which is no problem before it runs.
+    /// For a node being added: why the others are not connected with it, which is no problem before it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// What a node runs.
+/// A node's release.
 #[derive(Clone, PartialEq, Serialize)]
 struct NodeRelease {
     node: u16,
@@ -153,7 +155,7 @@ struct NodeRelease {
     engine: Option<String>,
 }
 
-/// Returns what the nodes run, if they differ. One that has not started yet runs nothing.
+/// Returns the nodes' releases, if they differ. A node that has not started yet has none.
 fn releases(nodes: &[ClusterNode]) -> Vec<NodeRelease> {
     let release = |node: &ClusterNode| NodeRelease {
         node: node.node,
@@ -167,7 +169,8 @@ fn releases(nodes: &[ClusterNode]) -> Vec<NodeRelease> {
     if is_same { Vec::new() } else { all }
 }
 
-/// Compares the digests of the nodes that answer, of this many. One of several is not compared with anything.
+/// Compares the digests of the answering nodes, of this many in total. A single digest of several nodes cannot be
+/// compared.
 fn compared(asked: &[Asked], nodes: usize) -> &'static str {
     let digests: Vec<_> = asked.iter().filter(|one| one.answer.is_ok()).map(|one| one.digest.as_ref()).collect();
     match digests.split_first() {
@@ -178,7 +181,7 @@ fn compared(asked: &[Asked], nodes: usize) -> &'static str {
     }
 }
 
-/// What is told of a node.
+/// The report on a node.
 #[derive(Default, Serialize)]
 struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,13 +189,13 @@ struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     url: Option<String>,
     answers: bool,
-    /// It answers, but does not tell: the key is missing or wrong, or it is another service.
+    /// It answers, but refuses to report: the key is missing or wrong, or it is another service.
     refuses: bool,
     ready: bool,
     takes_commits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<String>,
-    /// Epochs that it lags the furthest node.
+    /// By how many epochs it lags the most advanced node.
     #[serde(skip_serializing_if = "Option::is_none")]
     lag: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -205,7 +208,7 @@ struct Row {
     version: Option<String>,
 }
 
-/// Prints which node pushes each of these stores.
+/// Prints the pushing node of each of these stores.
 fn print_pushes(pushes: &[ClusterPush], by: &str) {
     if !pushes.is_empty() {
         out!("\n{:<24} {:<24} {by}", "store", "namespace");
@@ -223,7 +226,7 @@ impl Report {
         let (first, last) =
             (answers.iter().map(|info| epoch_of(info)).min(), answers.iter().map(|info| epoch_of(info)).max());
         let last = last.unwrap_or_default();
-        // A node that takes transactions knows who leads what; one that is cut off may not.
+        // A node that takes transactions knows the leaders; one that is cut off may not.
         let best = answers.iter().max_by_key(|info| (info.takes_commits, epoch_of(info)));
         let leads = |node: u16| {
             let known = best.iter().flat_map(|info| &info.nodes);
@@ -256,7 +259,7 @@ impl Report {
             .collect();
         nodes.sort_by_key(|row| (row.node.is_none(), row.node));
         for info in &answers {
-            // That a drained node takes none is no problem.
+            // A drained node takes no transactions, which is no problem.
             let reasons = info.reasons.iter().filter(|reason| !reason.contains(DRAINED));
             problems.extend(reasons.map(|reason| format!("node {}: {reason}", info.node)));
             if !info.takes_commits && info.reasons.is_empty() {
@@ -281,7 +284,7 @@ impl Report {
         let silent = silent.map(|other| other.node).collect();
         let missing =
             members.filter(|other| is_member(other)).filter(|other| answers.iter().all(|info| info.node != other.node));
-        // One of those that do not answer may be it.
+        // One of the nodes that do not answer may be it.
         let unasked: Vec<_> = missing.collect();
         if unasked.len() > asked.len() - answers.len() {
             let names: Vec<u16> = unasked.iter().map(|other| other.node).collect();
@@ -303,7 +306,7 @@ impl Report {
         match (&unasked[..], unknown.next(), unknown.next()) {
             // By elimination, it is at this URL.
             ([only], Some(row), None) => (row.node, row.leads) = (Some(only.node), leads(only.node)),
-            // The problems name the URLs; a row each would be one more row of the same nodes.
+            // The problems name the URLs; a row per URL would list the same nodes again.
             _ if unasked.len() >= asked.len() - answers.len() => {
                 nodes.retain(|row| row.node.is_some() || row.refuses);
                 nodes.extend(missing);
@@ -441,8 +444,8 @@ impl Report {
     }
 }
 
-/// Returns what to add about a URL that does not answer, if the URL may be what is wrong: as `best` tells, the members that have not
-/// answered at another one are running, or there are none.
+/// Returns a hint about a URL that does not answer, if the URL may be wrong: according to `best`, the members that have
+/// not answered at another URL are running, or there are none.
 fn about_url(best: &ClusterInfo, unasked: &[&ClusterNode], answers: &[&ClusterInfo]) -> Option<String> {
     let name = best.name.as_ref()?;
     let answers_here = |other: &ClusterNode| answers.iter().any(|info| info.node == other.node);
@@ -463,7 +466,8 @@ fn about_url(best: &ClusterInfo, unasked: &[&ClusterNode], answers: &[&ClusterIn
     })
 }
 
-/// Returns what nodes tell of other members: that one cannot be reached, or has decided otherwise, is known only to others.
+/// Returns the nodes' reports about other members: only other nodes know that one is unreachable, or has decided
+/// otherwise.
 fn told_of_others(answers: &[&ClusterInfo]) -> Vec<String> {
     let told = answers.iter().flat_map(|info| {
         let others = info.nodes.iter().filter(|other| other.node != info.node && is_member(other));
@@ -480,7 +484,7 @@ fn list(nodes: &[u16]) -> String {
     nodes.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Tells whether the nodes that answer are not of one cluster, or one of them was asked twice.
+/// Returns the problems if the answering nodes belong to different clusters, or one of them was queried twice.
 fn strangers(answers: &[&ClusterInfo]) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, info) in answers.iter().enumerate() {
@@ -589,7 +593,7 @@ mod tests {
         unready.answer = unready.answer.map(|info| ClusterInfo { takes_commits: false, ..info });
         assert!(fault(&all(unready)).contains("node 3 takes no transactions"));
         assert_eq!(fault(&[]), "unknown ");
-        // A node that was added is not missing, but is told of with the reason for which it is no member yet.
+        // An added node is not missing, but is reported with the reason why it is no member yet.
         let mut added = answer(3, 7, Some("d"));
         added.answer = added.answer.map(|mut info| {
             let problem = Some("node 4 refuses node 3".into());
@@ -599,7 +603,7 @@ mod tests {
         let report = Report::of(&all(added));
         let told: Vec<_> = report.changes.iter().map(|change| (change.node, change.reason.as_deref())).collect();
         assert_eq!((report.well, told), (true, vec![(4, Some("node 4 refuses node 3"))]), "{:?}", report.problems);
-        // Only others know that a node cannot be reached, and tell it once.
+        // Only other nodes know that a node is unreachable, and report it once.
         let unreachable = |node| {
             let mut asked = answer(node, 7, Some("d"));
             asked.answer = asked.answer.map(|mut info| {
@@ -612,7 +616,7 @@ mod tests {
         let apart = [unreachable(1), unreachable(2), answer(3, 6, Some("d"))];
         assert_eq!(fault(&apart), "equal node 3: it closed the connection");
         assert_eq!(Report::of(&apart[..2]).silent, [3]);
-        // One row a node, whether it is known at which URL it is or not.
+        // One row per node, whether or not its URL is known.
         let lost = |url: &str| Asked { url: url.into(), answer: Err(NoInfo::Silent("refused".into())), digest: None };
         let rows = |asked: &[Asked]| {
             let rows = Report::of(asked).nodes;

@@ -1,4 +1,4 @@
-//! `tribunal cluster up`: runs a cluster on this machine; makes its files first.
+//! `tribunal cluster up`: runs a cluster on this machine; creates its files first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,21 +20,21 @@ use crate::commit::recovery::log_dir;
 use crate::config::Config;
 use crate::listening::cannot_listen;
 
-/// Name of the clusters that are run on one machine.
+/// Name of clusters on a single machine.
 const LOCAL: &str = "local";
 /// The port of the first node, if none is given.
 const PORT: u16 = 7420;
-/// The ports for other nodes begin so far after those of the API.
+/// Offset of the peer ports from the API ports.
 const PEER_PORTS: u16 = 10;
 /// How long the nodes may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the nodes may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// How long a node that ended stays away.
+/// How long to wait before a node that ended is restarted.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
-/// How often it is looked for nodes that were added.
+/// Poll interval for added nodes.
 const ADDED_POLL: Duration = Duration::from_secs(1);
-/// How often the nodes are looked after.
+/// Poll interval for the nodes' processes.
 const POLL: Duration = Duration::from_millis(50);
 
 /// A node of a cluster on this machine.
@@ -86,7 +86,7 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
     ran
 }
 
-/// Makes the files of a new cluster.
+/// Creates the files of a new cluster.
 fn create(flags: &ClusterUp) -> Result<(), String> {
     if log_dir(&flags.data).is_dir() {
         let data = flags.data.display();
@@ -101,7 +101,7 @@ fn create(flags: &ClusterUp) -> Result<(), String> {
         });
     }
     let (count, port) = (flags.nodes.unwrap_or(3), flags.port.unwrap_or(PORT));
-    // All stay taken until all are known, so that no port is given twice.
+    // All ports stay taken until all are known, so that none is assigned twice.
     let take = |offset: u16| {
         take_port(port, offset).map_err(|error| match port {
             0 => error,
@@ -122,7 +122,7 @@ fn create(flags: &ClusterUp) -> Result<(), String> {
     cluster_files::create(&root, &root, LOCAL, &nodes, false)
 }
 
-/// Refuses to start nodes that run already, for example because `cluster up` was killed.
+/// Refuses to start nodes that already run, for example because `cluster up` was killed.
 fn refuse_running(nodes: &[LocalNode]) -> Result<(), String> {
     let running = nodes.iter().find(|node| TcpListener::bind(node.listen).is_err());
     running.map_or(Ok(()), |node| {
@@ -136,14 +136,14 @@ fn refuse_running(nodes: &[LocalNode]) -> Result<(), String> {
     })
 }
 
-/// Takes the port at `offset` from the first one, or any if that is 0.
+/// Binds the port at `offset` from the first one, or any free port if that is 0.
 fn take_port(first: u16, offset: u16) -> Result<TcpListener, String> {
     let port = if first == 0 { 0 } else { first.checked_add(offset).ok_or("--port is too large")? };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     TcpListener::bind(address).map_err(|error| cannot_listen(address, "--port; 0 takes free ones", &error))
 }
 
-/// Tells which ports a new cluster uses.
+/// Describes the ports that a new cluster uses.
 fn ports_of(first: u16, count: u16) -> String {
     let (first, peers) = (u32::from(first), u32::from(first) + u32::from(PEER_PORTS));
     let ports = |first: u32| match count {
@@ -159,12 +159,12 @@ fn ports_of(first: u16, count: u16) -> String {
     )
 }
 
-/// Returns whether nodes have the ports that a new cluster is given from this one on. Those that were added have others.
+/// Returns whether nodes have the ports that a new cluster would get from this one on. Added nodes have others.
 fn has_ports_from(nodes: &[LocalNode], first: u16) -> bool {
     nodes.iter().any(|node| Some(node.listen.port()) == first.checked_add(node.id.saturating_sub(1)))
 }
 
-/// Finds the nodes of a cluster that was made before, but for those that were removed from it.
+/// Returns the nodes of an existing cluster, except those that were removed from it.
 fn read_nodes(data: &Path) -> Result<Vec<LocalNode>, String> {
     let mut nodes = BTreeMap::<u16, LocalNode>::new();
     for entry in fs::read_dir(data).into_iter().flatten().flatten() {
@@ -192,7 +192,7 @@ fn read_nodes(data: &Path) -> Result<Vec<LocalNode>, String> {
 }
 
 impl LocalNode {
-    /// Starts the process; returns its output, which says when it listens.
+    /// Starts the process; returns its output, which reports when it listens.
     fn start(&mut self) -> Result<ChildStdout, String> {
         let failed = |error: std::io::Error| format!("cannot start node {}: {error}", self.id);
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log_file()).map_err(failed)?;
@@ -200,7 +200,7 @@ impl LocalNode {
         let mut command = Command::new(program);
         command.arg("serve").arg("--config").arg(self.dir.join(CONFIG_FILE));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        // Ctrl-C in a terminal reaches all processes of it: they are stopped one by one instead.
+        // Ctrl-C in a terminal reaches all of its processes: stop the nodes one by one instead.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process = command.spawn().map_err(failed)?;
         let output = process.stdout.take().ok_or_else(|| format!("node {} has no output", self.id))?;
@@ -209,7 +209,7 @@ impl LocalNode {
         Ok(output)
     }
 
-    /// Returns where it is, for people.
+    /// Describes the node's address and process, for people.
     fn line(&self) -> String {
         let pid = self.process.as_ref().map_or(0, Child::id);
         format!("  node {}  {}  process {pid}, log {}", self.id, self.url, self.log_file().display())
@@ -219,7 +219,7 @@ impl LocalNode {
         self.dir.join("log.txt")
     }
 
-    /// Notes whether the process has ended; returns how, the first time.
+    /// Checks whether the process has ended; returns its status, the first time.
     fn look(&mut self) -> Option<String> {
         let status = self.process.as_mut()?.try_wait().ok().flatten()?;
         self.process = None;
@@ -235,7 +235,7 @@ fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
     for (id, output) in (1_u16..).zip(outputs) {
         let told = told.clone();
         std::thread::spawn(move || {
-            // Read to its end, or the node could not write.
+            // Read to the end, or the node could not write.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if line.contains("listens on") {
                     let _ = told.send(id);
@@ -266,17 +266,17 @@ fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns why a node ended, which is the last line of its log.
+/// Returns why a node ended: the last line of its log.
 fn last_line(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap_or_default();
     let Some(line) = text.lines().next_back() else { return format!("see {}", file.display()) };
-    // If it logs JSON.
+    // The node may log JSON.
     let object: Option<serde_json::Value> = serde_json::from_str(line).ok();
     let message = object.as_ref().and_then(|object| object["fields"]["message"].as_str());
     message.unwrap_or(line).to_owned()
 }
 
-/// Tells whether a node takes transactions: it leads its own log, or is not to.
+/// Returns whether a node takes transactions: it leads its own log, or need not.
 async fn takes_transactions(client: &Client) -> bool {
     client.cluster().await.is_ok_and(|info| {
         let mut own = info.nodes.iter().filter(|node| node.node == info.node);
@@ -296,13 +296,13 @@ fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
             }
             tokio::time::sleep(POLL).await;
         }
-        // Each node follows the configuration by itself, a moment later.
+        // Each node applies the configuration itself, a moment later.
         for node in nodes {
             let client = Client::new(&node.url)?;
             while !client.stores().await?.iter().any(|store| store.store == "kv") {
                 tokio::time::sleep(POLL).await;
             }
-            // Others may have led its log until it was there.
+            // Other nodes may have led its log until it was up.
             while !takes_transactions(&client).await && Instant::now() < deadline {
                 tokio::time::sleep(POLL).await;
             }
@@ -333,7 +333,7 @@ fn tell(nodes: &[LocalNode]) {
     out!("Ctrl-C stops all.");
 }
 
-/// Restarts nodes that end, until it is told to stop.
+/// Restarts nodes that end, until stopped.
 fn watch(nodes: &mut Vec<LocalNode>, data: &Path, stop: &std::sync::mpsc::Receiver<()>) {
     let mut looked = Instant::now();
     while stop.recv_timeout(POLL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
@@ -359,9 +359,9 @@ fn watch(nodes: &mut Vec<LocalNode>, data: &Path, stop: &std::sync::mpsc::Receiv
     }
 }
 
-/// Starts the nodes that were added to the files of the cluster.
+/// Starts the nodes that were added to the cluster's files.
 fn start_added(nodes: &mut Vec<LocalNode>, data: &Path) {
-    // One whose files are not whole is there the next time.
+    // A node with incomplete files is found the next time.
     let found = read_nodes(data).unwrap_or_default();
     for mut added in found {
         if nodes.iter().any(|node| node.id == added.id) {
@@ -404,13 +404,13 @@ fn stop_all(nodes: &mut [LocalNode]) {
         while matches!(process.try_wait(), Ok(None)) && Instant::now() < deadline {
             std::thread::sleep(POLL);
         }
-        // What has ended cannot be killed, and must be waited for.
+        // A process that has ended cannot be killed, and must be waited for.
         let _ = process.kill();
         let _ = process.wait();
     }
 }
 
-/// Returns a channel that is told of SIGINT, SIGTERM and SIGHUP.
+/// Returns a channel that receives on SIGINT, SIGTERM and SIGHUP.
 fn stop_signal() -> Result<std::sync::mpsc::Receiver<()>, String> {
     let (told, stop) = std::sync::mpsc::channel();
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");

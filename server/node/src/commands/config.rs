@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_in_environment;
 
-/// Status of a check that has found errors; 1 is that of a check that could not be made.
+/// Exit status of a check that found errors; 1 means that the check could not run.
 const HAS_ERRORS: u8 = 2;
 
 /// Prints the effective configuration: commented TOML that `tribunal serve --config` reads, or JSON.
@@ -29,10 +29,10 @@ pub fn print(file: Option<&Path>, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a configuration and the files that it names. Prints what would apply, or the errors.
+/// Checks a configuration and the files that it names. Prints the effective configuration, or the errors.
 ///
 /// # Errors
-/// If the configuration cannot be printed. That it has errors is none: the status tells so.
+/// If the configuration cannot be printed. Errors in it are reported through the exit code.
 pub fn check(file: Option<&Path>, json: bool) -> Result<ExitCode, String> {
     let mut warnings = ignored_in_environment();
     let checked = Config::read(file).and_then(|config| Configured::check(&config, &mut warnings).map(|_| config));

@@ -1,12 +1,12 @@
-//! The configuration as commented TOML: what each key means, in the words of an operator's manual.
+//! The configuration as commented TOML: the meaning of each key, in the words of an operator's manual.
 //!
-//! What it prints must load again and mean the same.
+//! The printed configuration must load again and mean the same.
 
 use std::fmt::Write;
 
 use crate::config::Config;
 
-/// What a key or a table means, by its path.
+/// The meaning of a key or a table, by its path.
 const EXPLAINED: &[(&str, &str)] = &[
     ("listen", "Address and port of the REST API. Any address but loopback requires `auth.required`."),
     ("data", "Directory of the log, the embedded stores and the API keys. One process at a time may use it."),
@@ -116,7 +116,7 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("cluster.nodes.address", "host:port at which the others reach it."),
 ];
 
-/// Tables that are absent by default, as they could be written.
+/// Tables that are absent by default, as examples.
 const ABSENT: &[(&str, &str)] = &[
     ("uploads.signers", "# [[uploads.signers]]\n# name = \"release\"\n# key_file = \"release.pem.pub\"\n"),
     (
@@ -144,10 +144,10 @@ const ABSENT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Writes a configuration as TOML with an explanation of each key, and examples of what is absent.
+/// Renders a configuration as TOML with an explanation of each key, and examples of absent tables.
 ///
 /// # Errors
-/// If it has no form in TOML.
+/// If it cannot be represented in TOML.
 pub fn commented(config: &Config) -> Result<String, String> {
     let plain = toml::to_string(config).map_err(|error| error.to_string())?;
     let mut text = String::from(
@@ -188,7 +188,7 @@ pub fn commented(config: &Config) -> Result<String, String> {
     Ok(text)
 }
 
-/// Returns the paths of the settings that a variable of the environment can set: no tables, nor what is in a list of them.
+/// Returns the paths of the settings that an environment variable can set: no tables, nor entries of lists of tables.
 pub fn settings_of_variables() -> impl Iterator<Item = &'static str> {
     let paths = || EXPLAINED.iter().map(|(path, _)| *path);
     let is_below = |path: &str, table: &str| path.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'));
@@ -198,7 +198,8 @@ pub fn settings_of_variables() -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Finds what a path means. Tenants have names of their own: what is below one is explained as below `push`.
+/// Returns the meaning of a path. Tenants have their own names: paths below a tenant are explained like those below
+/// `push`.
 fn explanation(path: &str) -> Option<&'static str> {
     let path = match path.strip_prefix("push.tenants.") {
         Some(below) => format!("push{}", below.find('.').map_or("", |at| &below[at..])),
@@ -250,7 +251,7 @@ mod tests {
         let text = commented(&Config::default()).expect("TOML");
         let first = text.find("# [[uploads.signers]]").expect("an example");
         let (head, examples) = text.split_at(first);
-        // Within an example, lines of prose are those that do not look like TOML.
+        // Within an example, prose lines are those that do not look like TOML.
         let is_toml = |line: &str| line.starts_with('[') || line.split_once(" = ").is_some();
         let uncommented: Vec<_> =
             examples.lines().map(|line| line.strip_prefix("# ").filter(|rest| is_toml(rest)).unwrap_or(line)).collect();

@@ -4,7 +4,7 @@ use crate::commands::cli::Target;
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 
-/// Lists consumers with their offsets and lag, one line for each store that they read.
+/// Lists consumers with their offsets and lag, one line per store that they read.
 ///
 /// # Errors
 /// If the service cannot be reached.
@@ -36,10 +36,10 @@ pub fn ls(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// Forgets a consumer.
+/// Deletes a consumer.
 ///
 /// # Errors
-/// If there is none of that name, or the service cannot be reached.
+/// If there is none of this name, or the service cannot be reached.
 pub fn rm(target: &Target, name: &str) -> Result<(), String> {
     block_on(async { target.client()?.forget_consumer(name).await })?;
     if !target.json {

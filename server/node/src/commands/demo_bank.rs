@@ -22,7 +22,7 @@ use crate::node::Node;
 const STORE: &str = "kv";
 const DEPOSIT: i64 = 1_000;
 
-/// What the clients count together.
+/// The clients' shared counters.
 #[derive(Default)]
 struct Tally {
     committed: AtomicU64,
@@ -32,7 +32,7 @@ struct Tally {
     second: Mutex<Latencies>,
 }
 
-/// A histogram that can be a default.
+/// A histogram with a default.
 struct Latencies(Histogram<u64>);
 
 impl Default for Latencies {
@@ -41,7 +41,7 @@ impl Default for Latencies {
     }
 }
 
-/// What was found at the end.
+/// The final findings.
 struct Audit {
     in_store: i64,
     in_log: i64,
@@ -134,7 +134,7 @@ async fn open_accounts(client: &Client, accounts: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Moves money between random accounts until it is stopped; returns the latencies of commits, microseconds.
+/// Moves money between random accounts until stopped; returns the latencies of commits, microseconds.
 async fn teller(
     client: Client,
     accounts: u32,
@@ -173,7 +173,7 @@ async fn teller(
     Ok(latencies)
 }
 
-/// Waits until the clients have worked long enough; returns an entry for each second.
+/// Waits until the clients have worked long enough; returns an entry per second.
 async fn show_progress(flags: &Bank, tally: &Tally, start: Instant) -> Vec<Value> {
     let bar = if flags.json { ProgressBar::hidden() } else { ProgressBar::new(flags.seconds) };
     let style = ProgressStyle::with_template("{elapsed:>4} [{bar:40}] {msg}").expect("the template is valid");
@@ -277,7 +277,7 @@ fn report(
     );
 }
 
-/// A small generator of load; nothing depends on its quality.
+/// A small random generator for the load; nothing depends on its quality.
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! `tribunal demo tpcc`: starts PostgreSQL and a node, and lets the engine of `examples/tpcc` work on both.
+//! `tribunal demo tpcc`: starts PostgreSQL and a node, and runs the engine of `examples/tpcc` on both.
 
 use tribunal_tpcc::{Database, PostgresServer};
 
@@ -10,7 +10,7 @@ use crate::stores::credentials::{Credential, Protocol, Secret};
 /// Runs the demo.
 ///
 /// # Errors
-/// If PostgreSQL or the service cannot be had, or something is not as it must be at the end.
+/// If PostgreSQL or the service is unavailable, or a final check fails.
 pub fn run(flags: &Tpcc) -> Result<(), String> {
     let started = match &flags.postgres {
         Some(_) => None,

@@ -8,10 +8,10 @@ use crate::commands::cli::{KeyRole, Target};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 
-/// Creates a key and prints it: the only time that its secret is shown.
+/// Creates a key and prints it: the only time its secret is shown.
 ///
 /// # Errors
-/// If the caller may not do that.
+/// If the caller may not do so.
 pub fn create(
     target: &Target,
     name: String,
@@ -42,7 +42,7 @@ pub fn create(
 /// Lists keys with their last use and expiry.
 ///
 /// # Errors
-/// If the caller may not do that.
+/// If the caller may not do so.
 pub fn ls(target: &Target) -> Result<(), String> {
     let keys = block_on(async { target.client()?.keys().await })?;
     if !target.json {
@@ -65,13 +65,13 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// Revokes a key.
 ///
 /// # Errors
-/// If there is none of that id, the caller may not do that, or it is the last key of an operator of the service and `force`
-/// is not set.
+/// If there is none with this id, the caller may not do so, or it is the last key of an operator of the service and
+/// `force` is not set.
 pub fn revoke(target: &Target, id: &str, force: bool) -> Result<(), String> {
     block_on(async { target.client()?.revoke_key(id, force).await })
 }
 
-/// Writes milliseconds since 1970 as a time in UTC, `2026-11-22T06:30:00Z`.
+/// Formats milliseconds since 1970 as a time in UTC, `2026-11-22T06:30:00Z`.
 fn moment(ms: &str) -> String {
     let Ok(ms) = ms.parse::<u64>() else { return ms.to_owned() };
     let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);

@@ -1,5 +1,5 @@
-//! The last line of a process that fails: why. It has the form of the lines that the process logs, and does not depend on what is
-//! selected of them: a supervisor that collects JSON reads it as well.
+//! The last line of a failing process: the reason. It has the format of the process's log lines, and is independent of
+//! the log filter, so that a supervisor that collects JSON reads it as well.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -9,15 +9,15 @@ use tracing_subscriber::fmt::format::JsonFields;
 
 use crate::commands::log_lines::JsonLines;
 
-/// The number of the node, if it has one, of a process that logs JSON.
+/// Set for a process that logs JSON: the node's number, if it has one.
 static JSON: OnceLock<Option<u16>> = OnceLock::new();
 
-/// Has the reason be a JSON object, with the number of the node if it is a member of a cluster.
+/// Makes the reason a JSON object, with the node's number if it is a member of a cluster.
 pub fn use_json(node: Option<u16>) {
     let _ = JSON.set(node);
 }
 
-/// Writes to standard error, which may be closed, why the process ends.
+/// Writes the reason why the process ends to standard error, which may be closed.
 pub fn write_reason(reason: &str) {
     let Some(node) = JSON.get() else {
         let _ = writeln!(std::io::stderr(), "tribunal: {reason}");

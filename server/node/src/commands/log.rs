@@ -18,23 +18,23 @@ use crate::commands::output::{self, out};
 use crate::commands::store::block_on;
 use crate::commit::recovery::log_dir;
 
-/// Records shown if no start is named.
+/// Number of records shown if no start is given.
 const NEWEST: u64 = 10;
 
-/// How often storing an offset is tried again while the service is unavailable.
+/// Maximum number of retries to store an offset while the service is unavailable.
 const NOTE_RETRIES_MAX: u32 = 30;
-/// When it is tried again, if the service does not say.
+/// Retry interval if the service returns none.
 const NOTE_RETRY: Duration = Duration::from_secs(1);
 
-/// What to print.
+/// The records to print.
 pub struct Tail {
-    /// Which store.
+    /// The store.
     pub store: String,
-    /// Where to start.
+    /// The position to start after.
     pub after: Option<u64>,
-    /// Whether to print further records as they arrive.
+    /// Whether to print more records as they arrive.
     pub follow: bool,
-    /// The consumer whose offset to start after and to move.
+    /// The consumer whose offset to start after and to advance.
     pub consumer: Option<String>,
 }
 
@@ -68,7 +68,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     let print = async move {
         let mut at = after;
         loop {
-            // Once a page.
+            // Once per page.
             if at > printed.borrow().0 && reader.is_page_over() {
                 printed.send_replace((at, reader.log_id()));
             }
@@ -85,7 +85,7 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     };
     match &tail.consumer {
         Some(name) => {
-            // What was printed is noted even if the log ends with an error.
+            // Printed records are stored even if the log ends with an error.
             let print = async { Ok(print.await) };
             let (printed, ()) = tokio::try_join!(print, note(&client, name, store, to_note))?;
             printed
@@ -94,8 +94,8 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
     }
 }
 
-/// Stores the offset of what was printed, until nothing more is. One request at a time, for whatever was printed meanwhile:
-/// storing each record's offset takes longer than printing it.
+/// Stores the offset of printed records until printing ends. One request at a time covers all records printed
+/// meanwhile: storing each record's offset takes longer than printing it.
 async fn note(
     client: &Client,
     consumer: &str,
@@ -180,7 +180,7 @@ fn as_json(store: &str, record: &LogRecord) -> String {
     let line = Line {
         store,
         lsn: record.lsn.to_string(),
-        // Positions have no gaps, which the client has checked.
+        // Positions have no gaps, as verified by the client.
         prev_lsn: record.lsn.0.saturating_sub(1).to_string(),
         epoch: record.epoch.to_string(),
         csn: record.csn.to_string(),
@@ -193,9 +193,9 @@ fn as_json(store: &str, record: &LogRecord) -> String {
     serde_json::to_string(&line).expect("texts only")
 }
 
-/// Rebuilds a damaged log from what can be proved in it, and reports what is lost.
+/// Rebuilds a damaged log from the verifiable parts, and reports the losses.
 ///
-/// Changes nothing if no damage is found, unless the log is to be rebuilt all the same.
+/// Changes nothing if no damage is found, unless `rebuild` is set.
 ///
 /// # Errors
 /// If the loss was not accepted, the node runs, or nothing can be read.
@@ -220,7 +220,7 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
             data.display()
         ));
     }
-    // What must not be salvaged is refused before anything else is asked for.
+    // Logs that must not be salvaged are refused before anything else is requested.
     tribunal_log::check_salvage(&dir).map_err(|error| error.to_string())?;
     let damage = match tribunal_log::find_damage(&dir) {
         Ok(Some(damage)) => damage,
@@ -237,7 +237,7 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
         Err(error) => format!("it cannot be checked: {error}"),
     };
     if !accept_loss {
-        // Needs as much room as the salvage itself, and a full disk may be why the log is damaged.
+        // Needs as much disk space as the salvage itself, and a full disk may be why the log is damaged.
         let preview = match tribunal_log::preview_salvage(&dir) {
             Ok(report) => format!("This is what it would keep and lose:\n{}", kept_and_lost(&report)),
             Err(error) => format!("What it would keep and lose cannot be told: {error}.\n"),
@@ -257,7 +257,7 @@ pub fn salvage(data: &Path, accept_loss: bool, rebuild: bool) -> Result<(), Stri
     Ok(())
 }
 
-/// Describes what a salvage keeps, and what is known about the rest.
+/// Describes what a salvage keeps, and the known losses.
 fn kept_and_lost(report: &SalvageReport) -> String {
     let mut text = String::new();
     let mut line = |line: String| text.push_str(&(line + "\n"));

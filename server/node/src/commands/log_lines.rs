@@ -1,4 +1,4 @@
-//! The lines of a node's log: those of a member of a cluster begin with its number, so that the logs of all nodes can be
+//! The lines of a node's log: those of a cluster member begin with its number, so that the logs of all nodes can be
 //! collected in one place.
 
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct TextLines {
 }
 
 impl TextLines {
-    /// Lines of a member of a cluster, or of a node that runs alone.
+    /// Creates the format for a member of a cluster, or for a single node.
     #[must_use]
     pub fn new(node: Option<u16>) -> TextLines {
         TextLines { node, line: Format::default() }
@@ -42,10 +42,10 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Lines of a member of a cluster, or of a node that runs alone.
+    /// Creates the format for a member of a cluster, or for a single node.
     #[must_use]
     pub fn new(node: Option<u16>) -> JsonLines {
-        // There are no spans.
+        // Spans are not used.
         JsonLines { node, line: Format::default().json().with_current_span(false).with_span_list(false) }
     }
 }

@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 pub mod cli;
 mod cluster_adopt;
@@ -33,7 +33,7 @@ use crate::commands::cli::{
     WebhookCommand,
 };
 
-/// Prints what to do next, for a command line without a command.
+/// Prints the next steps, for a command line without a command.
 pub fn first_steps() {
     let program = crate::commands::cli::program();
     out!("Tribunal {}: concurrency control as a service.\n", env!("CARGO_PKG_VERSION"));
@@ -44,10 +44,10 @@ pub fn first_steps() {
     out!("A running node documents its API at http://127.0.0.1:7420/docs. All commands: {program} --help");
 }
 
-/// Runs a command, and returns what the process ends with.
+/// Runs a command, and returns the process's exit code.
 ///
 /// # Errors
-/// In words for the person at the terminal: what failed, and what to do.
+/// For the operator: the failure, and the remedy.
 pub fn run(command: Command) -> Result<ExitCode, String> {
     let done = match command {
         Command::Dev(flags) => serve::dev(flags),

@@ -1,9 +1,10 @@
-//! Standard output of commands. Must never panic: the reader of a pipe may have ended, as `tribunal plugin ls | head` does.
+//! Standard output of commands. Must never panic: the reader of a pipe may have ended, as with `tribunal plugin ls |
+//! head`.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
 
-/// Prints a line, as `println!` does, and ends the process if it cannot be written: quietly if the pipe was closed,
+/// Prints a line like `println!`, and ends the process if it cannot be written: quietly if the pipe was closed,
 /// otherwise with the reason.
 macro_rules! out {
     ($($text:tt)*) => {

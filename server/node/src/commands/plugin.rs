@@ -53,7 +53,7 @@ fn world(name: &str) -> Result<World, String> {
         .ok_or_else(|| format!("there is no world `{name}`; worlds are {}", World::ALL.map(World::name).join(", ")))
 }
 
-/// A component named by a command's argument: a file, or a folder with a manifest.
+/// A component given as a command's argument: a file, or a folder with a manifest.
 struct Component {
     path: PathBuf,
     name: String,
@@ -78,7 +78,7 @@ impl Component {
 /// Runs a command.
 ///
 /// # Errors
-/// A message for people.
+/// A description of the failure, for the operator.
 pub fn run(command: PluginCommand) -> Result<(), String> {
     match command {
         PluginCommand::New(flags) => template::write(&flags),
@@ -132,7 +132,7 @@ pub(super) fn check_config(text: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a component in a limited process of its own, exactly as an upload does.
+/// Checks a component in a separate limited process, exactly like an upload.
 fn test(flags: &Test) -> Result<(), String> {
     check_config(&flags.config)?;
     let component = Component::at(&flags.path)?;

@@ -201,12 +201,12 @@ pub struct Activate {
     pub config: String,
 }
 
-/// Digits of a digest.
+/// Number of digits in a digest.
 pub const DIGEST_DIGITS: usize = 64;
-/// Digits that are enough to name a version, if it is the only one.
+/// Minimum number of digits that identify a version, if unique.
 const PREFIX_DIGITS_MIN: usize = 8;
 
-/// Reads a SHA-256 in hex, or the beginning of one.
+/// Parses a SHA-256 in hexadecimal, or a prefix of one.
 fn digest_text(text: &str) -> Result<String, String> {
     let is = format!(
         "a digest has {DIGEST_DIGITS} hexadecimal digits, of which the first {PREFIX_DIGITS_MIN} are enough; `plugin ls` prints more"

@@ -54,12 +54,13 @@ pub fn dev(flags: Dev) -> Result<(), String> {
 /// Runs a node from a configuration file.
 ///
 /// # Errors
-/// As for [`dev`].
+/// See [`dev`].
 pub fn serve(file: &Path) -> Result<(), String> {
     run(&read(Some(file))?, Some(file), false)
 }
 
-/// Reads the configuration. From then on, whatever is wrong with it, the last line of the process has the form that it names.
+/// Reads the configuration. From then on, even if it is invalid, the last line of the process has the configured
+/// format.
 fn read(file: Option<&Path>) -> Result<Config, String> {
     let (format, node) = Config::log_lines(file);
     if format == LogFormat::Json {
@@ -71,7 +72,7 @@ fn read(file: Option<&Path>) -> Result<Config, String> {
 fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String> {
     let filter = configured_log_filter()?;
     let node = config.cluster.as_ref().map(|cluster| cluster.node);
-    // A line that cannot be written is lost. Telling that, on standard error as well, would panic.
+    // A line that cannot be written is lost. Reporting that, also on standard error, would panic.
     let logs =
         tracing_subscriber::fmt().log_internal_errors(false).with_env_filter(filter).with_writer(std::io::stderr);
     match config.log_format {
@@ -91,7 +92,8 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
     crate::descriptors::raise_limit();
     let was_removed = first_start::is_removed(&config.data);
     match run_until_stopped(config.clone(), with_kv) {
-        // An operator asked for this, so it is no failure: a supervisor that restarts what failed must leave the node stopped.
+        // The operator requested this, so it is no failure: a supervisor that restarts failed processes must leave the
+        // node stopped.
         Err(reason) if !was_removed && reason == REMOVED => {
             tracing::warn!("{reason}");
             Ok(())
@@ -104,7 +106,7 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
     }
 }
 
-/// Logs what starts, and from what.
+/// Logs the start, and its sources.
 fn tell_start(config: &Config, file: Option<&Path>) {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let cluster = config.cluster.as_ref();
@@ -119,8 +121,8 @@ fn tell_start(config: &Config, file: Option<&Path>) {
     );
 }
 
-/// Runs a node until it is stopped. One that lacks entries which no other node has any more, or rows that are broken here, copies the
-/// state of another node, and runs again.
+/// Runs a node until stopped. If it lacks entries that no other node retains, or its rows are broken, it copies the
+/// state of another node and runs again.
 fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
     let mut starting = Some(StopsAtOnce::begin()?);
     loop {
@@ -134,13 +136,13 @@ fn run_until_stopped(mut config: Config, with_kv: bool) -> Result<(), String> {
     }
 }
 
-/// Runs a node until it is stopped, or until it lacks what only a copy of another node's state can give it.
-/// `starting` ends the process at a signal until the node has started.
+/// Runs a node until stopped, or until it lacks state that only a copy of another node's state provides. `starting`
+/// ends the process on a signal until the node has started.
 fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnce>) -> Result<(), NodeError> {
     let node = Node::start(config, with_kv)?;
-    // A port that the system has chosen stays the same.
+    // A port chosen by the system stays the same.
     config.listen = node.address();
-    // Before it is said that the node listens: a supervisor may stop it at once.
+    // Before the node reports that it listens: a supervisor may stop it immediately.
     let signals = node.catch_signals()?;
     drop(starting.take());
     let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -149,7 +151,7 @@ fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnc
     node.run_until(signals)
 }
 
-/// Copies the state of another member; returns `None` if the process is to stop instead.
+/// Copies the state of another member; returns `None` if the process must stop instead.
 fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) -> Result<Option<StopsAtOnce>, String> {
     let cluster = (config.cluster.as_ref()).zip(Configured::read(config)?.cluster);
     let Some((settings, (membership, identity))) = cluster else {
@@ -169,12 +171,12 @@ fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) ->
     if copied {
         return Ok(Some(StopsAtOnce::new(runtime, signals)));
     }
-    // Disks may hang, and with them what still waits for one.
+    // Disks may hang, and tasks that wait for one hang too.
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(None)
 }
 
-/// Returns what of the log is written.
+/// Returns the filter of log lines.
 ///
 /// # Errors
 /// If `TRIBUNAL_LOG` is wrong.
@@ -185,19 +187,19 @@ pub fn configured_log_filter() -> Result<EnvFilter, String> {
     }
 }
 
-/// Reads `TRIBUNAL_LOG`. A bare level is meant for our own crates: at `debug` and `trace` those of others, such as the
-/// compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
+/// Parses `TRIBUNAL_LOG`. A bare level applies to our own crates: at `debug` and `trace` third-party crates, such as
+/// the compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
 fn log_filter(text: &str) -> Result<EnvFilter, String> {
     let text = text.trim();
     let mut directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let has_level = directives.any(|directive| directive.parse::<LevelFilter>().is_ok());
     let filter = if matches!(text.to_ascii_lowercase().as_str(), "debug" | "trace") {
-        // Targets are matched by their beginning, and the names of all our crates begin like this one.
+        // Targets are matched by prefix, and the names of all our crates begin with this one.
         format!("info,tribunal={text}")
     } else if has_level {
         text.to_owned()
     } else {
-        // Levels of single crates leave all others as they are.
+        // Levels of single crates leave all others unchanged.
         format!("info,{text}")
     };
     let refused = |error: String| {

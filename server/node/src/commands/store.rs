@@ -12,16 +12,16 @@ use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 use crate::commands::cli::{Declare, Target};
 use crate::commands::output::out;
 
-/// How long a declaration waits for the first answer of the storage: less than the timeout of a connection, so that one that hangs is
-/// always shown as starting.
+/// How long a declaration waits for the storage's first answer: less than a connection's timeout, so that a storage
+/// that hangs is always shown as starting.
 const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two questions for it.
+/// Poll interval for that answer.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Runs a request to completion.
 ///
 /// # Errors
-/// A message for people.
+/// A description of the failure, for the operator.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
     runtime.block_on(work).map_err(|error| match error {
@@ -30,7 +30,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, St
     })
 }
 
-/// Describes a problem, with what to do on the command line.
+/// Describes a problem, with its remedy on the command line.
 pub fn refusal(problem: &Problem) -> String {
     let text = Error::ClientMistake(Box::new(problem.clone())).to_string();
     if problem.code == "unauthenticated" {
@@ -39,8 +39,8 @@ pub fn refusal(problem: &Problem) -> String {
     text
 }
 
-/// Declares a store, or changes one: what the flags leave out has its default. The adaptor and `--multi-version` are not taken
-/// away by leaving them out.
+/// Declares or changes a store: omitted flags take their defaults. Omitting the flags does not remove the adaptor or
+/// `--multi-version`.
 ///
 /// # Errors
 /// If `--config` is not JSON, or the service refuses it.
@@ -66,32 +66,32 @@ pub fn declare(flags: &Declare) -> Result<(), String> {
     show(target, &declared)
 }
 
-/// Returns whether a storage has not answered yet, so that nothing is known of its push.
+/// Returns whether a storage has not answered yet, so that the state of its push is unknown.
 fn is_starting(store: &StoreInfo) -> bool {
     let push = &store.push;
     store.adaptor.is_some() && push.state == StorePushState::Running && push.durability.is_none()
 }
 
-/// Waits for the storage's first answer: whether a declaration works is mostly known within milliseconds.
+/// Waits for the storage's first answer: whether a declaration works is usually known within milliseconds.
 async fn first_answer(client: &Client, mut store: StoreInfo) -> StoreInfo {
     let deadline = Instant::now() + FIRST_ANSWER_TIMEOUT;
     while is_starting(&store) && Instant::now() < deadline {
         sleep(POLL).await;
         match timeout_at(deadline, client.store(&store.store)).await {
             Ok(Ok(now)) => store = now,
-            // The store is declared, whatever cannot be read of it.
+            // The store is declared even if its state cannot be read.
             _ => break,
         }
     }
     store
 }
 
-/// Returns what a store's push is doing, in a word.
+/// Returns the state of a store's push in one word.
 fn state_name(store: &StoreInfo) -> &'static str {
     if is_starting(store) { "starting" } else { store.push.state.name() }
 }
 
-/// Refuses to take the adaptor or `multi_version` away from a store that has it by leaving out its flag.
+/// Refuses to remove a store's adaptor or `multi_version` by omitting the flag.
 fn check_omissions(flags: &Declare) -> Result<(), String> {
     let found = block_on(async {
         match flags.target.client()?.store(&flags.store).await {
@@ -148,7 +148,7 @@ pub fn info(target: &Target, store: &str) -> Result<(), String> {
     show(target, &store)
 }
 
-/// Lists stores with their head, what is applied, and their lag.
+/// Lists stores with their head, applied epoch, and lag.
 ///
 /// # Errors
 /// If the service cannot be reached.
@@ -214,7 +214,7 @@ pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Shows the state of a store's push after a change.
+/// Prints the state of a store's push after a change.
 fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
     if target.json {
         out!("{}", serde_json::to_string(store).map_err(|error| error.to_string())?);
@@ -225,14 +225,14 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Tries a push again.
+/// Retries a push.
 ///
 /// # Errors
-/// If there is no such store, it is detached, or its push has stopped again already.
+/// If there is no such store, it is detached, or its push has already stopped again.
 pub fn resume(target: &Target, store: &str) -> Result<(), String> {
     let resumed = block_on(async { target.client()?.resume_push(store).await })?;
     show(target, &resumed)?;
-    // What became of it elsewhere is not known yet, and a copy of an embedded store may be about to be replaced.
+    // The result on another node is not known yet, and a copy of an embedded store may be about to be replaced.
     let is_known = resumed.push.node.is_none() && resumed.adaptor.as_deref() != Some(EMBEDDED_ADAPTOR);
     if is_known && resumed.push.state == StorePushState::Stopped {
         return Err(format!("the push to store `{store}` has stopped again"));
@@ -240,7 +240,7 @@ pub fn resume(target: &Target, store: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Passes by the record that a push stopped at.
+/// Skips the record that a push stopped at.
 ///
 /// # Errors
 /// If the push did not stop there.
@@ -263,10 +263,10 @@ pub fn skips(target: &Target, store: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Pushes again to a store that is detached, or whose push has stopped.
+/// Resumes pushing to a store that is detached, or whose push has stopped.
 ///
 /// # Errors
-/// If it is neither, or the log does not go on from what its storage holds.
+/// If it is neither, or the log does not continue where its storage ends.
 pub fn attach(target: &Target, store: &str, loaded: Option<u64>) -> Result<(), String> {
     show(target, &block_on(async { target.client()?.attach_push(store, loaded.map(Lsn)).await })?)
 }

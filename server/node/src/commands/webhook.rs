@@ -6,22 +6,22 @@ use crate::commands::cli::{Receiver, Target};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
 
-/// Registers a receiver, or changes the one that is registered, which keeps the limits that the flags leave out.
+/// Registers a receiver, or changes the registered one, which keeps the limits omitted from the flags.
 ///
 /// # Errors
-/// If the file of the secret cannot be read, or the service refuses the receiver.
+/// If the secret's file cannot be read, or the service refuses the receiver.
 pub fn set(flags: &Receiver) -> Result<(), String> {
     let secret = std::fs::read_to_string(&flags.secret_file)
         .map_err(|error| format!("`{}`: {error}", flags.secret_file.display()))?;
     let target = &flags.target;
-    // The request replaces the whole registration, in which what is left out has its default.
+    // The request replaces the whole registration, in which omitted fields take their defaults.
     let takes_all = flags.records_max.is_some() && flags.bytes_max.is_some() && flags.timeout_ms.is_some();
     let present = if takes_all { None } else { block_on(async { target.client()?.webhook(&flags.store).await })? };
     let kept = |of: fn(&PushInfo) -> u32| present.as_ref().map(of);
     let request = PushRequest {
         kind: PushKind::Webhook,
         url: flags.receiver.clone(),
-        // Editors and `echo` end a file with a line break, which the receiver's copy rarely has.
+        // Editors and `echo` end a file with a newline, which the receiver's copy rarely has.
         secret: secret.trim_end_matches(['\r', '\n']).to_owned(),
         after: flags.after.map(|lsn| lsn.to_string()),
         records_max: flags.records_max.or_else(|| kept(|info| info.records_max)),

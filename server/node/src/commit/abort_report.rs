@@ -1,7 +1,7 @@
-//! Reports every verdict that a client gets: commits by tenant; aborts, whichever stage found them, by tenant, store, level,
-//! stage and reason, and at debug level with a line that names the row and the winner.
+//! Reports every verdict sent to a client: commits by tenant; aborts from every stage by tenant, store, level, stage
+//! and reason, plus a debug line that names the row and the winner.
 //!
-//! A verdict that is answered again from the id table is not counted again.
+//! A verdict answered again from the id table is not counted again.
 
 use tribunal_service::Decided;
 use tribunal_types::{Isolation, NamespaceId, Reason, Stage, TxnId, TxnRequest, Verdict};
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::service::NodeService;
 use crate::telemetry::metrics::AbortLabel;
 
-/// A transaction, as far as a report of its abort needs it.
+/// The parts of a transaction that a report of its abort needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportedTxn {
     pub id: TxnId,
@@ -20,12 +20,12 @@ pub(crate) struct ReportedTxn {
 }
 
 impl ReportedTxn {
-    /// Returns what a report of `txn` needs.
+    /// Returns the report data of `txn`.
     pub(crate) fn of(txn: &TxnRequest) -> ReportedTxn {
         ReportedTxn { id: txn.id, namespace: txn.namespace, level: Some(txn.isolation) }
     }
 
-    /// Returns what a report of a transaction needs that its client gives up.
+    /// Returns the report data of a transaction that its client gives up.
     pub(crate) fn given_up(namespace: NamespaceId, id: TxnId) -> ReportedTxn {
         ReportedTxn { id, namespace, level: None }
     }

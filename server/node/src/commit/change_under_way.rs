@@ -1,7 +1,7 @@
-//! A change of configuration that a node proposes for itself, again and again until it sees its effect.
+//! A configuration change that a node proposes for itself, repeatedly until it sees the effect.
 //!
-//! Without a majority a proposal waits for as long as that lasts. What is proposed periodically would pile up meanwhile, so it
-//! is proposed again only after the one before was applied.
+//! Without a majority, a proposal waits until there is one. Periodic proposals would pile up meanwhile, so a change is
+//! proposed again only after the previous proposal was applied or given up.
 
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tribunal_replica::ControlReply;
@@ -9,20 +9,20 @@ use tribunal_types::ControlChange;
 
 use crate::commit::message::Message;
 
-/// A change that was proposed.
+/// A proposed change.
 pub struct ChangeUnderWay {
     reply: oneshot::Receiver<ControlReply>,
 }
 
 impl ChangeUnderWay {
-    /// Returns the message that proposes a change, and what follows it.
+    /// Returns the message that proposes a change, and a handle to its result.
     #[must_use]
     pub fn propose(change: ControlChange) -> (Message, ChangeUnderWay) {
         let (answer, reply) = oneshot::channel();
         (Message::Control(change, answer), ChangeUnderWay { reply })
     }
 
-    /// Returns whether it is neither applied nor given up.
+    /// Returns whether the change is neither applied nor given up.
     pub fn is_under_way(&mut self) -> bool {
         matches!(self.reply.try_recv(), Err(TryRecvError::Empty))
     }

@@ -1,9 +1,9 @@
-//! Where single commits gather for the sequencer, so that it is woken once for many of them.
+//! Queue of single commits for the sequencer, which is woken once for many of them.
 //!
-//! A message for each commit would switch threads once a commit, and the disk takes none of them before it is free. So
-//! the sequencer sets for how many it is to be woken: one while nothing is on its way to the disk, else enough to be
-//! worth it; whatever is there when the disk is free goes into the next batch. Bounded by the admission of bytes in
-//! `service.rs`. Once the sequencer has ended nothing is taken in, and every sender that still waits gets an error.
+//! A message per commit would switch threads for each, and the disk takes no commit before it is free. So the sequencer
+//! sets the number of commits that wakes it: one while nothing is in flight to the disk, otherwise enough to be worth a
+//! wakeup; the commits queued when the disk is free go into the next batch. Bounded by the admission of bytes in
+//! `service.rs`. Once the sequencer has ended, nothing is accepted, and every pending sender gets an error.
 
 use crossbeam_channel::Sender;
 use parking_lot::Mutex;
@@ -15,12 +15,12 @@ use crate::commit::waiters::Commit;
 #[derive(Default)]
 struct State {
     commits: Vec<Commit>,
-    /// Wake the sequencer when so many are there; 0 while it has been woken.
+    /// Number of queued commits that wakes the sequencer; 0 after a wakeup.
     wake_at: usize,
     closed: bool,
 }
 
-/// The side that adds.
+/// The producing side.
 #[derive(Clone)]
 pub struct CommitQueue {
     state: Arc<Mutex<State>>,
@@ -31,14 +31,14 @@ pub struct CommitQueue {
 pub struct CommitIntake(Arc<Mutex<State>>);
 
 impl CommitQueue {
-    /// Makes both sides; the sequencer is woken through `messages`.
+    /// Creates both sides; the sequencer is woken through `messages`.
     #[must_use]
     pub fn new(messages: Sender<Message>) -> (CommitQueue, CommitIntake) {
         let state = Arc::new(Mutex::new(State::default()));
         (CommitQueue { state: Arc::clone(&state), messages }, CommitIntake(state))
     }
 
-    /// Adds a commit; gives it back if the sequencer has ended.
+    /// Adds a commit; returns it if the sequencer has ended.
     ///
     /// # Errors
     /// The commit.
@@ -56,7 +56,7 @@ impl CommitQueue {
             wake
         };
         if wake {
-            // A sequencer that ended has closed the queue, or does so now.
+            // A sequencer that ended has closed the queue, or is about to.
             let _ = self.messages.send(Message::CommitsQueued);
         }
         Ok(())
@@ -64,7 +64,7 @@ impl CommitQueue {
 }
 
 impl CommitIntake {
-    /// Swaps the queued commits with `into`, which is empty. Nobody wakes the sequencer from here on, until
+    /// Swaps the queued commits with `into`, which is empty. No commit wakes the sequencer from then on, until
     /// [`CommitIntake::wake_at`].
     pub fn take(&self, into: &mut Vec<Commit>) {
         let mut state = self.0.lock();
@@ -72,7 +72,7 @@ impl CommitIntake {
         std::mem::swap(&mut state.commits, into);
     }
 
-    /// Requests to be woken once `count` commits are there; returns whether they are already, and then requests nothing.
+    /// Requests a wakeup once `count` commits are queued; returns whether they already are, and then requests nothing.
     pub fn wake_at(&self, count: usize) -> bool {
         let mut state = self.0.lock();
         let there = state.commits.len() >= count;
@@ -80,7 +80,7 @@ impl CommitIntake {
         there
     }
 
-    /// Takes nothing in from here on; returns what is there.
+    /// Closes the queue; returns the queued commits.
     #[must_use]
     pub fn close(&self) -> Vec<Commit> {
         let mut state = self.0.lock();

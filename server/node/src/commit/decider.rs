@@ -1,4 +1,4 @@
-//! What decides: the replica of a node that runs alone, or a member of a cluster. The sequencer treats them alike.
+//! The component that decides: the replica of a single node, or a member of a cluster. The sequencer treats both alike.
 
 use tribunal_log::GroupCursors;
 use tribunal_member::{Input, Output};
@@ -13,11 +13,11 @@ use crate::plugins::policies::PolicySet;
 /// The replica of this node.
 pub type NodeReplica = Replica<Channels, PolicySet, Workers>;
 
-/// What decides.
+/// The component that decides.
 pub enum Decider {
-    /// A replica whose proposals the log takes as they are.
+    /// A replica whose proposals the log takes unchanged.
     Alone(Box<NodeReplica>),
-    /// A member whose proposals a majority agrees on, once it takes part.
+    /// A member whose proposals need a majority, once it takes part.
     Member(Box<NodeMember>, FirstStart),
 }
 
@@ -31,7 +31,7 @@ impl Decider {
         }
     }
 
-    /// Returns the replica, for what has no effects.
+    /// Returns the replica, for calls without effects.
     pub fn replica_mut(&mut self) -> &mut NodeReplica {
         match self {
             Decider::Alone(replica) => replica,
@@ -47,7 +47,7 @@ impl Decider {
         }
     }
 
-    /// Returns how far the first start of a member is.
+    /// Returns the progress of a member's first start.
     pub fn first_start(&mut self) -> Option<&mut FirstStart> {
         match self {
             Decider::Alone(_) => None,
@@ -55,7 +55,7 @@ impl Decider {
         }
     }
 
-    /// Brings an event to the replica. What follows comes from [`Decider::poll`].
+    /// Passes an event to the replica. [`Decider::poll`] returns the resulting outputs.
     pub fn step(&mut self, event: Event<Channels>, now: Now) {
         match self {
             Decider::Alone(replica) => replica.step(event, now),
@@ -66,7 +66,7 @@ impl Decider {
         }
     }
 
-    /// Returns the next thing to do that is due before any epoch of a member is decided.
+    /// Returns the next output that is due before a member decides any epoch.
     pub fn poll_urgent(&mut self) -> Option<Output<Channels>> {
         match self {
             Decider::Alone(_) => self.poll(),
@@ -74,7 +74,7 @@ impl Decider {
         }
     }
 
-    /// Returns the next thing to do.
+    /// Returns the next output.
     pub fn poll(&mut self) -> Option<Output<Channels>> {
         match self {
             Decider::Alone(replica) => replica.poll().map(|effect| match effect {

@@ -1,7 +1,7 @@
-//! Recent epochs in memory, so that replies, pulls and pushes near the head never decode the log again.
+//! Recent epochs in memory, so that replies, pulls and pushes near the head never decode the log.
 //!
-//! The sequencer publishes an epoch here before it answers anybody; an epoch leaves once its outcome is in the log
-//! and the cache is above its bound. What is not here is in the log.
+//! The sequencer publishes an epoch here before it answers any client; an epoch is evicted once its outcome is in the
+//! log and the cache exceeds its bound. All other epochs are in the log.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use tribunal_types::{
 
 use crate::plugins::plugin_health::CallTimes;
 
-/// When an epoch passed each stage, by the node's own clock; nothing is decided by it.
+/// When an epoch passed each stage, by the node's own clock; decides nothing.
 #[derive(Clone, Debug)]
 pub struct Timing {
     /// Its batch was sealed.
@@ -24,12 +24,12 @@ pub struct Timing {
     pub durable_at: Instant,
     /// It was resolved.
     pub resolved_at: Instant,
-    /// When its plugins were called meanwhile, if traces are on.
+    /// Call times of its plugins, if traces are on.
     pub plugins: Vec<(PluginSlot, CallTimes)>,
 }
 
 impl Timing {
-    /// Notes that an epoch has been resolved by now.
+    /// Returns the timing of an epoch that has just been resolved.
     #[must_use]
     pub fn resolved_now(sealed_at: Instant, durable_at: Instant, plugins: Vec<(PluginSlot, CallTimes)>) -> Timing {
         Timing { sealed_at, durable_at, resolved_at: Instant::now(), plugins }
@@ -39,23 +39,23 @@ impl Timing {
 /// An epoch's input and outcome.
 #[derive(Debug)]
 pub struct ResolvedEpoch {
-    /// What went in.
+    /// The input.
     pub input: EpochInput,
-    /// What came out.
+    /// The outcome.
     pub outcome: EpochOutcome,
     /// When it passed each stage.
     pub timing: Timing,
     /// First and last LSN by store, ascending store.
     heads: Vec<(StoreId, Lsn, Lsn)>,
-    /// Built when the first conflict asks.
+    /// Built on the first conflict that needs it.
     committed: OnceLock<CommittedByVersion>,
-    /// By transaction: its first entry in `outcome.lsns`, which are grouped by transaction.
+    /// By transaction: index of its first entry in `outcome.lsns`, which are grouped by transaction.
     first_lsn: Vec<u32>,
     bytes: usize,
 }
 
 impl ResolvedEpoch {
-    /// Joins input and outcome, whose heads these are.
+    /// Joins input and outcome; `heads` are the outcome's LSN ranges.
     #[must_use]
     pub fn new(
         input: EpochInput,
@@ -68,7 +68,7 @@ impl ResolvedEpoch {
             first_lsn[at.txn.0 as usize] = i as u32;
         }
         let input_bytes: usize = input.batches.iter().map(|batch| batch.memory_bytes()).sum();
-        // The index by version is counted before it is built: any epoch may need one while it is here.
+        // Count the index by version before it is built: any cached epoch may need one.
         let indices = first_lsn.capacity() * size_of::<u32>()
             + heads.capacity() * size_of::<(StoreId, Lsn, Lsn)>()
             + CommittedByVersion::memory_bytes(&outcome);
@@ -89,13 +89,13 @@ impl ResolvedEpoch {
         Some(Verdict::Committed { epoch: self.outcome.epoch, csn: batch.txns[t].csn, version, lsns })
     }
 
-    /// Completes a conflict with a row or range that this epoch wrote last.
+    /// Completes a conflict whose row or range was last written in this epoch.
     pub fn name_winner(&self, conflict: &mut Conflict) {
         let committed = self.committed.get_or_init(|| CommittedByVersion::new(&self.outcome));
         name_winner(&self.input, committed, conflict);
     }
 
-    /// Gives back the memory of the epoch's batches, of those that nobody else holds.
+    /// Returns those of the epoch's batches that have no other owner, to reuse their memory.
     pub fn into_batches(self) -> impl Iterator<Item = Batch> {
         self.input.batches.into_iter().filter_map(Arc::into_inner)
     }
@@ -120,13 +120,13 @@ pub struct EpochCache {
 }
 
 impl EpochCache {
-    /// Makes a cache of about `bytes_max`.
+    /// Creates a cache of about `bytes_max`.
     #[must_use]
     pub fn new(bytes_max: usize) -> EpochCache {
         EpochCache { window: RwLock::default(), bytes_max }
     }
 
-    /// Adds the newest epoch; returns those that left for it.
+    /// Adds the newest epoch; returns the evicted ones.
     #[must_use]
     pub fn publish(&self, epoch: Arc<ResolvedEpoch>) -> Vec<Arc<ResolvedEpoch>> {
         let mut window = self.window.write();
@@ -135,7 +135,7 @@ impl EpochCache {
         self.evict(&mut window)
     }
 
-    /// Notes that outcomes up to `epoch` are in the log and may leave.
+    /// Records that outcomes up to `epoch` are in the log and may be evicted.
     pub fn logged(&self, epoch: Epoch) {
         self.window.write().logged = epoch;
     }
@@ -154,7 +154,7 @@ impl EpochCache {
         evicted
     }
 
-    /// Returns epoch `epoch`, if it is here.
+    /// Returns epoch `epoch`, if cached.
     #[must_use]
     pub fn epoch(&self, epoch: Epoch) -> Option<Arc<ResolvedEpoch>> {
         let window = self.window.read();
@@ -162,11 +162,11 @@ impl EpochCache {
         window.epochs.get(at).cloned()
     }
 
-    /// Returns the epoch with the record that follows `after` in `store`, if it is here.
+    /// Returns the epoch with the record that follows `after` in `store`, if cached.
     #[must_use]
     pub fn following(&self, store: StoreId, after: Lsn) -> Option<Arc<ResolvedEpoch>> {
         let window = self.window.read();
-        // Readers follow the head, so the search starts there and stops at the first epoch before their position.
+        // Readers follow the head, so search backwards from it, to the first epoch before their position.
         let mut found = None;
         for epoch in window.epochs.iter().rev() {
             match epoch.span_of(store) {
@@ -211,7 +211,7 @@ mod tests {
         Arc::new(ResolvedEpoch::new(input, outcome, heads, timing))
     }
 
-    /// Aborts with many conflicts are the largest that a batch may hold.
+    /// Aborts with many conflicts are the largest items that a batch may contain.
     #[test]
     fn early_aborts_count_with_their_conflicts() {
         let conflict = Conflict {

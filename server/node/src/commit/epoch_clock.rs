@@ -1,45 +1,45 @@
-//! The clock that batches carry, and that ids are made of: Unix time that rises at a bounded rate.
+//! The clock of batches and ids: Unix time that rises at a bounded rate.
 //!
-//! `epoch_time` never falls, so one wrong reading of the wall clock would last until real time has caught up with it. So
-//! the wall clock is not taken as it is. Time passes as the monotonic clock counts it, and is corrected towards the
-//! wall clock:
+//! `epoch_time` never falls, so one wrong reading of the wall clock would last until real time caught up with it. The
+//! wall clock is therefore not used directly. Time advances with the monotonic clock, and is corrected towards the wall
+//! clock:
 //! * within [`TOLERANCE_MS`] of it, at once, at no more than twice real time;
-//! * if they differ by more, the wall clock is distrusted and reported. A difference that is over within
-//!   [`HOLD_MS`] changes nothing. After that, time rises by at most [`RISE_MAX`] times real time until it has caught up,
-//!   or does not rise until the wall clock has.
+//! * beyond that, the wall clock is distrusted and reported. A difference that ends within [`HOLD_MS`] changes nothing.
+//!   After that, time rises by at most [`RISE_MAX`] times real time until it has caught up, or does not rise until the
+//!   wall clock has.
 //!
-//! The bound on the rise keeps the ids valid that were made of this clock: `ID_WINDOW_MS` of it pass in no less than
-//! `ID_WINDOW_MS / RISE_MAX` of real time. Invariant: no reading is below an earlier one, nor below the time of the log.
+//! The bound on the rise keeps ids made from this clock valid: `ID_WINDOW_MS` of it take at least `ID_WINDOW_MS /
+//! RISE_MAX` of real time. Invariant: no reading is below an earlier one, nor below the time of the log.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Difference up to which the wall clock is trusted, milliseconds.
+/// Maximum difference at which the wall clock is trusted, milliseconds.
 const TOLERANCE_MS: i64 = 1_000;
 /// How long a greater difference must last before time follows it, milliseconds.
 const HOLD_MS: i64 = 10_000;
-/// How many times faster than real time this clock rises at most.
+/// Maximum rate of this clock relative to real time.
 const RISE_MAX: i64 = 4;
 /// A start that finds the wall clock further past the log than this reads it again after [`SECOND_LOOK`], milliseconds.
 const SECOND_LOOK_ABOVE_MS: i64 = 60 * 60 * 1000;
 /// Time between the two readings of such a start.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
 
-/// What both clocks of the machine show.
+/// A reading of both clocks of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// Unix time, microseconds.
     pub wall_us: i64,
-    /// Time since the machine was started, its sleep included, microseconds.
+    /// Time since the machine booted, including sleep, microseconds.
     pub monotonic_us: i64,
 }
 
 /// Reads both clocks.
 pub type ReadClocks = Box<dyn Fn() -> Reading + Send + Sync>;
 
-/// The clock.
+/// The epoch clock.
 pub struct EpochClock {
     read: ReadClocks,
     state: Mutex<State>,
@@ -50,9 +50,9 @@ struct State {
     monotonic_us: i64,
     /// The wall clock minus this one, microseconds.
     offset_us: i64,
-    /// Since when the wall clock is distrusted, by the monotonic one.
+    /// When distrust of the wall clock began, by the monotonic clock.
     distrusted_since_us: Option<i64>,
-    /// How often it began to be distrusted.
+    /// Number of times distrust began.
     jumps: u64,
 }
 
@@ -63,14 +63,14 @@ pub struct ClockState {
     pub offset_ms: i64,
     /// The difference is too large to be corrected at once.
     pub distrusted: bool,
-    /// That has lasted, so it is no short jump.
+    /// The distrust has lasted, so it is no short jump.
     pub lasting: bool,
-    /// How often that began since the start.
+    /// Number of times distrust began since the start.
     pub jumps: u64,
 }
 
 impl ClockState {
-    /// Describes a distrusted clock, for people; `None` for a trusted one.
+    /// Describes a distrusted clock, for operators; returns `None` for a trusted one.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         let (side, effect) = if self.offset_ms > 0 {
@@ -96,7 +96,7 @@ impl EpochClock {
         EpochClock::with(Box::new(system_clocks), log_time_ms, || std::thread::sleep(SECOND_LOOK))
     }
 
-    /// As [`EpochClock::start`], with other clocks. `wait` passes the time between two readings.
+    /// Starts as [`EpochClock::start`] does, with other clocks. `wait` passes the time between two readings.
     fn with(read: ReadClocks, log_time_ms: u64, wait: impl FnOnce()) -> EpochClock {
         let log_us = i64::try_from(log_time_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
         let mut first = read();
@@ -104,7 +104,7 @@ impl EpochClock {
         if log_us > 0 && time_us.saturating_sub(log_us) > SECOND_LOOK_ABOVE_MS * 1000 {
             wait();
             let second = read();
-            // A jump that was over in between shows in the difference of the differences.
+            // A forward jump that began or ended in between has no effect: the lower reading counts.
             let passed = second.monotonic_us - first.monotonic_us;
             time_us = second.wall_us.min(first.wall_us.saturating_add(passed));
             first = second;
@@ -117,7 +117,7 @@ impl EpochClock {
         clock
     }
 
-    /// Returns the time, Unix microseconds.
+    /// Returns the current time, Unix microseconds.
     pub fn now_us(&self) -> u64 {
         let reading = (self.read)();
         let mut state = self.state.lock();
@@ -125,12 +125,12 @@ impl EpochClock {
         u64::try_from(state.time_us).unwrap_or(0)
     }
 
-    /// Returns the time, Unix milliseconds.
+    /// Returns the current time, Unix milliseconds.
     pub fn now_ms(&self) -> u64 {
         self.now_us() / 1000
     }
 
-    /// Reads the clocks and returns how they differ.
+    /// Reads the clocks and returns their difference.
     pub fn check(&self) -> ClockState {
         let reading = (self.read)();
         let mut state = self.state.lock();
@@ -146,7 +146,7 @@ impl EpochClock {
 
 impl State {
     fn advance(&mut self, reading: Reading) {
-        // Two threads may read in one order and come here in the other.
+        // Two threads may read in one order and get here in the other.
         let passed = reading.monotonic_us.saturating_sub(self.monotonic_us).max(0);
         self.monotonic_us = self.monotonic_us.max(reading.monotonic_us);
         let offset = reading.wall_us.saturating_sub(self.time_us.saturating_add(passed));
@@ -199,7 +199,7 @@ mod tests {
     const YEAR: i64 = 365 * 24 * HOUR;
     const START: i64 = 1_700_000_000 * SECOND;
 
-    /// Two clocks that a test moves.
+    /// Two clocks under the test's control.
     #[derive(Clone, Default)]
     struct Clocks(Arc<(AtomicI64, AtomicI64)>);
 
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The fold of a node's batches, each of which carries what the clock shows.
+    /// The fold of a node's batches, each stamped with the clock's reading.
     struct Log {
         epochs: Epochs,
         next: Epoch,
@@ -276,7 +276,7 @@ mod tests {
                     503 => clocks.jump(-jump),
                     _ => {}
                 }
-                // A client's id is made of real time, and the server's of its clock, up to a minute ago.
+                // A client's id uses real time; the server's uses its clock, up to a minute ago.
                 let client_ms = (clocks.real_us() / 1000) as u64;
                 let server_ms = clock.now_ms().saturating_sub(60_000);
                 let time_ms = log.seal(clock.now_ms());
@@ -286,7 +286,7 @@ mod tests {
                 assert_eq!(state.distrusted, (500..503).contains(&step), "{jump}, {step}");
                 assert_eq!(state.problem().is_some(), state.distrusted);
                 assert_eq!(state.jumps, u64::from(step >= 500), "{jump}, {step}");
-                // Without the bound, a jump forward lasts.
+                // Without the bound, a forward jump lasts.
                 let unguarded_ms = unguarded.seal((clocks.wall_us() / 1000) as u64);
                 assert_eq!(within_window(client_ms, unguarded_ms), jump < 0 || step < 500, "{jump}, {step}");
             }
@@ -355,7 +355,7 @@ mod tests {
         }
         let state = clock.check();
         assert!(state.distrusted && state.problem().is_some_and(|text| text.contains("is behind the node's time")));
-        // It stood still but for the first seconds, so that the difference becomes smaller.
+        // It did not rise after the first seconds, so the difference shrinks.
         assert!(clock.now_ms() - log_time_ms <= (HOLD_MS + 1000) as u64);
     }
 }

@@ -1,12 +1,12 @@
-//! How far the two newest state images of a member have read the Raft groups: what the older one includes may be compacted,
-//! should the newer one prove unreadable.
+//! How far the two newest state images of a member have read the Raft groups: only entries that the older image
+//! includes may be compacted, in case the newer one proves unreadable.
 
 use std::collections::BTreeMap;
 
 use tribunal_log::GroupCursors;
 use tribunal_types::GroupId;
 
-/// The cursors of the images that are kept.
+/// Cursors of the retained images.
 #[derive(Debug, Default)]
 pub struct ImageCursors {
     older: GroupCursors,
@@ -14,18 +14,18 @@ pub struct ImageCursors {
 }
 
 impl ImageCursors {
-    /// Starts with the image that the node was recovered from; empty if there was none.
+    /// Starts with the cursors of the recovered image; empty if there was none.
     #[must_use]
     pub fn new(newest: GroupCursors) -> ImageCursors {
         ImageCursors { older: GroupCursors::new(), newest }
     }
 
-    /// Notes that a newer image is durable.
+    /// Records that a newer image is durable.
     pub fn stored(&mut self, newest: GroupCursors) {
         self.older = std::mem::replace(&mut self.newest, newest);
     }
 
-    /// Returns up to which entry each group may be compacted, if the log has no other use for so many entries.
+    /// Returns the entry up to which each group may be compacted, at most the one that the log can `spare`.
     #[must_use]
     pub fn compactable(&self, spare: &BTreeMap<GroupId, u64>) -> Vec<(GroupId, u64)> {
         let upto = |(group, spare): (&GroupId, &u64)| {

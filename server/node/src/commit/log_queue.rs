@@ -1,7 +1,7 @@
-//! The log, and the jobs that wait for it.
+//! The log, and the jobs waiting for it.
 //!
-//! Jobs are carried out in their order by the log thread. A caller that has nothing else to do writes on its own thread,
-//! while no job waits: changing threads twice takes as long as a fast disk takes for a sync.
+//! The log thread runs jobs in order. A caller that is otherwise idle writes on its own thread while no job waits: two
+//! thread switches take as long as a sync on a fast disk.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,42 +17,44 @@ use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::telemetry::metrics::Metrics;
 
-/// The log, with what follows every write.
+/// The log, with the bookkeeping of every write.
 pub struct LogWriter {
     /// The log.
     pub log: DiskLog,
-    /// Where epochs may leave once their outcome is in the log.
+    /// Cache whose epochs may be evicted once their outcome is in the log.
     pub cache: Arc<EpochCache>,
-    /// Figures.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// Since when the log is quiet with a mark that lags behind it, if so.
+    /// Since when the log is quiet while its mark lags, if so.
     pub mark_due_since: Option<Instant>,
-    /// Durability is in doubt, or a write is under way: nothing else is written. So a panic amid a write counts as a failure.
+    /// Durability is in doubt, or a write is in progress: nothing else is written. A panic during a write thus counts
+    /// as a failure.
     pub failed: bool,
-    /// Reads the log, if it is that of a cluster's member.
+    /// Reads the log, if it is a cluster member's.
     members: Option<LogReader>,
     last_sync: Duration,
 }
 
-/// A disk that takes longer for a sync gains nothing from a thread that is not changed, and holds up everything else.
+/// Sync time below which a disk is fast. A slower disk gains nothing from avoiding a thread switch, and would hold up
+/// the caller.
 const FAST_SYNC: Duration = Duration::from_millis(1);
 
 impl LogWriter {
-    /// Starts with a log that was just opened.
+    /// Creates a writer for a log that was just opened.
     #[must_use]
     pub fn new(log: DiskLog, cache: Arc<EpochCache>, metrics: Arc<Metrics>) -> LogWriter {
         let (mark_due_since, members, last_sync) = (None, None, Duration::ZERO);
         LogWriter { log, cache, metrics, mark_due_since, failed: false, members, last_sync }
     }
 
-    /// Marks the log as that of a cluster's member.
+    /// Marks the log as a cluster member's.
     #[must_use]
     pub fn of_member(mut self, reader: LogReader) -> LogWriter {
         self.members = Some(reader);
         self
     }
 
-    /// Writes, and remembers whether that failed.
+    /// Runs a write, and records whether it failed.
     ///
     /// # Errors
     /// Durability is in doubt.
@@ -63,7 +65,7 @@ impl LogWriter {
         written
     }
 
-    /// Makes a batch durable.
+    /// Appends a batch and makes it durable.
     ///
     /// # Errors
     /// Durability is in doubt.
@@ -79,7 +81,7 @@ impl LogWriter {
     /// Appends records of Raft groups; durable with the next sync.
     ///
     /// # Errors
-    /// Durability is in doubt; or a record would break what the group was promised, which is a defect.
+    /// Durability is in doubt; or a record would break a promise made to the group, which is a bug.
     pub fn append_records(&mut self, records: Vec<GroupWrite>) -> Result<(), LogError> {
         self.write(|this| {
             let start = Instant::now();
@@ -95,7 +97,7 @@ impl LogWriter {
         })
     }
 
-    /// Makes everything durable that was appended.
+    /// Makes all appended data durable.
     ///
     /// # Errors
     /// Durability is in doubt.
@@ -114,11 +116,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Notes what an epoch decided; durable with the next batch. Of an epoch of several groups, `entries` are the ones that it
-    /// was decided from; then it may be there from before the process started, and must be the same.
+    /// Appends an epoch's outcome; durable with the next batch. For an epoch of several groups, `entries` are those it
+    /// was decided from; its outcome may then exist from before the process started, and must be the same.
     ///
     /// # Errors
-    /// Durability is in doubt, or the epoch was decided otherwise.
+    /// Durability is in doubt, or the epoch was decided differently before.
     pub fn append_outcome(&mut self, epoch: &ResolvedEpoch, entries: &[(GroupId, u64)]) -> Result<(), LogError> {
         let outcome = &epoch.outcome;
         self.write(|this| match &this.members {
@@ -129,7 +131,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Returns whether the last batch was durable soon.
+    /// Returns whether the last sync was fast.
     #[must_use]
     pub fn syncs_fast(&self) -> bool {
         self.last_sync < FAST_SYNC
@@ -140,21 +142,21 @@ impl LogWriter {
 #[derive(Clone)]
 pub struct LogQueue {
     jobs: Sender<Job>,
-    /// Jobs that are not done.
+    /// Number of unfinished jobs.
     waiting: Arc<AtomicUsize>,
     writer: Arc<Mutex<LogWriter>>,
 }
 
 /// The log thread's side.
 pub struct LogJobs {
-    /// Jobs, in their order.
+    /// Jobs, in order.
     pub jobs: Receiver<Job>,
     waiting: Arc<AtomicUsize>,
     writer: Arc<Mutex<LogWriter>>,
 }
 
 impl LogQueue {
-    /// Makes both sides.
+    /// Creates both sides.
     #[must_use]
     pub fn new(writer: LogWriter) -> (LogQueue, LogJobs) {
         let (jobs, inbox) = crossbeam_channel::unbounded();
@@ -166,11 +168,11 @@ impl LogQueue {
     /// Hands a job to the log thread.
     pub fn send(&self, job: Job) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        // A log thread that ended has said why.
+        // A log thread that ended has reported why.
         let _ = self.jobs.send(job);
     }
 
-    /// Returns the log if no job waits. Jobs that come meanwhile wait for the guard.
+    /// Returns the log if no job waits. Jobs sent meanwhile wait for the guard.
     #[must_use]
     pub fn try_writer(&self) -> Option<MutexGuard<'_, LogWriter>> {
         if self.waiting.load(Ordering::Acquire) > 0 {
@@ -186,7 +188,7 @@ impl LogJobs {
         self.writer.lock()
     }
 
-    /// Notes that a job is done.
+    /// Records that a job is done.
     pub fn done(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }

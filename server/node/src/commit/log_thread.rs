@@ -1,8 +1,8 @@
-//! The thread that writes the log, except for what the sequencer writes while no job waits ([`LogQueue`]). Jobs in, durability
-//! events out.
+//! The thread that writes the log, except while no job waits and the sequencer writes inline ([`LogQueue`]). Jobs in,
+//! durability events out.
 //!
-//! Invariants: jobs are carried out in the order given; an epoch counts as durable, here and on the sequencer's thread, only
-//! after the one `sync` that made it so; after a failed sync nothing is ever reported again and the process ends with the reason.
+//! Invariants: jobs run in order; an epoch counts as durable, here and on the sequencer's thread, only after the `sync`
+//! that made it so; after a failed sync nothing is ever reported again, and the process ends with the reason.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -24,24 +24,24 @@ use crate::commit::message::Message;
 
 /// Requests to the log thread.
 pub enum Job {
-    /// Append a sealed batch, make it durable, report it.
+    /// Append a sealed batch, sync, report.
     Append(Arc<Batch>),
-    /// Note what an epoch decided; durable with the next batch. Of an epoch of several groups, the entries that it was decided
-    /// from: group and index.
+    /// Record an epoch's outcome; durable with the next batch. For an epoch of several groups, includes the entries
+    /// that it was decided from: group and index.
     Outcome(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>),
-    /// Append what Raft groups write; make it durable with all that waits then, and report that.
+    /// Append the Raft groups' records; sync them together with the other waiting writes, and report.
     Groups(GroupWrites),
-    /// Append a control entry, make it durable, report it.
+    /// Append a control entry, sync, report.
     Control(ControlIndex, ControlEntry),
-    /// Store a state image beside the log, then drop what is no longer needed.
+    /// Store a state image beside the log, then drop epochs no longer needed.
     Image {
         /// The state.
         image: Box<CapturedImage>,
-        /// How far it has read the Raft groups of a member.
+        /// How far the image has read the Raft groups of a member.
         groups: GroupCursors,
-        /// What the stores that the log waits for have applied.
+        /// Applied epochs of the stores that the log waits for.
         applied: Vec<(StoreId, Epoch)>,
-        /// The node stops: this one must be written even if another is under way.
+        /// The node is stopping: this image must be written even if another one is in progress.
         last: bool,
     },
     /// A state image that has read the Raft groups this far is durable.
@@ -50,13 +50,13 @@ pub enum Job {
     Truncate {
         /// Epochs below this one.
         below: Epoch,
-        /// But only as far as these stores have applied them.
+        /// But only as far as these stores have applied.
         applied: Vec<(StoreId, Epoch)>,
-        /// Whether embedded stores that lag are told to flush, and stores that exceed their quota are reported. Once for
-        /// each image is enough.
+        /// Whether to have lagging embedded stores flush, and report stores that exceed their quota. Once per image is
+        /// enough.
         ask_stores: bool,
     },
-    /// Have an embedded store flush.
+    /// Have an embedded store flush its rows.
     Flush(StoreId),
     /// The sequencer has written: the mark is due once the log is quiet.
     MarkIsDue,
@@ -64,23 +64,23 @@ pub enum Job {
     Stop,
 }
 
-/// What the Raft groups of a member write in one round.
+/// The Raft groups' records of one round.
 #[derive(Default)]
 pub struct GroupWrites {
     /// Records, in order.
     pub records: Vec<GroupWrite>,
-    /// Number of the sync that something waits for, if there is one.
+    /// Number of the sync that a waiter needs, if any.
     pub sync: Option<u64>,
 }
 
 impl GroupWrites {
-    /// Tells whether there is nothing to write.
+    /// Returns whether there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.sync.is_none()
     }
 
-    /// Tells whether the next epoch may be decided from what is not written yet.
+    /// Returns whether the next epoch may be decided from unwritten copies.
     #[must_use]
     pub fn have_copies(&self) -> bool {
         self.records.iter().any(|record| matches!(record, GroupWrite::Copy(..)))
@@ -91,13 +91,13 @@ impl GroupWrites {
 pub enum GroupWrite {
     /// An entry.
     Entry(GroupId, EntryId, Bytes),
-    /// An entry that a peer has handed out.
+    /// An entry that a peer has sent.
     Copy(GroupId, EntryId, Bytes),
     /// The group's state.
     State(GroupId, GroupState),
 }
 
-/// What the log thread is tied to.
+/// The log thread's connections.
 pub struct LogThreadContext {
     /// Its own queue.
     pub queue: LogQueue,
@@ -109,18 +109,19 @@ pub struct LogThreadContext {
     pub needed: Box<dyn Fn() -> Option<Epoch> + Send>,
     /// How much of the log readers may hold back.
     pub readers_quota: HoldBack,
-    /// How far the state image from which the node was recovered has read the Raft groups; empty if the node runs alone.
+    /// How far the recovered state image has read the Raft groups; empty on a single node.
     pub image: GroupCursors,
-    /// Has an embedded store write to its disk what only the log holds durably. Must not wait for that.
+    /// Has an embedded store write to disk what only the log holds durably. Must not block.
     pub flush: Box<dyn Fn(StoreId) + Send>,
-    /// Held while the log is truncated, and while an embedded store begins to be filled from it again. Then nothing is truncated.
+    /// Held while the log is truncated, and while an embedded store starts to be refilled from it: nothing is truncated
+    /// then.
     pub truncation: Arc<Mutex<()>>,
-    /// Returns the embedded stores that were filled from the log again while the node ran, each with the first epoch that its
-    /// disk lacks: what they had reported before does not count.
+    /// Returns the embedded stores that were refilled from the log while the node ran, each with the first epoch that
+    /// its disk lacks: their earlier reports do not count.
     pub rebuilt: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
 }
 
-/// Tells the sequencer if the log thread panics: nothing would ever become durable again.
+/// Reports a panic of the log thread to the sequencer: nothing would ever become durable again.
 struct ReportPanic<'a>(&'a Sender<Message>);
 
 impl Drop for ReportPanic<'_> {
@@ -131,13 +132,13 @@ impl Drop for ReportPanic<'_> {
     }
 }
 
-/// How long the log stays quiet before its mark is brought up to date.
+/// How long the log must be quiet before its mark is updated.
 const IDLE_MARK_AFTER: Duration = Duration::from_millis(5);
 
-/// Rounds of Raft groups that one sync may make durable; then those who wait come first.
+/// Maximum number of Raft group rounds that one sync covers; then the waiters come first.
 const ROUNDS_PER_SYNC_MAX: u32 = 64;
 
-/// A sync that rounds of Raft groups wait for. It is put off while more of them are in the queue: one sync carries all.
+/// A sync that Raft group rounds wait for. Deferred while more rounds are queued: one sync covers them all.
 #[derive(Default)]
 struct DueSync {
     number: Option<u64>,
@@ -160,9 +161,9 @@ impl DueSync {
     }
 }
 
-/// The state images.
+/// State images.
 struct Images {
-    /// Writes one.
+    /// The thread that is writing one.
     writing: Option<JoinHandle<()>>,
     cursors: ImageCursors,
 }
@@ -208,7 +209,7 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
             }
         };
         if let Err(error) = done {
-            // Requests that wait learn that the outcome is unknown; the process then ends with this reason.
+            // Waiting requests are answered with an unknown outcome; the process then ends with this reason.
             let _ = context.events.send(Message::LogFailed(error.to_string()));
             return;
         }
@@ -219,7 +220,7 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
     }
 }
 
-/// Brings the mark up to date once nothing was written for a while.
+/// Updates the mark once the log has been quiet for a while.
 fn mark_if_quiet(writer: &mut LogWriter) -> Result<(), LogError> {
     if writer.mark_due_since.is_some_and(|since| since.elapsed() >= IDLE_MARK_AFTER) {
         writer.log.idle_mark()?;
@@ -248,10 +249,10 @@ fn carry_out(
             let _ = context.events.send(Message::ControlDurable(index, entry));
             compact_control(&mut writer.log)?;
         }
-        // Commits do not wait for an image: while one is being written, the next one is left out.
+        // Commits do not wait for an image: while one is being written, the next one is skipped.
         Job::Image { last: false, .. } if images.writing.as_ref().is_some_and(|thread| !thread.is_finished()) => {}
         Job::Image { image, groups, applied, .. } => {
-            // The log first: an image that outlived the outcome of its epoch would leave a hole in the stores' logs.
+            // Sync the log first: an image that outlived its epoch's outcome would leave a hole in the stores' logs.
             writer.log.sync()?;
             join(images.writing.take());
             images.writing = store_image(writer.log.image_writer(), image, groups, applied, context.queue.clone());
@@ -263,21 +264,21 @@ fn carry_out(
             }
             match truncate(&mut writer.log, below, &applied, images, context) {
                 Err(LogError::Io { reason }) => {
-                    // The log is whole, and only longer than it need be.
+                    // The log is intact, only longer than necessary.
                     tracing::error!(reason, "the log was not truncated; retrying with the next image");
                 }
                 done => return done,
             }
         }
         Job::Flush(store) => (context.flush)(store),
-        // That it is awake is all that it is for.
+        // These jobs only wake the thread.
         Job::MarkIsDue | Job::Stop => {}
     }
     Ok(())
 }
 
-/// Writes the control log again without entries that have no effect any more, once they are much of it. Commits wait for
-/// that, some tens of milliseconds once in thousands of changes.
+/// Compacts the control log once entries without effect are a large part of it. Commits wait meanwhile: some tens of
+/// milliseconds once in thousands of changes.
 fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
     match log.compact_control() {
         Ok(true) => tracing::info!("the control log was compacted"),
@@ -290,8 +291,8 @@ fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Tells the stores that have not applied what is below `below` to flush, and reports those that keep the log from being
-/// shorter than their quota.
+/// Has the stores that have not applied up to `below` flush, and reports those that hold back more of the log than
+/// their quota.
 fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], context: &LogThreadContext) {
     let bound = log.held_back_below(context.quota).min(below);
     for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
@@ -300,8 +301,8 @@ fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], contex
     applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
 }
 
-/// Drops what every store has applied. Of a member's log that is what its Raft groups have compacted: they are told what
-/// they may compact now, so it is dropped with the next image.
+/// Drops epochs that every store has applied. A member's log shrinks with its Raft groups' compaction: they are
+/// notified here of their new bound, and the next image drops the entries.
 fn truncate(
     log: &mut DiskLog,
     below: Epoch,
@@ -310,7 +311,7 @@ fn truncate(
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
     let Some(_nothing_is_rebuilt) = context.truncation.try_lock() else {
-        // The next image has it truncated.
+        // The next image retries.
         return Ok(());
     };
     let stores = needed_by_stores(below, applied, (context.rebuilt)());
@@ -324,8 +325,8 @@ fn truncate(
     log.truncate(below)
 }
 
-/// Returns the first epoch at or below `below` that a store still needs. What the stores that the log waits for have applied may be
-/// from before one of them was `rebuilt`.
+/// Returns the first epoch at or below `below` that a store still needs. Entries in `applied` may predate the store's
+/// rebuild, so `rebuilt` counts too.
 fn needed_by_stores(below: Epoch, applied: &[(StoreId, Epoch)], rebuilt: Vec<(StoreId, Epoch)>) -> Epoch {
     let is_waited_for = |store| applied.iter().any(|(known, _)| *known == store);
     let rebuilt = rebuilt.into_iter().filter(|(store, _)| is_waited_for(*store));
@@ -347,7 +348,7 @@ fn store_image(
                 queue.send(Job::ImageStored(groups));
                 queue.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
             }
-            // The log is whole without it; only a restart takes longer, and nothing is truncated.
+            // The log is complete without the image; only a restart takes longer, and nothing is truncated.
             Err(error) => tracing::error!(%error, epoch = image.epoch.0, "no state image was written"),
         }
     };
@@ -378,7 +379,7 @@ mod tests {
     use crate::commit::epoch_cache::EpochCache;
     use crate::telemetry::metrics::Metrics;
 
-    /// A log in a folder, and what the thread is tied to, which flushes by noting the store.
+    /// A log in a folder, and the thread's connections; its flush records the store.
     struct Parts {
         queue: LogQueue,
         jobs: LogJobs,
@@ -408,7 +409,8 @@ mod tests {
         Parts { queue, jobs, context, group: opened.recovered.group, told }
     }
 
-    /// With N embedded stores, each flush that ends has the log truncated: asking the others each time would be N^2 requests.
+    /// With N embedded stores, each finished flush truncates the log: notifying the others each time would be N^2
+    /// requests.
     #[test]
     fn stores_that_lag_are_told_to_flush_by_an_image_and_not_by_a_flush_that_ended() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! Messages to the sequencer, and what it reports when it ends.
+//! Messages to the sequencer, and its final report.
 
 use std::sync::Arc;
 
@@ -16,25 +16,26 @@ use crate::commit::replies::{Answer, ReplyHandle};
 use crate::commit::waiters::{Commit, ImportWaiter};
 use crate::stores::catalog::PushReports;
 
-/// Requests and notes for the sequencer, beside the commits in its queue.
+/// Requests and notifications for the sequencer, besides the commits in its queue.
 pub enum Message {
     /// Transactions to decide, in this order.
     Commit(Vec<Commit>),
-    /// As many commits are in the queue as the sequencer is to be woken for.
+    /// The commit queue has reached the length that wakes the sequencer.
     CommitsQueued,
-    /// Transactions that only read.
+    /// Read-only transactions to judge.
     Judge(Vec<TxnRequest>, oneshot::Sender<Vec<Verdict>>),
-    /// A dry run of a transaction that writes: the verdict, or the answer that its known id gets.
+    /// A dry run of a writing transaction: returns the verdict, or the answer for its known id.
     DryRun(Box<TxnRequest>, oneshot::Sender<Result<Verdict, Answer>>),
-    /// A client gives up.
+    /// A client gives up a transaction.
     Abort(NamespaceId, TxnId, ReplyHandle),
     /// Make sure that an id that never arrived never commits.
     Fence(NamespaceId, TxnId, ReplyHandle),
-    /// What is known of each of these ids now.
+    /// Query the current knowledge of each of these ids.
     Status(Vec<(NamespaceId, TxnId)>, oneshot::Sender<Vec<KnownNow>>),
-    /// What is known of an id, as soon as that is a verdict.
+    /// Wait until an id has a verdict.
     Watch(NamespaceId, TxnId, oneshot::Sender<KnownNow>),
-    /// The last epoch that includes everything that was acknowledged on any node before now; `None` if no majority tells.
+    /// Query the last epoch that includes everything acknowledged on any node before now; `None` if no majority
+    /// replies.
     Fresh(oneshot::Sender<Option<Epoch>>),
     /// Versions of existing rows; answered once they are imported.
     Import(Vec<ImportedVersion>, ImportWaiter),
@@ -44,29 +45,29 @@ pub enum Message {
     Durable(Arc<Batch>),
     /// A control entry is durable.
     ControlDurable(ControlIndex, ControlEntry),
-    /// What the member wrote before its sync of this number is durable.
+    /// The member's writes before its sync of this number are durable.
     Persisted(u64),
-    /// Another node sent this.
+    /// A frame from another node.
     Peer(Received, Box<Frame>),
-    /// What was sent to another node may be lost.
+    /// Frames sent to another node may be lost.
     Unreachable(NodeId),
-    /// Another node says that this one was removed.
+    /// Another node reports that this one was removed.
     Removed(NodeId),
     /// The log failed: durability is in doubt.
     LogFailed(String),
     /// The push that this control entry started has reports.
     PushReported(StoreId, ControlIndex, Arc<PushReports>),
-    /// Without this store, the log could be truncated below this epoch and its quota be kept.
+    /// Without this store, the log could be truncated below this epoch and its quota met.
     OverQuota(StoreId, Epoch),
-    /// The rows of this embedded store are broken on this member, and its log no longer has what they lack: end, so that the state of
-    /// another member can be copied.
+    /// The rows of this embedded store are broken on this member, and its log no longer has the missing records: end,
+    /// so that another member's state can be copied.
     CopyState {
-        /// Its name.
+        /// The store's name.
         store: String,
     },
     /// The logs of these Raft groups may be compacted up to these entries.
     Compact(Vec<(GroupId, u64)>),
-    /// Finish what is under way and end.
+    /// Finish the epochs in flight and end.
     Stop,
 }
 
@@ -79,6 +80,6 @@ pub enum Ended {
     LogFailed(String),
     /// The node must not take part in its cluster, for this reason.
     Refused(String),
-    /// The node lacks what only the state of another member has.
+    /// The node lacks state that only another member has.
     Lags(Lag),
 }

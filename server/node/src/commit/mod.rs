@@ -1,4 +1,4 @@
-//! The commit path: from the queue to the sequencer, the log and the reply, and back to it after a restart.
+//! The commit path: from the queue through the sequencer and the log to the reply, and recovery after a restart.
 
 pub(crate) mod abort_report;
 pub mod change_under_way;

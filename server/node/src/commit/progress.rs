@@ -1,4 +1,4 @@
-//! What the sequencer lets everybody see without asking it: progress of the node and of every store.
+//! Progress of the node and of every store, published by the sequencer so that readers need not query it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId};
 
 struct Store {
     progress: StoreProgress,
-    /// Until when `applied` counts, if another node has told it.
+    /// Until when `applied` counts, if another node reported it.
     known_until: Option<Instant>,
-    /// The head as it was last announced, for those who wait for records of this store and no other.
+    /// The last announced head, for waiters for records of this store alone.
     head: watch::Sender<Lsn>,
 }
 
 impl Store {
-    /// Returns the progress as far as it can be relied on now.
+    /// Returns the progress that can be relied on now.
     fn at(&self, now: Instant) -> StoreProgress {
         match self.known_until {
-            // The storage may have lost what it had, and the node that pushes to it was not able to tell.
+            // The storage may have lost data, and the node that pushes to it was unable to report that.
             Some(until) if now >= until => StoreProgress { applied: Epoch(0), reported: false, ..self.progress },
             _ => self.progress,
         }
@@ -42,7 +42,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts with nothing.
+    /// Creates empty progress.
     #[must_use]
     pub fn new() -> Progress {
         Progress {
@@ -66,7 +66,7 @@ impl Progress {
         Epoch(self.floor.load(Ordering::Acquire))
     }
 
-    /// Notes how long an epoch took from its seal to its verdicts. Called by one thread only.
+    /// Records how long an epoch took from seal to verdicts. Called by one thread only.
     pub fn note_epoch_took(&self, took: Duration) {
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).min(60_000_000);
         let before = self.epoch_us.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ impl Progress {
         self.epoch_us.store(smoothed, Ordering::Relaxed);
     }
 
-    /// Returns how long an epoch takes, smoothed over the recent ones.
+    /// Returns the smoothed duration of recent epochs.
     pub fn epoch_takes(&self) -> Duration {
         Duration::from_micros(self.epoch_us.load(Ordering::Relaxed))
     }
@@ -84,12 +84,12 @@ impl Progress {
         self.stores.read().get(&store).map(|store| store.at(Instant::now()))
     }
 
-    /// Returns how many rows the tracked stores of a tenant have.
+    /// Returns the number of rows in a tenant's tracked stores.
     pub fn rows_of(&self, namespace: NamespaceId) -> u64 {
         self.tenant_rows.read().get(&namespace).copied().unwrap_or(0)
     }
 
-    /// Returns the last epoch that is complete in the logs of `stores`, and where they end in it.
+    /// Returns the last epoch that is complete in the logs of `stores`, and their heads.
     pub fn heads(&self, stores: &[StoreId]) -> (Epoch, Vec<Lsn>) {
         let known = self.stores.read();
         let now = Instant::now();
@@ -98,7 +98,7 @@ impl Progress {
         (epoch, stores.iter().map(|store| progress(store).head).collect())
     }
 
-    /// Returns a receiver that wakes when the store has further records; `None` if it is not declared.
+    /// Returns a receiver that wakes when the store has more records; `None` if it is not declared.
     pub fn follow(&self, store: StoreId) -> Option<watch::Receiver<Lsn>> {
         self.stores.read().get(&store).map(|store| store.head.subscribe())
     }
@@ -108,18 +108,18 @@ impl Progress {
         self.ended.send_replace(true);
     }
 
-    /// Returns a receiver that turns true when nothing will change any more.
+    /// Returns a receiver that becomes true when nothing will change any more.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 
-    /// Returns a receiver that wakes at every change.
+    /// Returns a receiver that wakes on every change.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Publishes a complete epoch. Stores come by [`Progress::set_stores`] before, so that no reader that sees the epoch
-    /// misses its records.
+    /// Publishes a complete epoch. Call [`Progress::set_stores`] first, so that no reader that sees the epoch misses
+    /// its records.
     pub fn set_epoch(&self, last: Epoch, floor: Epoch) {
         self.floor.store(floor.0, Ordering::Release);
         self.last.store(last.0, Ordering::Release);
@@ -137,14 +137,14 @@ impl Progress {
         }
     }
 
-    /// Publishes how many rows the tenants have.
+    /// Publishes the tenants' row counts.
     pub fn set_rows(&self, rows: impl Iterator<Item = (NamespaceId, u64)>) {
         let mut tenants = self.tenant_rows.write();
         tenants.values_mut().for_each(|rows| *rows = 0);
         rows.for_each(|(namespace, rows)| *tenants.entry(namespace).or_default() += rows);
     }
 
-    /// Wakes everybody who waits for a change.
+    /// Wakes all waiters for a change.
     pub fn wake(&self) {
         self.changes.send_modify(|n| *n += 1);
         for store in self.stores.read().values().filter(|store| store.head.receiver_count() > 0) {

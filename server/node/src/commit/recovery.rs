@@ -1,8 +1,8 @@
-//! From the content of the log to a node that continues where the last one stopped.
+//! Recovers a node from the log, so that it continues where the last one stopped.
 //!
-//! The newest image, then every epoch after it: a recorded outcome is authoritative, an epoch without one is
-//! resolved again under the configuration that it was sealed with. Nothing is answered and nothing is pushed before
-//! this is done.
+//! Loads the newest image, then replays every epoch after it: a recorded outcome is authoritative, an epoch without one
+//! is resolved again under the configuration that it was sealed with. Nothing is answered and nothing is pushed before
+//! recovery is done.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ use crate::ignored_settings::ignored_shards;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 
-/// A node before its threads start.
+/// A recovered node before its threads start.
 pub struct Recovered {
     /// Writes the log.
     pub log: DiskLog,
@@ -41,33 +41,33 @@ pub struct Recovered {
     pub group: GroupId,
     /// Hashes row keys.
     pub keyer: RowKeyer,
-    /// Key of these hashes.
+    /// Key of the row key hashes.
     pub row_secret: [u8; 16],
-    /// At the last complete epoch.
+    /// Resolver at the last complete epoch.
     pub resolver: Resolver,
-    /// After the last epoch in the log.
+    /// Fold after the last epoch in the log.
     pub epochs: Epochs,
-    /// Above every stamp in the log.
+    /// Batcher above every stamp in the log.
     pub batcher: Batcher,
-    /// Everything pushed counts as unacknowledged until the watermarks of the storages are known.
+    /// Visibility; all pushes count as unacknowledged until the storages' watermarks are known.
     pub visibility: Visibility,
-    /// What the control log adds up to.
+    /// Folded state of the control log.
     pub replicated: ReplicatedState,
     /// Policies in force.
     pub policies: PolicySet,
-    /// Last control entry of the log.
+    /// Last control entry in the log.
     pub control: ControlIndex,
     /// Threads for the shards.
     pub workers: Workers,
-    /// Plugins that the configuration names and the control log does not have yet.
+    /// Plugins that the configuration names and the control log does not contain yet.
     pub activations: Vec<PluginActivation>,
-    /// Bounds that the configuration names and the control log does not have yet.
+    /// Bounds that the configuration names and the control log does not contain yet.
     pub bounds: Option<Bounds>,
-    /// Epochs that were decided again since the state image.
+    /// Number of epochs resolved again since the state image.
     pub replayed: u64,
 }
 
-/// In force until the control log has others.
+/// In force until the control log sets others.
 pub(crate) const DEFAULT_BOUNDS: Bounds = Bounds {
     window_bytes_max: limits::WINDOW_BYTES_MAX as u64,
     status_bytes_max: limits::STATUS_BYTES_MAX as u64,
@@ -75,7 +75,7 @@ pub(crate) const DEFAULT_BOUNDS: Bounds = Bounds {
     partitions: 1,
 };
 
-/// Returns the number of partitions that the control log sets last.
+/// Returns the last number of partitions that the control log sets.
 fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
     control.iter().rev().find_map(|(_, entry)| match entry.change {
         ControlChange::SetBounds(bounds) => Some(bounds.partitions),
@@ -83,7 +83,7 @@ fn last_partitions(control: &[(ControlIndex, ControlEntry)]) -> Option<u16> {
     })
 }
 
-/// Returns the bounds that the configuration requests. The number of partitions is the log's from its creation on.
+/// Returns the bounds that the configuration requests. The number of partitions is fixed when the log is created.
 pub(crate) fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds {
     let partitions = in_force.map_or(config.shards, |bounds| bounds.partitions);
     if let Some(ignored) = ignored_shards(config, in_force) {
@@ -97,7 +97,7 @@ pub(crate) fn wanted_bounds(config: &Config, in_force: Option<Bounds>) -> Bounds
     }
 }
 
-/// Returns the number of threads that share so many partitions on this machine.
+/// Returns the number of threads for this number of partitions on this machine.
 pub(crate) fn threads_for(partitions: u16) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     usize::from(partitions).min(cores)
@@ -106,7 +106,7 @@ pub(crate) fn threads_for(partitions: u16) -> usize {
 /// Opens the log in `config.data` and replays it.
 ///
 /// # Errors
-/// In words: what is wrong and what to do about it.
+/// A description of the problem and its remedy.
 pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, String> {
     let start = Instant::now();
     if first_start::has_note(&config.data) {
@@ -128,7 +128,8 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     if !reader.groups().is_empty() {
         return Err(of_member(&config.data));
     }
-    // The bounds are the control log's, like all that decides verdicts; the defaults are in force until it has others.
+    // The bounds come from the control log, like everything that decides verdicts; the defaults apply until it sets
+    // others.
     let unusable = |error: String| format!("the state image cannot be used: {error}");
     let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
     let replicated = replicated.unwrap_or_default();
@@ -143,10 +144,10 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         Some(image) => Resolver::restore(resolver_config, image).map_err(|error| unusable(format!("{error:?}")))?,
         None => Resolver::new(resolver_config),
     };
-    // A new log gets the partitions that the configuration names.
+    // A new log gets the configured number of partitions.
     let last = last_partitions(&found.control).or(replicated.bounds().map(|bounds| bounds.partitions));
     let workers = Workers::start(threads_for(last.unwrap_or(config.shards)))?;
-    // The epoch after the image may be due more entries than the image includes.
+    // The epoch after the image may require more control entries than the image includes.
     let included = replicated.index().max(position.control);
     let control = continue_control(&mut log, found.control_last, included)?;
     let mut replay = Replay::new(resolver, replicated, PolicySet::new(config, loader)?, found.control, control);
@@ -194,7 +195,7 @@ fn of_member(data: &Path) -> String {
     )
 }
 
-/// Returns what is known of the stores before any of them has reported.
+/// Returns the visibility of the stores before any of them has reported.
 pub(crate) fn visibility_of(replicated: &ReplicatedState, resolver: &Resolver, complete: Epoch) -> Visibility {
     let mut visibility = Visibility::new(complete);
     for store in replicated.stores().stores() {
@@ -222,7 +223,7 @@ pub fn log_dir(data: &Path) -> PathBuf {
     data.join("log")
 }
 
-/// Tells whether the records of an outcome continue every store's log.
+/// Returns whether the records of an outcome continue every store's log.
 fn follows(resolver: &Resolver, outcome: &EpochOutcome) -> bool {
     let mut heads = BTreeMap::new();
     outcome.lsns.iter().all(|at| {
@@ -232,15 +233,15 @@ fn follows(resolver: &Resolver, outcome: &EpochOutcome) -> bool {
     })
 }
 
-/// Returns the command that tells what a salvage of the log in this data directory would lose, ready for a shell: this program, as
-/// it was called.
+/// Returns the command that shows what a salvage of this data directory's log would lose, quoted for a shell: this
+/// program, as it was called.
 fn salvage_command(data: &Path) -> String {
     let program = std::env::args_os().next().unwrap_or_else(|| "tribunal".into());
     let [program, data] = [PathBuf::from(program), data.to_owned()].map(|path| quoted(&path.display().to_string()));
     format!("`{program} log salvage --data {data}`")
 }
 
-/// Quotes a word for a POSIX shell if it needs that.
+/// Quotes a word for a POSIX shell if necessary.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -250,7 +251,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Folds an entry of the log, which was counted when it was written.
+/// Folds a log entry, which was counted when it was written.
 fn fold(epochs: &mut Epochs, batch: Arc<Batch>) -> Result<(), String> {
     let (first, last) = (batch.first, batch.last);
     match epochs.entry(batch) {
@@ -259,8 +260,9 @@ fn fold(epochs: &mut Epochs, batch: Arc<Batch>) -> Result<(), String> {
     }
 }
 
-/// Returns the last entry of a control log. One that ends before the image is brought to its length: a salvage may have
-/// found the image and not the end of the control log, and what the image includes must not be numbered again.
+/// Returns the last entry of a control log. A control log that ends before the image is extended to its length: a
+/// salvage may have recovered the image but not the end of the control log, and positions included in the image must
+/// not be reused.
 fn continue_control(log: &mut DiskLog, last: ControlIndex, included: ControlIndex) -> Result<ControlIndex, String> {
     for index in last.0 + 1..=included.0 {
         let appended = log.append_control(ControlIndex(index), &ControlChange::Lost.into());
@@ -273,7 +275,7 @@ struct Replay {
     resolver: Resolver,
     replicated: ReplicatedState,
     policies: PolicySet,
-    /// Entries after those that the state includes.
+    /// Entries after those included in the state.
     controls: VecDeque<(ControlIndex, ControlEntry)>,
     /// Last position of the control log.
     last: ControlIndex,
@@ -292,21 +294,21 @@ impl Replay {
         let declared: Vec<_> = replay.replicated.stores().stores().map(|store| store.spec.clone()).collect();
         declared.into_iter().for_each(|spec| replay.resolver.declare_store(spec));
         replay.replicated.bounds().into_iter().for_each(|bounds| replay.set_bounds(bounds));
-        // Equal, unless an older release has written the image after the switch.
+        // No-op unless an older release wrote the image after the switch.
         replay.resolver.switch_generation(replay.replicated.releases().generation());
         replay
     }
 
-    /// Starts the fold of this log, the only one so far, from a position.
+    /// Starts the fold of this log, the only one so far, at a position.
     fn start_fold(&self, mut position: FoldPosition, group: GroupId, reader: &LogReader) -> Result<Epochs, String> {
         let next = position.next;
         let first = reader.batches_from(next).next().transpose().map_err(|error| error.to_string())?;
-        // A salvage may have sealed epochs before `next` and after it by one entry, under another incarnation.
+        // A salvage may have sealed epochs before and after `next` in one entry, under another incarnation.
         position.groups = vec![(group, first.map_or(next, |batch| batch.first.min(next)))];
         Ok(Epochs::resume(&position, self.replicated.index()))
     }
 
-    /// Resolves what follows in the log; returns the number of epochs with items.
+    /// Resolves the rest of the log; returns the number of epochs with items.
     fn run(
         &mut self,
         epochs: &mut Epochs,
@@ -322,7 +324,8 @@ impl Replay {
             let Some(input) = self.next_epoch(epochs)? else { continue };
             let operations = input.batches.iter().map(|b| b.reads.len() + b.writes.len()).sum();
             let executor = BySize { workers, operations };
-            // A salvage keeps later outcomes apart if one before them is lost; each goes into the log in its turn.
+            // A salvage keeps later outcomes separate if an earlier one is lost; each is written to the log in its
+            // turn.
             let kept_apart = !log.has_outcome(input.epoch);
             if kept_apart && recorded.as_ref().is_some_and(|outcome| !follows(&self.resolver, outcome)) {
                 let epoch = input.epoch.0;
@@ -351,14 +354,14 @@ impl Replay {
         Ok(replayed)
     }
 
-    /// Applies control entries that no epoch carries yet, at the end of one that is sealed for them, as on an idle node.
+    /// Applies control entries that no epoch carries yet, at the end of an epoch sealed for them, as on an idle node.
     fn seal_for_controls(
         &mut self,
         epochs: &mut Epochs,
         batcher: &mut Batcher,
         log: &mut DiskLog,
     ) -> Result<(), String> {
-        // What an image includes of its next epoch's control is less than that epoch's K.
+        // The part of the next epoch's control that an image includes is below that epoch's K.
         self.next_epoch(epochs)?;
         if let Some(&(last, _)) = self.controls.back() {
             let next = epochs.last_complete().next();
@@ -376,7 +379,7 @@ impl Replay {
         while let Some(step) = epochs.poll() {
             match step {
                 Step::Control { upto, next } => {
-                    // What waited for an epoch before these entries count has held since then.
+                    // Conditions that waited for an epoch before these entries count have held since then.
                     self.replicated.advance(next.prev());
                     self.apply_controls(upto, next);
                     check_generation(&self.replicated)?;
@@ -397,7 +400,7 @@ impl Replay {
         Ok(None)
     }
 
-    /// Applies entries up to `upto`; `next` is the first epoch that they count for.
+    /// Applies entries up to `upto`; `next` is the first epoch that they apply to.
     fn apply_controls(&mut self, upto: ControlIndex, next: Epoch) {
         while let Some((index, entry)) = self.controls.pop_front_if(|(index, _)| *index <= upto) {
             let resolver = &self.resolver;
@@ -416,7 +419,7 @@ impl Replay {
                     entry = index.0,
                     "an entry of the control log was lost; check stores, keys and plugins"
                 ),
-                // Policies are loaded when an epoch needs them, the rest once the replay is done.
+                // Policies are loaded when an epoch needs them, the rest after the replay.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -457,7 +460,7 @@ mod tests {
         );
     }
 
-    /// Writes a log in which no epoch carries the only control entry, which was durable before the node was killed.
+    /// Writes a log whose only control entry is in no epoch; it was durable before the node was killed.
     fn log_with_a_pending_control_entry(data: &Path) {
         let mut log = tribunal_log::open(&log_dir(data), &LogOptions::default()).expect("a new log").writer;
         let change = ControlChange::SetBounds(Bounds { partitions: 3, ..DEFAULT_BOUNDS });

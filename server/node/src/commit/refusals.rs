@@ -1,9 +1,9 @@
-//! What a client is told whose request was refused, or whose outcome is unknown.
+//! Error replies to clients whose request was refused, or whose outcome is unknown.
 
 use tribunal_core::control::Refusal;
 use tribunal_service::ServiceError;
 
-/// Describes a refusal to the client whose request was refused.
+/// Returns the error for a client whose request was refused.
 #[must_use]
 pub fn refused(refusal: Refusal) -> ServiceError {
     let (code, pointer) = match refusal {
@@ -40,13 +40,13 @@ pub fn refused(refusal: Refusal) -> ServiceError {
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }
 }
 
-/// The node is about to stop.
+/// Returns the error of a node that is about to stop.
 #[must_use]
 pub fn stopping() -> ServiceError {
     ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
 }
 
-/// It is not known whether a transaction, or a change, was decided.
+/// Returns the error for a transaction, or a change, that may or may not have been decided.
 #[must_use]
 pub fn outcome_unknown() -> ServiceError {
     ServiceError::OutcomeUnknown {

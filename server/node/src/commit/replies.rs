@@ -1,8 +1,8 @@
-//! Who waits for an item of an epoch, what they get, and how an epoch's answers reach their tasks.
+//! Waiters for the items of an epoch, their answers, and the delivery of an epoch's answers to their tasks.
 //!
-//! Memory goes back to where it came from: a spent transaction travels with its answer, because freeing on another
-//! thread costs both of them. And answers travel together: [`Dispatch`] wakes one task on each lane, which wakes the others
-//! there.
+//! Memory returns to the thread that allocated it: a spent transaction travels with its answer, because freeing on
+//! another thread costs both threads. Answers also travel together: [`Dispatch`] wakes one task per lane, which wakes
+//! the other tasks there.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tribunal_types::TxnRequest;
 
 use crate::commit::epoch_cache::ResolvedEpoch;
 
-/// An answer, and what was made for it.
+/// An answer, and the memory allocated for its item.
 #[derive(Debug)]
 pub struct Answered {
     /// The answer.
@@ -23,7 +23,7 @@ pub struct Answered {
     pub spent: Option<Box<TxnRequest>>,
 }
 
-/// What became of an item; the waiting task takes the words from the epoch.
+/// The outcome of an item; the waiting task reads the details from the epoch.
 pub type Answer = tribunal_replica::Answer<Arc<ResolvedEpoch>>;
 
 /// Collects the answers of one request with many transactions.
@@ -38,10 +38,10 @@ struct ManyState {
     done: Option<oneshot::Sender<AnsweredMany>>,
 }
 
-/// Transactions that are on their way back.
+/// Transactions on their way back.
 type Spent = Vec<Box<TxnRequest>>;
 
-/// The answers of one request with many transactions, and what was made for it.
+/// The answers of one request with many transactions, and the memory allocated for it.
 pub struct AnsweredMany {
     /// The answers, in the order of the request.
     pub answers: Vec<Answer>,
@@ -50,7 +50,7 @@ pub struct AnsweredMany {
 }
 
 impl Many {
-    /// Makes a collector for `count` transactions, which answers on `done`.
+    /// Creates a collector for `count` transactions, which answers on `done`.
     #[must_use]
     pub fn new(count: usize, done: oneshot::Sender<AnsweredMany>) -> Arc<Many> {
         let answers = vec![Answer::Unknown; count];
@@ -73,14 +73,14 @@ impl Many {
     }
 }
 
-/// Who waits for one answer, and on which lane, if it is one.
+/// The waiter for one answer, and its lane, if it runs on one.
 pub struct ReplySender {
     reply: oneshot::Sender<Answered>,
     lane: Option<Lane>,
 }
 
 impl ReplySender {
-    /// Makes a sender to `lane`, or to the threads that share, and the receiver.
+    /// Creates a sender to `lane`, or to the shared threads, and the receiver.
     #[must_use]
     pub fn on(lane: Option<Lane>) -> (ReplySender, oneshot::Receiver<Answered>) {
         let (reply, answer) = oneshot::channel();
@@ -95,14 +95,14 @@ impl ReplySender {
 
 /// One waiting item.
 pub enum ReplyHandle {
-    /// A request of its own.
+    /// A separate request.
     Single(ReplySender),
-    /// A part of a request with many.
+    /// One item of a request with many.
     Part(Arc<Many>, usize),
 }
 
 impl ReplyHandle {
-    /// Answers at once.
+    /// Answers immediately.
     pub fn answer(self, answer: Answer, spent: Option<Box<TxnRequest>>) {
         match self {
             ReplyHandle::Single(sender) => sender.answer(Answered { answer, spent }),
@@ -111,21 +111,21 @@ impl ReplyHandle {
     }
 }
 
-/// Up to so many answers are given one by one.
+/// Up to this many answers are delivered one by one.
 const SINGLY_MAX: usize = 2;
 
-/// One answer on its way.
+/// An answer and its recipient.
 type Reply = (ReplySender, Answered);
 
-/// Hands the answers of an epoch to the requests that wait. Holds no more answers than there are requests in flight.
+/// Delivers an epoch's answers to the waiting requests. Holds no more answers than there are requests in flight.
 #[derive(Clone)]
 pub struct Dispatch {
-    /// One for each lane, and one for the threads that share.
+    /// One per lane, and one for the shared threads.
     lanes: Vec<mpsc::UnboundedSender<Vec<Reply>>>,
 }
 
 impl Dispatch {
-    /// Starts the tasks that wake the others, each where these run: on every lane, and on `shared`.
+    /// Starts the tasks that wake the others: one on every lane, and one on `shared`.
     #[must_use]
     pub fn start(lanes: &[Handle], shared: &Handle) -> Dispatch {
         let start = |runtime: &Handle| {
@@ -140,7 +140,7 @@ impl Dispatch {
         Dispatch { lanes: lanes.iter().chain([shared]).map(start).collect() }
     }
 
-    /// Gives answers that belong together.
+    /// Delivers answers that belong together.
     pub fn answer(&self, answers: Vec<(ReplyHandle, Answered)>) {
         let mut lanes: Vec<Vec<Reply>> = self.lanes.iter().map(|_| Vec::new()).collect();
         let shared = lanes.len() - 1;

@@ -1,7 +1,8 @@
-//! The one thread that owns the replica: it brings it what happens, with the time, and carries out what follows.
+//! The single thread that owns the replica: feeds it events with the current time, and carries out its outputs.
 //!
-//! Everything reaches it as a [`Message`], in one queue, or gathers until it is free ([`CommitIntake`]). It waits for that queue,
-//! and for the disk only while the queue is empty ([`InlineWrites`]). What is decided, and in which order, is the replica's.
+//! Events arrive as a [`Message`] in one queue; single commits are batched until the sequencer is free
+//! ([`CommitIntake`]). The sequencer blocks on the queue only, and on the disk only while the queue is empty
+//! ([`InlineWrites`]). The replica determines all decisions and their order.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,29 +35,29 @@ pub struct Sequencer {
     state: SequencerState,
     shared: Shared,
     log: LogQueue,
-    /// Where the monotonic clock begins.
+    /// Origin of the monotonic clock.
     started: Instant,
     /// The replica has finished.
     stopped: bool,
-    /// The last question that was answered between commits, if any was.
+    /// When the last query between commits was answered, if ever.
     asked_at: Option<Instant>,
     inline: InlineWrites,
     side: MemberSide,
-    /// Empty; its memory is used again.
+    /// Empty; its allocation is reused.
     spare: Vec<Commit>,
 }
 
-/// While a batch is on its way to the disk, so many commits gather before the sequencer looks at them.
+/// Number of commits that queue before the sequencer takes them while a batch is in flight to the disk.
 const GATHER: usize = 48;
-/// Messages taken from the queue before the seal is considered again.
+/// Maximum number of messages taken from the queue before the seal is considered again.
 const MESSAGES_AT_ONCE: usize = 1024;
-/// How long messages are taken before that: some take far longer than others.
+/// Maximum time spent on messages before that: some cost far more than others.
 const MESSAGES_WITHIN: Duration = Duration::from_millis(2);
-/// How long the sequencer copies before it looks after its messages again.
+/// Maximum time the sequencer copies the image before it returns to its messages.
 const IMAGE_SLICE: Duration = Duration::from_millis(1);
 
 impl Sequencer {
-    /// Prepares the sequencer and publishes its progress. The decider's monotonic clock began at `started`.
+    /// Creates the sequencer and publishes its progress. The decider's monotonic clock began at `started`.
     #[must_use]
     pub fn new(
         decider: impl FnOnce(Now) -> Decider,
@@ -83,11 +84,11 @@ impl Sequencer {
         sequencer
     }
 
-    /// Runs until it is stopped, or until the log fails.
+    /// Runs until stopped, or until the log fails.
     pub fn run(mut self, messages: &Receiver<Message>) -> Ended {
         loop {
             self.copy_image();
-            // A batch that is on its way, or a fixed length that has begun, leaves time for more to gather.
+            // While a batch is in flight, or a fixed epoch length is running, let more commits queue.
             if self.state.intake.wake_at(if self.replica().gathers() { GATHER } else { 1 }) {
                 self.take_queued();
                 self.tick(messages);
@@ -133,20 +134,21 @@ impl Sequencer {
         }
     }
 
-    /// Returns the time. A clock that is not to be believed has none, so the entries of the node have none either.
+    /// Returns the current time. An untrusted clock yields no Unix time, so the node's entries carry none either.
     fn now(&self) -> Now {
         let unix_us = if self.side.apart_ms.is_some() { 0 } else { self.state.clock.now_us() };
         Now { monotonic: self.started.elapsed(), unix_us }
     }
 
-    /// Brings an event to the replica, and carries out what follows.
+    /// Passes an event to the replica, and carries out the resulting outputs.
     fn step(&mut self, event: Event<Channels>) {
         let now = self.now();
         self.decider.step(event, now);
         self.follow();
     }
 
-    /// Carries out what follows from the last input; of a member, what [`Sequencer::settle`] does not.
+    /// Carries out the outputs of the last input; for a member, only the urgent ones: [`Sequencer::settle`] does the
+    /// rest.
     fn follow(&mut self) {
         while let Some(output) = self.decider.poll_urgent() {
             self.carry_out(output);
@@ -158,7 +160,7 @@ impl Sequencer {
         self.decider.replica()
     }
 
-    /// Takes in the commits that have gathered.
+    /// Takes the queued commits.
     fn take_queued(&mut self) {
         let mut commits = std::mem::take(&mut self.spare);
         self.state.intake.take(&mut commits);
@@ -180,12 +182,13 @@ impl Sequencer {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Commit(commits) => self.step(Event::Commits(commits)),
-            // `run` looks after every message.
+            // `run` takes the queued commits after every batch of messages.
             Message::CommitsQueued => {}
             Message::Judge(txns, reply) => {
                 self.asked_at = Some(Instant::now());
                 self.dismiss(&txns);
-                // Nobody judges in the place of a plugin that is not here. Without a reply, who asked says why.
+                // Nothing may judge in place of a plugin that is not loaded. Without a reply, the caller reports the
+                // reason.
                 if !self.replica().waits_for_code() {
                     let _ = reply.send(self.decider.replica_mut().judge(&txns));
                 }
@@ -223,7 +226,7 @@ impl Sequencer {
             Message::Import(versions, waiter) => self.step(Event::Import(versions, waiter)),
             Message::Control(change, reply) => self.step(Event::Control(change, reply)),
             Message::Durable(batch) => {
-                // They go into the batch that follows at once.
+                // Take the queued commits first, so that they go into the next batch at once.
                 self.take_queued();
                 self.step(Event::Entry(batch));
             }
@@ -247,13 +250,13 @@ impl Sequencer {
         }
     }
 
-    /// Notes that transactions no longer wait.
+    /// Releases the bytes of transactions that no longer wait.
     fn dismiss(&self, txns: &[TxnRequest]) {
         let bytes = txns.iter().map(TxnRequest::memory_bytes).sum();
         self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Finishes the epochs under way, takes an image and ends.
+    /// Finishes the epochs in flight, takes an image and ends.
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
         let last = self.state.intake.close();
         self.step(Event::Commits(last));
@@ -278,14 +281,14 @@ impl Sequencer {
             }
             self.tick_member();
         }
-        // Groups write at ticks how far they know to be agreed on: the next start begins there.
+        // Groups write their commit positions at ticks: the next start begins there.
         self.bring(Input::Tick);
         self.settle(messages);
         self.log.send(Job::Stop);
         self.take_lag().map_or(Ended::Stopped, Ended::Lags)
     }
 
-    /// Tells everybody who waits that the outcome is unknown, and ends.
+    /// Answers every waiter that the outcome is unknown, and ends.
     fn fail(mut self, messages: &Receiver<Message>, reason: String) -> Ended {
         self.step(Event::LogFailed);
         let mut commits = self.state.intake.close();
@@ -297,20 +300,20 @@ impl Sequencer {
             }
         }
         commits.into_iter().for_each(|commit| commit.waiter.handle.answer(Answer::Unknown, Some(commit.txn)));
-        // If the log has failed, its thread ends without carrying this out.
+        // If the log has failed, its thread ends without running this job.
         self.log.send(Job::Stop);
         if self.side.refused {
             return Ended::Refused(reason);
         }
         match self.take_lag() {
-            // The log is whole, and so is everything else.
+            // The log is intact, and so is everything else.
             Some(lag) => Ended::Lags(lag),
             None => Ended::LogFailed(reason),
         }
     }
 }
 
-/// Turns an answer that no epoch comes with into one for clients.
+/// Converts an answer that belongs to no epoch into one for clients.
 fn without_epoch(answer: tribunal_replica::Answer) -> Answer {
     answer.in_epoch(|()| unreachable!("an epoch's decisions come with the epoch"))
 }

@@ -1,4 +1,4 @@
-//! What the sequencer is tied to, and what it shares with the rest of the node.
+//! The sequencer's connections, and its state shared with the rest of the node.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -17,59 +17,58 @@ use crate::commit::progress::Progress;
 use crate::commit::replies::Dispatch;
 use crate::telemetry::metrics::Metrics;
 
-/// What the sequencer shares with the rest of the node.
+/// State that the sequencer shares with the rest of the node.
 #[derive(Clone)]
 pub struct Shared {
     /// Recent epochs.
     pub cache: Arc<EpochCache>,
     /// Progress.
     pub progress: Arc<Progress>,
-    /// Figures.
+    /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// What is told of the cluster.
+    /// Published view of the cluster.
     pub view: Arc<View>,
-    /// Bytes of transactions that wait in the queue or in a batch.
+    /// Bytes of transactions waiting in the queue or in a batch.
     pub waiting_bytes: Arc<AtomicUsize>,
 }
 
-/// What is known of a push that holds the log back.
+/// Known state of a push that holds the log back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaggingPush {
-    /// What the storage last complained about.
+    /// The storage's last complaint.
     pub complaint: Option<String>,
-    /// The last record that the rows of an embedded store reflect while it is being opened; `None` if it is not.
+    /// The last record reflected in an embedded store's rows while it is being opened; `None` if it is not.
     pub opens_at: Option<Lsn>,
 }
 
-/// What carries out the effect of a control entry outside the sequencer.
+/// Carries out the effect of a control entry outside the sequencer.
 pub type OnControl = Box<dyn FnMut(&ReplicatedState, &Effect) + Send>;
 
-/// What the sequencer is tied to.
+/// The sequencer's connections.
 pub struct SequencerState {
-    /// What fills the slots, for readers.
+    /// The slots' current plugins, for readers.
     pub slots: Arc<RwLock<Slots>>,
     /// The time that batches carry.
     pub clock: Arc<EpochClock>,
-    /// Where single commits gather.
+    /// Queue of single commits.
     pub intake: CommitIntake,
-    /// Delivers answers to the requests that wait.
+    /// Delivers answers to waiting requests.
     pub dispatch: Dispatch,
-    /// Where effects of control entries outside the replica are carried out (catalog, pushes, keys). Must not wait for
-    /// anything.
+    /// Carries out effects of control entries outside the replica (catalog, pushes, keys). Must not block.
     pub on_control: OnControl,
-    /// Tells what is known of a push that holds the log back. Must not wait for anything.
+    /// Returns the known state of a push that holds the log back. Must not block.
     pub lagging: Box<dyn Fn(StoreId) -> LaggingPush + Send>,
-    /// Is called for every embedded store whose copy here the log does not wait for any more. Must not wait for anything.
+    /// Called for every embedded store whose local copy the log no longer waits for. Must not block.
     pub left_out: Box<dyn Fn(StoreId) + Send>,
-    /// Is called for every slot that another plugin fills from now on. Must not wait for anything.
+    /// Called for every slot that another plugin fills from now on. Must not block.
     pub on_slot: Box<dyn FnMut(&PluginSlot) + Send>,
-    /// What is sent to other nodes.
+    /// Frames to other nodes.
     pub outgoing: Outgoing,
-    /// Takes what another node sends about pushes. Must not wait for anything.
+    /// Handles another node's push frames. Must not block.
     pub on_push_frame: OnPushFrame,
-    /// Says what the pushes of this node are doing, for the other nodes.
+    /// Returns this node's push states, for the other nodes.
     pub push_states: PushStates,
-    /// Called with every slot whose plugin has failed too often in a row, and the entry that activated it. Must not wait for
-    /// anything.
+    /// Called with every slot whose plugin has failed too often in a row, and the entry that activated it. Must not
+    /// block.
     pub on_faults: Box<dyn FnMut(PluginSlot, ControlIndex) + Send>,
 }

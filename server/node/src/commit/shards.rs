@@ -1,7 +1,7 @@
 //! Spreads the shards of the version map over worker threads.
 //!
-//! Shards share nothing within a phase, so any schedule gives the same outcome. Small epochs stay on the calling
-//! thread: handing them over would cost more than the work.
+//! Shards share nothing within a phase, so every schedule gives the same outcome. Small epochs stay on the calling
+//! thread: handing them over would cost more than the work itself.
 
 use rayon::prelude::*;
 use tribunal_core::executor::{Inline, ShardExecutor};

@@ -1,7 +1,7 @@
-//! Transactions as the HTTP surface sees them: questions become messages to the sequencer, answers become words.
+//! Transactions as seen by the HTTP surface: requests become messages to the sequencer, its answers become results.
 //!
-//! Runs on the HTTP threads. Words (keys, versions, winners) are looked up here rather than on the sequencer, so that
-//! the one thread that everybody waits for does nothing that others can do.
+//! Runs on the HTTP threads. Keys, versions and winners are looked up here rather than on the sequencer: the one thread
+//! that every request waits for does only what no other thread can.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,13 +30,13 @@ use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Operations that the sequencer judges at once, at most a few milliseconds of work: commits wait meanwhile.
+/// Maximum number of operations that the sequencer judges at once, a few milliseconds of work: commits wait meanwhile.
 const JUDGING_WORK_MAX: usize = 2048;
-/// Operations that a range counts for: every shard searches it in all of its runs above the snapshot.
+/// Number of operations that a range counts for: every shard searches it in all of its runs above the snapshot.
 const RANGE_WORK: usize = 32;
 
 impl NodeService {
-    /// Turns the sequencer's answer into words.
+    /// Converts the sequencer's answer into a result.
     async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
@@ -61,18 +61,18 @@ impl NodeService {
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced => Ok(fenced(self.shared.progress.last())),
-            // An abort or a fence: what was posted under the id before is another matter.
+            // An abort or a fence: the transaction posted under the id earlier is a separate matter.
             Answer::NotTaken => Err(self.not_closed()),
             Answer::Stopping => Err(stopping()),
             Answer::Unknown => Err(outcome_unknown()),
         }
     }
 
-    /// Turns the sequencer's answer to a commit into words. A node that accepts nothing new may have accepted this transaction
-    /// before, and then must not claim otherwise.
+    /// Converts the sequencer's answer to a commit into a result. A node that accepts nothing new may have accepted
+    /// this transaction before, and then must not claim otherwise.
     async fn words_of(&self, answer: Answer, txn: &ReportedTxn, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
-            // If it is about to stop, it cannot tell.
+            // A node that is about to stop cannot tell.
             Answer::NotTaken => match self.known(txn.namespace, txn.id).await {
                 Ok(known) => Err(self.not_taken_now(known)),
                 Err(_) => Err(outcome_unknown()),
@@ -81,22 +81,22 @@ impl NodeService {
         }
     }
 
-    /// Refuses a commit that the node does not accept now, given what it knows of its id.
+    /// Returns the error for a commit that the node does not accept now, given its knowledge of the id.
     fn not_taken_now(&self, known: KnownNow) -> ServiceError {
         match known {
             KnownNow::InFlight => ServiceError::InFlight,
-            // The bodies are not compared here, so the stored verdict may be that of another body.
+            // Bodies are not compared here, so the stored verdict may belong to another body.
             KnownNow::At(_) => outcome_unknown(),
             KnownNow::Expired | KnownNow::Unknown => self.not_taken(),
         }
     }
 
-    /// Returns what this node knows of an id.
+    /// Returns this node's knowledge of an id.
     pub(crate) async fn known(&self, namespace: NamespaceId, id: TxnId) -> Result<KnownNow, ServiceError> {
         self.known_all(vec![(namespace, id)]).await?.pop().ok_or_else(stopping)
     }
 
-    /// Returns what this node knows of each id.
+    /// Returns this node's knowledge of each id.
     async fn known_all(&self, ids: Vec<(NamespaceId, TxnId)>) -> Result<Vec<KnownNow>, ServiceError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -106,14 +106,14 @@ impl NodeService {
         known.await.map_err(|_| stopping())
     }
 
-    /// Notes how long commits took, the answer's own making left out.
+    /// Records how long commits took, excluding the rendering of the answer.
     fn answered(&self, ack: AckMode, asked: Instant, count: u64) {
         let phases = &self.shared.metrics.phases;
         let times = if ack == AckMode::Applied { &phases.applied } else { &phases.durable };
         times.add(u64::from(micros(asked.elapsed())), count);
     }
 
-    /// Looks a stored verdict up, in memory or in the log.
+    /// Looks up a stored verdict, in memory or in the log.
     async fn stored(&self, at: VerdictAt) -> Result<Decided, ServiceError> {
         let verdict = match self.shared.cache.epoch(at.epoch) {
             Some(epoch) => epoch.verdict(at.item),
@@ -125,7 +125,7 @@ impl NodeService {
             }
         };
         let verdict = verdict.map(|verdict| self.with_winners(verdict));
-        // Not "not found": it was decided, and must not be done again under another id.
+        // Not "not found": it was decided, and must not be retried under another id.
         let verdict = verdict.ok_or_else(|| ServiceError::ClientMistake {
             code: "verdict_truncated",
             pointer: String::new(),
@@ -141,8 +141,8 @@ impl NodeService {
         Ok(Decided { verdict, csn, replayed: true, applied: None, phases: Phases::default(), traceparent: None })
     }
 
-    /// Names the winners of earlier epochs that are still in memory. A validator that rejects for a reason of its own may have
-    /// blamed an operation that nobody has interfered with, or none.
+    /// Names the winners of earlier epochs that are still in memory. A validator that rejects for its own reason may
+    /// have blamed an operation without a conflict, or none.
     fn with_winners(&self, mut verdict: Verdict) -> Verdict {
         let Verdict::Aborted { reason, conflicts, .. } = &mut verdict else { return verdict };
         let is_defeat = |conflict: &Conflict| !matches!(reason, Reason::Plugin(_)) || conflict.shows_change();
@@ -183,7 +183,7 @@ impl NodeService {
         verdicts.into_iter().next().ok_or_else(stopping)
     }
 
-    /// Decides transactions that only read. A node that is cut off from the others decides nothing: its state may be old.
+    /// Decides read-only transactions. A node that is cut off from the others decides nothing: its state may be stale.
     async fn decide_reads(&self, txns: Vec<TxnRequest>) -> Result<Vec<Verdict>, ServiceError> {
         let takes_commits = || match &self.joined {
             Some(_) if !self.shared.view.takes_commits() => Err(self.not_taken()),
@@ -192,7 +192,7 @@ impl NodeService {
         self.judge_all(txns, takes_commits).await
     }
 
-    /// Judges one transaction, or several that only read. Does not wait for an epoch. The sequencer does other work in
+    /// Judges one transaction, or several read-only ones. Does not wait for an epoch. The sequencer does other work in
     /// between, so two of them may be judged on different states.
     async fn judge_all(
         &self,
@@ -221,7 +221,7 @@ impl NodeService {
     }
 
     async fn dry_run(&self, txn: TxnRequest) -> Result<DryRun, ServiceError> {
-        // A transaction that only reads leaves no trace of its id, and finds none.
+        // A read-only transaction leaves no trace of its id, and finds none.
         if txn.is_read_only() {
             return self.judge(txn).await.map(DryRun::Judged);
         }
@@ -250,7 +250,7 @@ impl NodeService {
         self.admit(txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
-        // The spent transaction is dropped here, where it was made.
+        // The spent transaction is dropped on the thread that allocated it.
         let Ok(Ok(Answered { answer, .. })) = tokio::time::timeout(DECISION_TIMEOUT, answer).await else {
             return Err(outcome_unknown());
         };
@@ -261,7 +261,7 @@ impl NodeService {
         Ok(decided)
     }
 
-    /// Decides transactions that may have nothing to do with each other: none waits for what another one needs.
+    /// Decides unrelated transactions: none waits for an answer that only another one needs.
     async fn decide_many(
         &self,
         txns: Vec<TxnRequest>,
@@ -306,7 +306,7 @@ impl NodeService {
         let asked = Instant::now();
         let mut results = Vec::with_capacity(writes.len());
         let mut admitted = Vec::with_capacity(writes.len());
-        // All of one batch are of one tenant.
+        // All transactions of one batch belong to one tenant.
         let writes_count = writes.iter().map(|(_, txn)| txn.writes.len()).sum();
         let fits = writes.first().is_none_or(|(_, txn)| self.has_room(txn.namespace, writes_count));
         let mut more = 0;
@@ -337,12 +337,12 @@ impl NodeService {
             }
             _ => return Err(outcome_unknown()),
         };
-        // One timeout for all stores together: several dead stores must not add up.
+        // One timeout for all stores together: timeouts of several dead stores must not add up.
         let deadline = Instant::now() + APPLY_TIMEOUT;
-        // One question for all that was not taken: each waits for the sequencer.
+        // One query for all transactions that were not taken: each query waits for the sequencer.
         let not_taken = places.iter().zip(&answers).filter(|(_, answer)| matches!(answer, Answer::NotTaken));
         let ids = not_taken.map(|(place, _)| (reported[*place].namespace, reported[*place].id)).collect();
-        // If the node is about to stop, it cannot tell of these; the others are decided all the same.
+        // If the node is about to stop, these remain unknown; the others are decided all the same.
         let mut known = self.known_all(ids).await.unwrap_or_default().into_iter();
         for (place, answer) in places.into_iter().zip(answers) {
             let decided = match answer {
@@ -375,22 +375,22 @@ impl NodeService {
         if undecided && query.wait_ms > 0 {
             let (reply, decided) = oneshot::channel();
             self.send(Message::Watch(query.namespace, query.id, reply))?;
-            // Late, or the node stops: what was known stands.
+            // On timeout or shutdown, the earlier answer holds.
             if let Ok(Ok(decided)) = timeout_at(deadline.into(), decided).await {
                 known = decided;
             }
         }
         match known {
             KnownNow::At(at) => match self.stored(at).await {
-                // The question changed nothing; it can be asked again.
+                // The query changed nothing; it can be retried.
                 Err(ServiceError::OutcomeUnknown { detail }) => Err(ServiceError::Unavailable { detail }),
                 stored => stored.map(TxnStatus::Decided),
             },
             KnownNow::Expired => Ok(TxnStatus::UnknownExpired),
-            // The result of a fence must be certain, so it is queued after the transaction that is in flight.
+            // The result of a fence must be certain, so it is queued after the transaction in flight.
             KnownNow::Unknown | KnownNow::InFlight if query.fence => match self.fence(query).await? {
-                // It is no old one, or it had been known as such: its time is so far ahead that it was never executed, and that
-                // no fence would last.
+                // The id is not old, or it would have been known as expired: its time is so far ahead that it was never
+                // executed, and no fence would last.
                 TxnStatus::UnknownExpired => Err(ServiceError::TxnIdExpired),
                 fenced => Ok(fenced),
             },
@@ -415,7 +415,8 @@ impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
             if self.joined.is_some() && self.shared.view.refuses_transactions() {
-                // It would issue ids that no node executes (wrong clock), or that this one cannot execute (missing code).
+                // It would issue ids that no node executes (wrong clock), or that this node cannot execute (missing
+                // code).
                 return Err(self.not_taken());
             }
             let until = self.until_fresh(&begin.stores, begin.freshness).await?;
@@ -436,17 +437,17 @@ impl TxnApi for NodeService {
             let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
             let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
             if one_cut {
-                // All stores get one snapshot, and what was read is not to be newer: without `wait_ms`, the other stores
-                // must have applied it already.
+                // All stores get one snapshot, and reads must not be newer: without `wait_ms`, the other stores must
+                // have applied it already.
                 let visible = self.until_visible(&begin.stores, read.applied, until).await;
                 visible.map_err(|store| self.lagging(store, self.retry_after()))?;
             }
             let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
             for store in begin.read.stores() {
-                // What was read is of exactly this epoch, and stays so however far the store is by now.
+                // The read was of exactly this epoch, however far the store is by now.
                 snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
             }
-            // A storage may come back with less than it had.
+            // A storage may return with less than it had.
             if one_cut && let Some(late) = snapshots.iter().find(|snapshot| snapshot.at < read.applied) {
                 return Err(self.lagging(late.store, self.retry_after()));
             }
@@ -492,23 +493,24 @@ impl TxnApi for NodeService {
     }
 }
 
-/// A transaction that named snapshots began when its newest one was the present; `shorter-txn-wins` looks at that.
+/// Sets the start of a transaction that named snapshots: when its newest one was current. Used by `shorter-txn-wins`.
 fn began(mut txn: TxnRequest) -> TxnRequest {
     txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
     txn
 }
 
-/// Returns what judging a transaction costs, in operations.
+/// Returns the cost of judging a transaction, in operations.
 fn judging_work(txn: &TxnRequest) -> usize {
     1 + txn.reads.len() + txn.writes.len() + RANGE_WORK * txn.ranges.len()
 }
 
-/// Describes a verdict that belongs to no epoch of its own: nothing of it is stored.
+/// Wraps a verdict that belongs to no epoch: nothing of it is stored.
 fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
 }
 
-/// Describes a verdict that was made and cannot be read: not "unavailable", which says that there is none.
+/// Returns the error for a verdict that was made and cannot be read: not "unavailable", which would mean that there is
+/// none.
 fn unreadable(reason: impl std::fmt::Display) -> ServiceError {
     tracing::error!(%reason, "a verdict cannot be read");
     ServiceError::OutcomeUnknown {

@@ -1,4 +1,4 @@
-//! Waiters of a replica, and what each counts for in the bytes that wait.
+//! Waiters of a replica, and the waiting bytes that each accounts for.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use tribunal_types::{ImportedVersion, TxnRequest};
 
 use crate::commit::replies::ReplyHandle;
 
-/// They wait on channels.
+/// Waiters that receive on channels.
 pub struct Channels;
 
 impl Waiters for Channels {
@@ -22,46 +22,46 @@ impl Waiters for Channels {
     }
 }
 
-/// A transaction and who waits for its verdict.
+/// A transaction and the waiter for its verdict.
 pub type Commit = tribunal_replica::Commit<ItemWaiter>;
 
-/// Waits for the answer of an item.
+/// A waiter for an item's answer.
 pub struct ItemWaiter {
-    /// Where the answer goes.
+    /// The destination of the answer.
     pub handle: ReplyHandle,
-    /// What it counts for in the bytes that wait; 0 if it is no transaction.
+    /// The waiting bytes that it accounts for; 0 if it is no transaction.
     pub bytes: usize,
 }
 
 impl ItemWaiter {
-    /// Waits for an abort or a fence.
+    /// Creates a waiter for an abort or a fence.
     #[must_use]
     pub fn for_id(handle: ReplyHandle) -> ItemWaiter {
         ItemWaiter { handle, bytes: 0 }
     }
 }
 
-/// Makes a transaction wait, which was admitted to the bytes that wait.
+/// Creates a waiting commit from a transaction whose bytes were admitted.
 #[must_use]
 pub fn commit(txn: Box<TxnRequest>, handle: ReplyHandle) -> Commit {
     let bytes = txn.memory_bytes();
     Commit { txn, waiter: ItemWaiter { handle, bytes } }
 }
 
-/// Waits for an import.
+/// A waiter for an import.
 pub struct ImportWaiter {
     reply: oneshot::Sender<Imported>,
     bytes: usize,
 }
 
 impl ImportWaiter {
-    /// Waits for the import of `versions`, which were admitted to the bytes that wait.
+    /// Creates a waiter for the import of `versions`, whose bytes were admitted.
     #[must_use]
     pub fn new(versions: &[ImportedVersion], reply: oneshot::Sender<Imported>) -> ImportWaiter {
         ImportWaiter { reply, bytes: size_of_val(versions) }
     }
 
-    /// Answers.
+    /// Answers, and releases the bytes.
     pub fn answer(self, imported: Imported, waiting_bytes: &AtomicUsize) {
         waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         // The client may have disconnected.

@@ -1,10 +1,10 @@
-//! Activations as the API shows them.
+//! Activations as shown by the API.
 
 use sha2::{Digest, Sha256};
 use tribunal_service::plugins::Activation;
 use tribunal_types::{PastEntry, PluginActivation, SlotEntry};
 
-/// Shows an entry, without the epochs that it decided.
+/// Returns the API's view of an entry, without the epochs that it decided.
 #[must_use]
 pub fn shown(entry: &SlotEntry) -> Activation {
     let PluginActivation { choice, from, by, who, at_ms, .. } = &entry.activation;
@@ -26,7 +26,7 @@ pub fn shown(entry: &SlotEntry) -> Activation {
     }
 }
 
-/// Shows an entry of a slot's past.
+/// Returns the API's view of an entry in a slot's history.
 #[must_use]
 pub fn shown_past(past: &PastEntry) -> Activation {
     Activation { since: past.entry.since, until: past.until, ..shown(&past.entry) }

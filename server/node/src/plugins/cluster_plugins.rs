@@ -1,4 +1,5 @@
-//! Uploaded plugins of a cluster, as the API of each member sees them: what was announced, and on which members it is ready.
+//! Uploaded plugins of a cluster, as seen by each member's API: the announced ones, and the members on which they are
+//! ready.
 
 use std::sync::Arc;
 
@@ -9,36 +10,36 @@ use crate::cluster::components::AnnouncedPlugins;
 use crate::cluster::view::View;
 use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
 
-/// What a member of a cluster knows of the plugins of all.
+/// A member's knowledge of all members' plugins.
 pub struct ClusterPlugins {
-    /// What was announced.
+    /// The announced components.
     pub announced: Arc<AnnouncedPlugins>,
-    /// Who the members are.
+    /// The current members.
     pub view: Arc<View>,
 }
 
-/// How far a version is.
+/// How far a version is ready.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Nobody has announced it.
+    /// No node has announced it.
     Unknown,
     /// Every member has it ready.
     Ready(ArtefactDigest),
-    /// Some have not reported yet: who, and what to do.
+    /// Some members have not reported yet: their numbers, and the remedy.
     Waiting(String),
-    /// Some cannot run it: who, and why.
+    /// Some members cannot run it: their numbers, and the reason.
     Refused(String),
 }
 
 impl ClusterPlugins {
-    /// Returns how far a version of a plugin is, or its newest one.
+    /// Returns the readiness of a plugin version, or of the newest one.
     #[must_use]
     pub fn readiness(&self, name: &str, digest: Option<ArtefactDigest>) -> Readiness {
         let members: Vec<NodeId> = self.view.roles().covered.keys().map(|group| group.node).collect();
         readiness(&self.announced.components(), &members, name, digest)
     }
 
-    /// Returns the versions of a plugin that were announced, or the one of this digest.
+    /// Returns the announced versions of a plugin, or the one with this digest.
     #[must_use]
     pub fn versions(&self, name: &str, digest: Option<ArtefactDigest>) -> Vec<ArtefactDigest> {
         let components = self.announced.components();
@@ -49,7 +50,7 @@ impl ClusterPlugins {
     }
 }
 
-/// Returns what the members are told of a component that was uploaded here.
+/// Returns the announcement of a component that was uploaded here.
 #[must_use]
 pub fn component_of(digest: ArtefactDigest, artefact: &Artefact) -> Component {
     Component {

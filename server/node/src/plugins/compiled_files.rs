@@ -1,10 +1,11 @@
-//! Compiled code of uploaded components, as files: `<data>/plugins/compiled/<component>-<engine>.code`, so that a restart
-//! does not compile again what took many seconds.
+//! Compiled code of uploaded components, as files: `<data>/plugins/compiled/<component>-<engine>.code`, so that a
+//! restart need not repeat many seconds of compilation.
 //!
-//! Invariants: code gets here from this node's own compiler only, made of bytes whose SHA-256 had been checked; no request
-//! and no other process brings any. A file is believed if it and its folder are this user's and nobody else's to write, if
-//! it is the very file that was written (not a copy of it), and if all of it, the key included, has the SHA-256 that it was
-//! written with. Nothing here decides anything: a file that is missing, damaged or in the way costs the time to compile.
+//! Invariants: all code here was produced by this node's own compiler, from bytes whose SHA-256 had been checked; no
+//! request and no other process supplies any. A file is trusted if it and its folder are owned by this user and
+//! writable by no other, if it is the very file that was written (not a copy), and if all of it, including the key, has
+//! the SHA-256 that it was written with. Nothing here decides anything: a file that is missing, damaged or in the way
+//! costs the time to compile.
 //!
 //! Layout: magic (8), number of the file on its file system (8, little-endian), SHA-256 (32) of that number, the
 //! component's digest, the engine's fingerprint and the code; the code.
@@ -22,19 +23,19 @@ use tribunal_wasm::{CodeKey, CodeOrigin, CodeStore};
 
 use crate::plugins::plugin_store::hex;
 
-/// Files that are kept; the one that was not needed for longest goes first. A language's runtime takes some tens of
+/// Maximum number of files kept; the least recently used one is evicted first. A language's runtime takes some tens of
 /// megabytes.
 const FILES_MAX: usize = 16;
-/// Size of a file, bytes.
+/// Maximum size of a file, bytes.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-/// Opens every file of code.
+/// Magic number of every code file.
 const MAGIC: [u8; 8] = *b"TRBCODE\x01";
-/// Bytes in front of the code.
+/// Bytes before the code.
 const HEAD_BYTES: usize = 8 + 8 + 32;
 const EXTENSION: &str = "code";
 const PARTIAL: &str = "partial";
 
-/// How often code was compiled, and how often it was there already.
+/// Number of compilations, and of loads from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loads {
     /// Compiled.
@@ -43,17 +44,18 @@ pub struct Loads {
     pub kept: u64,
 }
 
-/// The folder, and how much it helped.
+/// The folder, and its counters.
 pub struct CompiledFiles {
     folder: PathBuf,
-    /// Whether anything is kept at all.
+    /// Whether any code is kept.
     enabled: bool,
     compiled: AtomicU64,
     kept: AtomicU64,
 }
 
 impl CompiledFiles {
-    /// Names the folder in a data directory. It is made when something is kept, and emptied if nothing shall be.
+    /// Creates the handle of the folder in a data directory. The folder is created with its first file, and removed if
+    /// disabled.
     #[must_use]
     pub fn in_data(data: &Path, enabled: bool) -> CompiledFiles {
         let folder = data.join("plugins").join("compiled");
@@ -66,7 +68,7 @@ impl CompiledFiles {
         CompiledFiles { folder, enabled, compiled: AtomicU64::new(0), kept: AtomicU64::new(0) }
     }
 
-    /// Counts a component that was loaded.
+    /// Counts a loaded component.
     pub fn count(&self, origin: CodeOrigin) {
         let counter = match origin {
             CodeOrigin::Compiled => &self.compiled,
@@ -81,7 +83,7 @@ impl CompiledFiles {
         Loads { compiled: self.compiled.load(Ordering::Relaxed), kept: self.kept.load(Ordering::Relaxed) }
     }
 
-    /// Removes the code of a component that is deleted. What cannot be removed is evicted later.
+    /// Removes the code of a deleted component. A file that cannot be removed is evicted later.
     pub fn remove(&self, component: &[u8; 32]) {
         let prefix = format!("{}-", hex(component));
         let Ok(entries) = fs::read_dir(&self.folder) else { return };
@@ -112,7 +114,7 @@ impl CompiledFiles {
         self.make_room(&path)
     }
 
-    /// Removes what an interrupted write left behind, and what is too much, but not `newest`.
+    /// Removes leftovers of interrupted writes, and superfluous files, but not `newest`.
     fn make_room(&self, newest: &Path) -> io::Result<()> {
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -144,18 +146,18 @@ impl CompiledFiles {
         if head != head_of(metadata.ino(), key, &code) {
             return Err(io::Error::other("it is damaged, a copy, or of something else"));
         }
-        // So that it counts as needed; if that fails, it goes a little earlier.
+        // Mark the file as recently used; on failure it is evicted a little earlier.
         let _ = file.set_modified(SystemTime::now());
         Ok(code)
     }
 }
 
-/// Opens for reading; what was put in the way as a link is not followed.
+/// Opens a file for reading; does not follow a symbolic link put in its place.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path)
 }
 
-/// Checks that nobody but this user can have written a file or folder.
+/// Checks that only this user can have written a file or folder.
 fn check_owned(metadata: &Metadata) -> io::Result<()> {
     let others_write = metadata.mode() & 0o022 != 0;
     if metadata.uid() != rustix::process::geteuid().as_raw() || others_write {
@@ -164,7 +166,7 @@ fn check_owned(metadata: &Metadata) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file that was not there before. It is not synced: a torn file is told by its digest.
+/// Writes a new file. It is not synced: its digest reveals a torn file.
 fn write_new(path: &Path, key: &CodeKey, code: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -188,9 +190,9 @@ fn head_of(file_number: u64, key: &CodeKey, code: &[u8]) -> [u8; HEAD_BYTES] {
     head
 }
 
-// SAFETY: `find` returns bytes only out of a file that nobody but this user could write, under a digest of the whole key and
-// all bytes that `write` put in front of them; `write` is reached through `keep` only. Who can act as this user can make the
-// process run anything anyway.
+// SAFETY: `find` returns bytes only from a file that only this user could write, under a digest of the whole key and
+// all bytes that `write` put before them; `write` is reached through `keep` only. A process acting as this user can
+// make the node run anything anyway.
 unsafe impl CodeStore for CompiledFiles {
     fn find(&self, key: &CodeKey) -> Option<Vec<u8>> {
         if !self.enabled {
@@ -259,7 +261,7 @@ mod tests {
         }
         fs::write(&path, &whole).expect("writes");
         assert!(files.find(&key(1, 1)).is_some());
-        // Under the name of another engine, or of another component, it is nothing.
+        // Under the name of another engine or component, it is not found.
         for other in [key(1, 2), key(2, 1)] {
             fs::rename(&path, files.path(&other)).expect("moves");
             assert_eq!(files.find(&other), None);

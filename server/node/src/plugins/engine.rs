@@ -1,4 +1,4 @@
-//! The Wasm engine of the process, and LogAdaptors in it as the push knows them.
+//! The process's Wasm engine, and the LogAdaptors in it as used by the push.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
 use crate::commands::last_line::write_reason;
 use crate::plugins::plugin_health::SlotHealth;
 
-/// Returns the engine, which is made at the first call.
+/// Returns the engine, which is created on the first call.
 ///
 /// # Errors
 /// If this machine cannot run it.
@@ -29,7 +29,7 @@ pub struct LogAdaptor {
     health: Arc<SlotHealth>,
 }
 
-/// The language in which an adaptor speaks to its storage.
+/// The language that an adaptor speaks to its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     /// RESP commands.
@@ -38,12 +38,12 @@ pub enum Language {
     Sql,
     /// HTTP requests.
     Http,
-    /// Bytes in a format of their own.
+    /// Bytes in a private format.
     Raw,
 }
 
 impl Language {
-    /// Says that no transport carries it to a storage.
+    /// Returns the error that no transport carries this language to a storage.
     #[must_use]
     pub fn no_transport(self) -> String {
         format!("the adaptor speaks {self:?}, for which this version has no transport; it has Resp and Sql")
@@ -57,13 +57,13 @@ impl LogAdaptor {
         LogAdaptor { adaptor, health }
     }
 
-    /// Returns the kinds of writes that it declares to take.
+    /// Returns the kinds of writes that it declares to accept.
     #[must_use]
     pub fn takes(&self) -> WriteKinds {
         self.adaptor.takes()
     }
 
-    /// Tells which language it speaks: the one in which it asks for the watermark. The transport follows from it.
+    /// Returns its language: the one of its watermark query. It determines the transport.
     ///
     /// # Errors
     /// The adaptor failed.

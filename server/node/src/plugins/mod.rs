@@ -1,4 +1,4 @@
-//! Plugins: what is uploaded, checked, loaded and active, and the policies that decide with it.
+//! Plugins: uploads, checks, loading and activation, and the policies that decide with them.
 
 pub mod activations;
 pub mod cluster_plugins;

@@ -1,7 +1,7 @@
-//! Plugins as the API sees them: uploads are checked and kept, activations go through the control log.
+//! Plugins as seen by the API: uploads are checked and kept, activations go through the control log.
 //!
-//! Invariants: a component is durable before the entry that names it is written; it is compiled and configured before
-//! that, too, so that an entry never names what cannot run here. One change at a time.
+//! Invariants: a component is durable before the entry that names it is written; it is also compiled and configured
+//! before that, so that an entry never names a plugin that cannot run here. One change at a time.
 
 mod deactivation;
 
@@ -41,23 +41,23 @@ use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
 use crate::plugins::signatures::Signed;
 use crate::stores::catalog::Stores;
 
-/// Where to look for what there is.
+/// Hint on where the existing plugins are listed.
 const LISTED_BY: &str = "`tribunal plugin ls` (`GET /v1/admin/plugins`) lists them";
-/// Bytes of a failing input up to which a refusal quotes it; `tribunal plugin test` prints larger ones.
+/// Maximum size of a failing input that a refusal quotes, bytes; `tribunal plugin test` prints larger ones.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// How long an activation waits until all members of a cluster have the plugin ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it waits until this node knows the plugin.
+/// How long an activation waits until this node knows the plugin.
 const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two looks.
+/// Poll interval of these waits.
 const READY_POLL: Duration = Duration::from_millis(20);
 
 /// The node's plugins.
 pub struct PluginAdmin {
     parts: Arc<Parts>,
     runtime: Handle,
-    /// One change at a time: a check takes a core and memory, and two activations of a slot must not mix.
+    /// Serializes changes: a check takes a core and memory, and two activations of a slot must not mix.
     changing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -66,7 +66,7 @@ struct Parts {
     slots: Arc<RwLock<Slots>>,
     stores: Arc<Stores>,
     messages: Sender<Message>,
-    /// Of a member of a cluster.
+    /// Set on a member of a cluster.
     cluster: Option<ClusterPlugins>,
 }
 
@@ -74,7 +74,7 @@ struct Parts {
 struct Candidate {
     digest: ArtefactDigest,
     world: World,
-    /// `None` for a built-in one.
+    /// `None` for a built-in version.
     artefact: Option<Artefact>,
 }
 
@@ -87,7 +87,7 @@ fn unavailable(detail: impl Into<String>) -> ServiceError {
 }
 
 impl PluginAdmin {
-    /// Wires the parts.
+    /// Creates the admin.
     #[must_use]
     pub fn new(
         loader: Arc<PluginLoader>,
@@ -101,7 +101,7 @@ impl PluginAdmin {
         PluginAdmin { parts, runtime, changing: Arc::default() }
     }
 
-    /// Returns whether the control log names what fills a slot.
+    /// Returns whether the control log names a plugin for a slot.
     #[must_use]
     pub fn is_named(&self, slot: &PluginSlot) -> bool {
         self.parts.slots.read().slot(slot).is_some_and(|state| state.active().is_some())
@@ -113,18 +113,18 @@ impl PluginAdmin {
         self.parts.loader.board.all()
     }
 
-    /// Returns how often the code of uploaded components was compiled, and how often it was there already.
+    /// Returns how often code of uploaded components was compiled, and how often it was loaded from a file.
     #[must_use]
     pub fn loads(&self) -> Loads {
         self.parts.loader.compiled.loads()
     }
 
-    /// Takes a slot back to what filled it before entry `failed`, whose plugin failed too often in a row.
+    /// Rolls a slot back to the plugin before entry `failed`, whose plugin failed too often in a row.
     pub async fn roll_back_after_faults(&self, slot: PluginSlot, failed: ControlIndex) {
         let name = slot.to_string();
         let active = self.parts.slots.read().slot(&slot).and_then(|state| state.active().cloned());
         let Some(faulty) = active.filter(|active| active.index == failed) else {
-            // Another node, or an operator, was faster.
+            // Another node or an operator was faster.
             return;
         };
         let faulty = faulty.activation.choice.name;
@@ -146,8 +146,8 @@ impl PluginAdmin {
         }
     }
 
-    /// Waits for a while until every member of the cluster has the version ready that is to be activated, and names it in the
-    /// request. A node that runs alone has it ready.
+    /// Waits for a while until every member of the cluster has the requested version ready, and names it in the
+    /// request. A single node always has it ready.
     async fn ready_everywhere(&self, request: Activate) -> Result<Activate, ServiceError> {
         self.parts.check_started()?;
         let Some(cluster) = &self.parts.cluster else { return Ok(request) };
@@ -171,7 +171,7 @@ impl PluginAdmin {
         }
     }
 
-    /// Runs work that blocks, one at a time, and to its end even if nobody waits for it any more.
+    /// Runs blocking work, serialized, and to completion even if the caller stops waiting.
     async fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Parts) -> Result<T, ServiceError> + Send + 'static,
@@ -224,7 +224,7 @@ impl PluginApi for PluginAdmin {
 }
 
 impl Parts {
-    /// Checks that a cluster has its configuration; a node that runs alone has one.
+    /// Checks that a cluster has its configuration; a single node always has one.
     fn check_started(&self) -> Result<(), ServiceError> {
         let is_named = || self.slots.read().slot(&PluginSlot::Rule).is_some_and(|state| state.active().is_some());
         if self.cluster.is_none() || is_named() {
@@ -233,7 +233,7 @@ impl Parts {
         Err(unavailable("the cluster has not started yet"))
     }
 
-    /// Has the other members of a cluster fetch what was uploaded here.
+    /// Announces an upload, so that the other members of a cluster fetch it.
     fn announce(&self, uploaded: &Uploaded) -> Result<(), ServiceError> {
         if self.cluster.is_none() {
             return Ok(());
@@ -261,7 +261,7 @@ impl Parts {
             return Err(mistake("plugin_name_taken", "{name}", detail));
         }
         let digest: ArtefactDigest = Sha256::digest(&upload.bytes).into();
-        // What it falls back to would depend on whether a release embeds these bytes.
+        // Its fallback would depend on whether a release embeds these bytes.
         let worlds = [World::ConflictRule, World::IsolationValidator];
         if let Some(builtin) = worlds.into_iter().find_map(|world| builtin_by_digest(world, &digest)) {
             let detail = format!(
@@ -270,7 +270,7 @@ impl Parts {
             );
             return Err(mistake("plugin_built_in", "{name}", detail));
         }
-        // Before anything is compiled: an upload of nobody costs nothing but its bytes.
+        // Before anything is compiled: an unsigned upload costs no more than its bytes.
         let signed = self.loader.signers.check(&upload.name, &digest, upload.signature.as_ref());
         let signed = signed.map_err(|why| mistake("plugin_signature", "?signature", why))?;
         if let Some(known) = self.loader.store.find(&digest) {
@@ -317,7 +317,7 @@ impl Parts {
         Ok(uploaded(digest, &artefact, true))
     }
 
-    /// Runs the check in its own process, on a file of its own.
+    /// Runs the check in a separate process, on a temporary file.
     fn checked(&self, bytes: &[u8], world: Option<World>, config: &str) -> Result<plugin_check::Found, ServiceError> {
         let file = tempfile::NamedTempFile::new().and_then(|file| std::fs::write(file.path(), bytes).map(|()| file));
         let file = file.map_err(|error| unavailable(format!("the component cannot be set down: {error}")))?;
@@ -425,7 +425,7 @@ impl Parts {
         })
     }
 
-    /// Checks that the requests of an adaptor can be sent: a store that uses it would stop.
+    /// Checks that an adaptor's requests can be sent: a store that used it would stop otherwise.
     fn check_transport(&self, choice: &PluginChoice, artefact: &Artefact) -> Result<(), ServiceError> {
         if !matches!(choice.slot, PluginSlot::Adaptor(_)) {
             return Ok(());
@@ -437,8 +437,8 @@ impl Parts {
         }
     }
 
-    /// Returns what the kit finds about a component under the very configuration that is to be activated. What it found
-    /// under another one, or on another engine, proves nothing: the configuration may make another plugin of it.
+    /// Returns the kit's results for a component under the exact configuration to be activated. Results for another
+    /// configuration or engine prove nothing: the configuration may turn it into another plugin.
     fn checked_under(&self, candidate: &Candidate, artefact: &Artefact, config: &str) -> Result<Checked, ServiceError> {
         let engine = engine().map_err(unavailable)?.fingerprint().to_string();
         let known = &artefact.checked;
@@ -486,7 +486,7 @@ impl Parts {
         Ok(Candidate { digest, world, artefact: Some(artefact) })
     }
 
-    /// Checks that what is to decide again is signed by somebody who is named now, unless it is built in.
+    /// Checks that a plugin that is to decide again is signed by a currently configured signer, unless it is built in.
     fn check_signed_still(&self, choice: &PluginChoice) -> Result<(), ServiceError> {
         let Some(Artefact { name, signed, .. }) = self.loader.store.find(&choice.digest) else { return Ok(()) };
         self.loader.signers.check_kept(&name, &choice.digest, signed.as_ref()).map_err(|why| {
@@ -498,7 +498,8 @@ impl Parts {
     fn roll_back(&self, name: &str, slot: Option<PluginSlot>, who: String) -> Result<Activation, ServiceError> {
         let (slot, mut choice) = {
             let slots = self.slots.read();
-            // What is pending is cancelled under the name of what it replaces, too: a deactivation has no name of its own.
+            // A pending entry can also be cancelled under the name of the plugin it replaces: a deactivation has no
+            // name.
             let concerned = |state: &SlotState| {
                 [state.waiting(), state.active()].into_iter().flatten().any(|e| e.activation.choice.name == name)
             };
@@ -519,7 +520,7 @@ impl Parts {
                     return Err(mistake("slot_required", "/slot", format!("it fills {names}; name one of them")));
                 }
             };
-            // Somebody who waits is dropped by saying again what holds.
+            // A pending entry is dropped by proposing the active one again.
             let (target, returns) =
                 if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
             let target = target.ok_or_else(|| {
@@ -566,13 +567,13 @@ impl Parts {
         self.write(PluginActivation { choice, by, replaces, at_ms, ..PluginActivation::default() })
     }
 
-    /// Deletes versions that no slot holds. Their entries of the control log come first: once those are durable, so are the
+    /// Deletes versions that no slot holds. Their control log entries come first: once those are durable, so are the
     /// outcomes of all epochs that the versions decided, and no replay needs them.
     fn delete(&self, name: &str, digest: Option<ArtefactDigest>) -> Result<Vec<ArtefactDigest>, ServiceError> {
         let mut digests: Vec<_> = self.loader.store.list();
         digests.retain(|(known, artefact)| artefact.name == name && digest.is_none_or(|digest| digest == *known));
         let mut digests: Vec<ArtefactDigest> = digests.into_iter().map(|(digest, _)| digest).collect();
-        // What this node has not fetched yet, the others may have.
+        // The other nodes may have versions that this one has not fetched yet.
         digests.extend(self.cluster.iter().flat_map(|cluster| cluster.versions(name, digest)));
         digests.sort_unstable();
         digests.dedup();
@@ -589,7 +590,8 @@ impl Parts {
                 None => ServiceError::NotFound { what: format!("plugin \"{name}\"; {LISTED_BY}") },
             });
         }
-        // In a cluster, another node may have changed a slot a moment ago: the control log tells who holds what.
+        // In a cluster, another node may have changed a slot a moment ago: the control log determines what each slot
+        // holds.
         for digest in digests.iter().filter(|_| self.cluster.is_none()) {
             let users = self.slots.read().users_of(digest);
             let Some((slot, found)) = users.first() else { continue };
@@ -607,7 +609,7 @@ impl Parts {
         for digest in &digests {
             let index = self.control(ControlChange::ForgetPlugin { digest: *digest })?;
             if self.cluster.is_some() {
-                // Epochs may be decided again with it, here or where a node lags.
+                // Epochs may be decided again with it, here or on a lagging node.
                 if self.loader.store.find(digest).is_some() {
                     self.loader.store.hide(digest, index.0).map_err(unavailable)?;
                 }
@@ -620,7 +622,7 @@ impl Parts {
         Ok(digests)
     }
 
-    /// Writes an entry of the control log; returns its index when it is durable and the sequencer has applied it.
+    /// Writes a control log entry; returns its index when it is durable and applied by the sequencer.
     fn control(&self, change: ControlChange) -> Result<ControlIndex, ServiceError> {
         let (reply, applied) = oneshot::channel();
         self.messages.send(Message::Control(change, reply)).map_err(|_| unavailable("the node is stopping"))?;
@@ -630,7 +632,7 @@ impl Parts {
         applied.map(|_| index).map_err(refused)
     }
 
-    /// Loads a plugin and writes its entry; returns when it is durable and the sequencer has applied it.
+    /// Loads a plugin and writes its entry; returns when the entry is durable and applied by the sequencer.
     fn write(&self, activation: PluginActivation) -> Result<Activation, ServiceError> {
         let choice = activation.choice.clone();
         let ready = self.loader.load(&choice).map_err(|why| mistake("plugin_refused", "/config", why))?;
@@ -659,7 +661,7 @@ fn no_version(name: &str) -> ServiceError {
     ServiceError::NotFound { what: format!("such version of plugin \"{name}\"") }
 }
 
-/// Finds the slot of a request: the one it names, or the only one of its world.
+/// Returns the slot of a request: the one it names, or the only one of its world.
 fn slot_for(request: &Activate, world: World) -> Result<PluginSlot, ServiceError> {
     match (&request.slot, world) {
         (Some(slot), _) => Ok(slot.clone()),
@@ -688,7 +690,7 @@ fn check_fit(slot: &PluginSlot, candidate: &Candidate) -> Result<(), ServiceErro
             misfit(format!("an adaptor fills the slot of its own name, adaptor:{own}; stores declare it by that"))
         }
         (PluginSlot::Validator(level), World::IsolationValidator) => match &candidate.artefact {
-            // Whether it is strong enough depends on its configuration.
+            // Its strength depends on its configuration.
             Some(_) => Ok(()),
             None if builtin_digest(World::IsolationValidator, level.name()) == Some(candidate.digest) => Ok(()),
             None => misfit(format!("the built-in validator of {level} is the one of that name", level = level.name())),
@@ -697,7 +699,7 @@ fn check_fit(slot: &PluginSlot, candidate: &Candidate) -> Result<(), ServiceErro
     }
 }
 
-/// Checks that a validator keeps what the level of its slot promises.
+/// Checks that a validator upholds the guarantees of its slot's level.
 fn check_levels(slot: &PluginSlot, levels: &[String], misses: &[(String, String)]) -> Result<(), ServiceError> {
     let PluginSlot::Validator(level) = slot else { return Ok(()) };
     if levels.iter().any(|kept| kept == level.name()) {

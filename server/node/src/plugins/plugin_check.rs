@@ -1,9 +1,9 @@
-//! Checks an uploaded component in a process of its own: compiling hostile code may take any time and memory, and a
-//! fault of the compiler must not reach the node.
+//! Checks an uploaded component in a separate process: compiling hostile code may take any amount of time and memory,
+//! and a compiler fault must not reach the node.
 //!
-//! The node starts its own binary with a hidden command; that process takes its limits upon itself before it reads a
-//! byte of the component, runs gate, compiler and conformance kit, and says what it found on its standard output. Nothing
-//! else comes back: the node compiles the code that runs later itself.
+//! The node starts its own binary with a hidden command; that process limits itself before it reads a byte of the
+//! component, runs gate, compiler and conformance kit, and writes its findings to standard output. Nothing else is
+//! returned: the node itself compiles the code that runs later.
 
 use std::io::Read;
 use std::path::Path;
@@ -20,27 +20,27 @@ use crate::plugins::plugin_store::{Checked, hex};
 
 /// Name of the hidden command.
 pub const COMMAND: &str = "check-plugin";
-/// Processor time of a check, seconds. The largest component that is allowed takes a fraction of it.
+/// Maximum processor time of a check, seconds. The largest permitted component takes a fraction of it.
 const CPU_S_MAX: u64 = 120;
-/// How long a check may take, whatever it does: several times its processor time, for machines that do more at once.
+/// Maximum duration of a check: several times its processor time, for busy machines.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(480);
-/// Memory that a check may write to, bytes: the compiler's, and the instance's.
+/// Maximum memory that a check may write to, bytes: the compiler's, and the instance's.
 const DATA_BYTES_MAX: u64 = 2 << 30;
-/// Address space: beside that, two memories are reserved as in production, which takes none.
+/// Maximum address space: in addition, two memories are reserved as in production, which consumes none.
 const ADDRESS_BYTES_MAX: u64 = DATA_BYTES_MAX + (12 << 30);
-/// Bytes of a check's answer that are read.
+/// Maximum length of a check's answer, bytes.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
-/// What a check found.
+/// Findings of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// World.
     pub world: String,
-    /// The name that the plugin gives itself.
+    /// The plugin's declared name.
     pub name: String,
-    /// The version that it gives itself.
+    /// The plugin's declared version.
     pub version: String,
-    /// What it says of itself.
+    /// The plugin's declared description.
     pub about: String,
     /// Results of the kit.
     pub checked: Checked,
@@ -56,9 +56,9 @@ enum Answer {
 /// Why a component is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
-    /// The reason, for people.
+    /// The reason, for operators.
     pub reason: String,
-    /// The input that the plugin failed on, by the names of the interfaces.
+    /// The input that the plugin failed on, by interface names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<serde_json::Value>,
 }
@@ -92,7 +92,7 @@ impl From<Report> for Found {
             version: report.description.version,
             about: report.description.about,
             checked: Checked {
-                // The caller knows these two.
+                // The caller fills in these two.
                 config: String::new(),
                 engine: String::new(),
                 checks: report.checks.iter().map(|check| (check.name.to_owned(), check.cases)).collect(),
@@ -116,13 +116,13 @@ pub enum CheckError {
     Unavailable(String),
 }
 
-/// Checks the component in `file`. Blocks for as long as that takes.
+/// Checks the component in `file`. Blocks until done.
 ///
 /// # Errors
 /// See [`CheckError`].
 pub fn check(file: &Path, world: Option<World>, config: &str) -> Result<Found, CheckError> {
     let unavailable = |error: std::io::Error| CheckError::Unavailable(format!("the check cannot be run: {error}"));
-    // The file of this very process, even if another one lies under its name by now.
+    // This process's own executable, even if another file has its name by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg(COMMAND).arg("--file").arg(file).args(["--config", config]);
     if let Some(world) = world {
@@ -163,7 +163,7 @@ pub fn check(file: &Path, world: Option<World>, config: &str) -> Result<Found, C
     }
 }
 
-/// Says what it means that a check ended without an answer.
+/// Describes a check that ended without an answer.
 fn ended_badly(status: std::process::ExitStatus, complaint: &str) -> String {
     use std::os::unix::process::ExitStatusExt;
     const SIGKILL: i32 = 9;
@@ -180,7 +180,7 @@ fn ended_badly(status: std::process::ExitStatus, complaint: &str) -> String {
     }
 }
 
-/// The hidden command: limits itself, checks, and answers on standard output.
+/// Runs the hidden command: limits itself, checks, and answers on standard output.
 ///
 /// # Errors
 /// If the limits cannot be set or the file cannot be read. A refusal is an answer, not an error.
@@ -208,7 +208,7 @@ fn examine(bytes: &[u8], world: Option<&str>, config: &str) -> Result<Found, Rej
         Some(name) => Some(World::by_name(name).ok_or_else(|| format!("there is no world `{name}`"))?),
         None => None,
     };
-    // One instance at a time, and one that rests; everything that decides about fuel and memory is as in production.
+    // Two instances: one running, one idle; everything that affects fuel and memory is as in production.
     let limits = PluginLimits { instances_max: 2, ..PluginLimits::default() };
     let engine = PluginEngine::new(limits).map_err(|error| error.to_string())?;
     let report = conformance::check(&engine, bytes, config, expected).map_err(|failure| Rejected::from(&failure))?;

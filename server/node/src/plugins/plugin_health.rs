@@ -1,4 +1,5 @@
-//! How the plugin in a slot does: calls, items, fuel, time and faults. Counted where plugins are called, read by the API.
+//! Health of the plugins in their slots: calls, items, fuel, time and faults. Counted where plugins are called, read by
+//! the API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub struct SlotHealth {
     called: Mutex<Option<CallTimes>>,
 }
 
-/// From the first to the last moment of a plugin's calls.
+/// Start of the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTimes {
     /// The first call began.
@@ -42,13 +43,13 @@ struct Faults {
 }
 
 impl SlotHealth {
-    /// Starts the counters of a plugin.
+    /// Creates the counters of a plugin.
     #[must_use]
     pub fn of(plugin: &str) -> SlotHealth {
         SlotHealth { plugin: plugin.to_owned(), ..SlotHealth::default() }
     }
 
-    /// Returns the fault of a call with the name of the plugin, for logs.
+    /// Returns the fault of a call with the plugin's name, for logs.
     fn named(&self, fault: &Fault) -> PolicyFault {
         PolicyFault(format!("{}: {}", self.plugin, fault.text))
     }
@@ -59,7 +60,7 @@ impl SlotHealth {
         self.faults.lock().last.clone().map(|text| (self.plugin.clone(), text))
     }
 
-    /// Runs a call and counts it. The call tells its fuel.
+    /// Runs a call and counts it. The call returns its fuel.
     ///
     /// # Errors
     /// The call's.
@@ -94,7 +95,7 @@ impl SlotHealth {
         });
     }
 
-    /// Returns when it was called since this was last asked.
+    /// Returns the call times since the last query.
     pub fn take_call_times(&self) -> Option<CallTimes> {
         self.called.lock().take()
     }
@@ -105,7 +106,7 @@ impl SlotHealth {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Notes an epoch that the plugin's stand-in decided.
+    /// Counts an epoch that the plugin's fallback decided.
     pub fn fell_back(&self) {
         self.fallbacks.fetch_add(1, Ordering::Relaxed);
     }
@@ -127,16 +128,16 @@ impl SlotHealth {
     }
 }
 
-/// The counters of what is in force, by slot.
+/// The counters of the plugins in force, by slot.
 #[derive(Debug, Default)]
 pub struct HealthBoard {
     shown: RwLock<BTreeMap<PluginSlot, Arc<SlotHealth>>>,
-    /// The last plugin of each slot that is no longer in force and had faults, with its last one: why it was rolled back.
+    /// By slot, the last plugin no longer in force that had faults, and its last fault: why it was rolled back.
     earlier_faults: RwLock<BTreeMap<PluginSlot, (String, String)>>,
 }
 
 impl HealthBoard {
-    /// Shows other counters for a slot from now on.
+    /// Replaces the counters shown for a slot.
     pub fn show(&self, slot: PluginSlot, health: Arc<SlotHealth>) {
         let before = self.shown.write().insert(slot.clone(), health);
         if let Some(fault) = before.and_then(|before| before.last_fault()) {
@@ -144,12 +145,12 @@ impl HealthBoard {
         }
     }
 
-    /// Shows no counters for a slot any more.
+    /// Hides the counters of a slot.
     pub fn hide(&self, slot: &PluginSlot) {
         self.shown.write().remove(slot);
     }
 
-    /// Returns a slot's counters; new ones if nothing has been called there.
+    /// Returns a slot's counters; new ones if the slot has not been called.
     pub fn of(&self, slot: &PluginSlot) -> Arc<SlotHealth> {
         if let Some(health) = self.shown.read().get(slot) {
             return Arc::clone(health);
@@ -157,7 +158,7 @@ impl HealthBoard {
         Arc::clone(self.shown.write().entry(slot.clone()).or_default())
     }
 
-    /// Returns the plugin that a slot had before and its last fault, as far as this process has seen one.
+    /// Returns the slot's previous plugin and its last fault, if this process has seen one.
     pub fn earlier_fault(&self, slot: &PluginSlot) -> Option<(String, String)> {
         self.earlier_faults.read().get(slot).cloned()
     }
@@ -172,8 +173,8 @@ impl HealthBoard {
 pub struct CountedRule {
     /// The rule.
     pub rule: WasmRule,
-    /// Of a built-in rule its native counterpart, which answers after a fault. So a built-in one never fails: whatever engine or
-    /// build a replica has, the results are equal.
+    /// For a built-in rule, its native counterpart, which answers after a fault. A built-in rule thus never fails: the
+    /// results are equal on every engine and build.
     pub counterpart: Option<NativeRule>,
     /// Its counters.
     pub health: Arc<SlotHealth>,
@@ -196,7 +197,7 @@ impl ConflictRule for CountedRule {
 pub struct CountedValidator {
     /// The validator.
     pub validator: WasmValidator,
-    /// Whether it is the built-in one of its level, and its native counterpart answers after a fault.
+    /// Whether it is the built-in validator of its level, whose native counterpart answers after a fault.
     pub is_builtin: bool,
     /// Its counters.
     pub health: Arc<SlotHealth>,
@@ -217,7 +218,7 @@ impl Validator for CountedValidator {
     }
 }
 
-/// A native policy whose calls are counted. It takes no fuel.
+/// A native policy whose calls are counted. It consumes no fuel.
 pub struct CountedNative<T> {
     /// The policy.
     pub native: T,

@@ -1,8 +1,8 @@
-//! From a choice in the control log to code that runs: built-in components, uploaded ones and native policies.
+//! Loads runnable code for a choice in the control log: built-in components, uploaded ones and native policies.
 //!
-//! A component is found by its digest and nothing else; what is not there, or is not what it was, is never replaced by
-//! something that is. Compiling takes from milliseconds to seconds, so a request loads first and speaks of it in the
-//! control log afterwards; the sequencer only takes over what is loaded.
+//! A component is found by its digest only; one that is missing or damaged is never replaced by another. Compilation
+//! takes from milliseconds to seconds, so a request loads first and writes to the control log afterwards; the sequencer
+//! only takes over loaded code.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ use crate::plugins::signatures::Signers;
 /// [`PluginChoice::host`] of native policies.
 const NATIVE: &str = "native";
 
-/// A rule that can decide, and what decides when it fails.
+/// A rule that can decide, and its fallback for failures.
 pub struct LoadedRule {
     /// The rule.
     pub rule: Box<dyn ConflictRule + Send>,
@@ -33,15 +33,15 @@ pub struct LoadedRule {
     pub fallback: NativeRule,
 }
 
-/// Code of a choice.
+/// The code of a choice.
 pub enum Loaded {
-    /// Of the slot `rule`.
+    /// For the slot `rule`.
     Rule(LoadedRule),
-    /// Of a slot `validator:<level>`.
+    /// For a slot `validator:<level>`.
     Validator(Box<dyn Validator + Send>),
-    /// Of a slot `adaptor:<name>`.
+    /// For a slot `adaptor:<name>`.
     Adaptor(Module),
-    /// Of a slot `adaptor:<name>` that is empty.
+    /// For an empty slot `adaptor:<name>`.
     Nothing,
 }
 
@@ -55,24 +55,24 @@ pub struct Ready {
     pub health: Arc<SlotHealth>,
 }
 
-/// Where code comes from, and what is ready to run.
+/// Sources of code, and loaded code.
 pub struct PluginLoader {
     host: PolicyHost,
     /// Uploaded components.
     pub store: PluginStore,
-    /// Compiled code of them.
+    /// Their compiled code.
     pub compiled: CompiledFiles,
-    /// Whose components are taken.
+    /// Accepted signers of components.
     pub signers: Signers,
-    /// Counters of what is in force.
+    /// Counters of the plugins in force.
     pub board: HealthBoard,
-    /// Loaded by a request whose entry is on its way through the control log.
+    /// Loaded by a request whose entry is in flight to the control log.
     prepared: Mutex<Option<Ready>>,
     adaptors: RwLock<BTreeMap<String, Result<Module, String>>>,
 }
 
 impl PluginLoader {
-    /// Opens what is kept in the data directory.
+    /// Opens the plugins in the data directory.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -94,7 +94,7 @@ impl PluginLoader {
         self.host
     }
 
-    /// Returns what the settings of a choice that runs here say of its host.
+    /// Returns the host name for choices that run here.
     ///
     /// # Errors
     /// If the engine does not start.
@@ -144,10 +144,10 @@ impl PluginLoader {
         }
     }
 
-    /// Loads the code of a choice, exactly as it says.
+    /// Loads exactly the code of a choice.
     ///
     /// # Errors
-    /// If it was made for another engine, is not here, or refuses its configuration.
+    /// If it was activated for another engine, is missing, or refuses its configuration.
     pub fn load(&self, choice: &PluginChoice) -> Result<Ready, String> {
         let health = Arc::new(SlotHealth::of(&choice.name));
         let loaded = match &choice.slot {
@@ -192,13 +192,13 @@ impl PluginLoader {
         Ok(Loaded::Validator(Box::new(CountedValidator { validator, is_builtin, health })))
     }
 
-    /// Returns whether a policy runs natively here: all do that are activated so, and what is built in on a node that runs the
-    /// native ones.
+    /// Returns whether a policy runs natively here: those activated so, and built-in ones on a node that runs native
+    /// policies.
     fn is_native(&self, world: World, choice: &PluginChoice) -> bool {
         choice.host == NATIVE || self.host == PolicyHost::Native && self.builtin_of(world, choice).is_some()
     }
 
-    /// Checks that an uploaded plugin has the same results here as where it was activated.
+    /// Checks that an uploaded plugin returns the same results here as where it was activated.
     fn check_engine(&self, choice: &PluginChoice) -> Result<(), String> {
         let own = self.host_name()?;
         if choice.host == own {
@@ -212,8 +212,8 @@ impl PluginLoader {
         ))
     }
 
-    /// Returns the built-in component of a choice. Another build of it, from another release, has another digest and the same
-    /// results, as its native counterpart has; so does this one.
+    /// Returns the built-in component of a choice. Another build of it, from another release, has another digest and
+    /// the same results, as does its native counterpart; so does this one.
     #[must_use]
     pub fn builtin_of(&self, world: World, choice: &PluginChoice) -> Option<&'static Builtin> {
         let is_upload = || choice.announced || self.store.find(&choice.digest).is_some();
@@ -224,7 +224,7 @@ impl PluginLoader {
     fn module(&self, world: World, choice: &PluginChoice) -> Result<Module, String> {
         let (engine, init) = (engine()?, choice.config.as_str());
         let module = match self.builtin_of(world, choice) {
-            // A few milliseconds of compiling.
+            // Takes a few milliseconds to compile.
             Some(builtin) => builtin.load(engine, init),
             None => {
                 let bytes = self.store.read(&choice.digest)?;
@@ -237,16 +237,16 @@ impl PluginLoader {
         module.map_err(|error| error.to_string())
     }
 
-    /// Compiles a component, which keeps its code, and throws the module away.
+    /// Compiles a component, which stores its code, and discards the module.
     ///
     /// # Errors
-    /// If it is not here, or refuses its configuration.
+    /// If it is missing, or refuses its configuration.
     pub fn compile(&self, world: World, digest: &ArtefactDigest, config: &str) -> Result<(), String> {
         let choice = PluginChoice { digest: *digest, config: config.to_owned(), ..PluginChoice::default() };
         self.module(world, &choice).map(drop)
     }
 
-    /// Returns the language that an adaptor speaks with a configuration.
+    /// Returns an adaptor's language under a configuration.
     ///
     /// # Errors
     /// As for [`PluginLoader::load`].
@@ -257,13 +257,13 @@ impl PluginLoader {
         LogAdaptor::new(adaptor, Arc::default()).language()
     }
 
-    /// Returns whether an adaptor is active whose code could not be loaded.
+    /// Returns whether the code of an active adaptor could not be loaded.
     #[must_use]
     pub fn lacks_adaptor(&self, name: &str) -> bool {
         self.adaptors.read().get(name).is_some_and(Result::is_err)
     }
 
-    /// Loads the code of an adaptor that holds.
+    /// Loads the code of an adaptor in force.
     ///
     /// # Errors
     /// As for [`PluginLoader::load`].
@@ -273,12 +273,12 @@ impl PluginLoader {
         Ok(())
     }
 
-    /// Keeps code ready for an entry that is about to be written.
+    /// Stores code for an entry that is about to be written.
     pub fn prepare(&self, ready: Ready) {
         *self.prepared.lock() = Some(ready);
     }
 
-    /// Takes the code that was prepared for a choice, or loads it.
+    /// Takes the code prepared for a choice, or loads it.
     ///
     /// # Errors
     /// As for [`PluginLoader::load`].
@@ -287,21 +287,21 @@ impl PluginLoader {
         prepared.map_or_else(|| self.load(choice), Ok)
     }
 
-    /// Lets a choice of an adaptor's slot hold, or the reason why it cannot.
+    /// Puts an adaptor in force, or the reason why it cannot be.
     pub fn set_adaptor(&self, name: &str, module: Result<Module, String>) {
         self.adaptors.write().insert(name.to_owned(), module);
     }
 
-    /// Forgets the code of an adaptor whose slot is empty now.
+    /// Drops the code of an adaptor whose slot is now empty.
     pub fn remove_adaptor(&self, name: &str) {
         self.adaptors.write().remove(name);
         self.board.hide(&PluginSlot::Adaptor(name.to_owned()));
     }
 
-    /// Makes the LogAdaptor `name` for a store.
+    /// Creates the LogAdaptor `name` for a store.
     ///
     /// # Errors
-    /// If there is none of that name, or it refuses the configuration.
+    /// If there is none of this name, or it refuses the configuration.
     pub fn adaptor(&self, name: &str, store: &str, config: &str) -> Result<LogAdaptor, String> {
         let slot = PluginSlot::Adaptor(name.to_owned());
         let uploaded = self.adaptors.read().get(name).cloned();
@@ -327,7 +327,7 @@ impl PluginLoader {
     }
 }
 
-/// Returns the native counterpart of a built-in rule with the configuration that the rule itself gets.
+/// Returns the native counterpart of a built-in rule, configured like the rule itself.
 fn native_of(name: &str, init: &str) -> Result<NativeRule, String> {
     #[derive(Default, serde::Deserialize)]
     struct Turns {
@@ -357,7 +357,7 @@ pub fn builtin_by_digest(world: World, digest: &ArtefactDigest) -> Option<&'stat
     BUILTINS.get(at).filter(|builtin| builtin.world == world)
 }
 
-/// Names a choice for people.
+/// Describes a choice for operators.
 #[must_use]
 pub fn named(choice: &PluginChoice) -> String {
     format!("`{}` ({}) in slot {}", choice.name, &hex(&choice.digest)[..12], choice.slot)

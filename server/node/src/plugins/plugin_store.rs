@@ -1,11 +1,11 @@
-//! Uploaded components on disk: `<data>/plugins/<digest>.wasm`, and beside each what is known of it, as JSON.
+//! Uploaded components on disk: `<data>/plugins/<digest>.wasm`, each with its description as JSON.
 //!
 //! A component is written to a temporary name, synced, renamed and the folder synced, before anything names it: the
-//! control log never speaks of a component that a power cut could take away. What is read back is compared with its
-//! digest. Nothing else in the folder is touched.
+//! control log never refers to a component that a power failure could lose. On reading, the content is compared with
+//! its digest. Nothing else in the folder is touched.
 //!
-//! A member of a cluster hides what was deleted, and removes it when it starts from a state image that includes the deletion:
-//! until then it may decide epochs again that the component decided, and others may ask for it that lag.
+//! A member of a cluster hides a deleted component, and removes it when it starts from a state image that includes the
+//! deletion: until then it may decide again epochs that the component decided, and lagging nodes may request it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,36 +24,36 @@ use crate::plugins::signatures::Signed;
 /// SHA-256 of a component.
 pub type ArtefactDigest = [u8; 32];
 
-/// What is known of an uploaded component.
+/// The description of an uploaded component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Artefact {
     /// Name that it was uploaded under.
     pub name: String,
     /// Its world's name.
     pub world: String,
-    /// Version, by its own word.
+    /// Its declared version.
     pub version: String,
-    /// What it says of itself.
+    /// Its declared description.
     pub about: String,
     /// Size, bytes.
     pub bytes: u64,
     /// Unix milliseconds.
     pub uploaded_ms: u64,
-    /// Whose signature it was taken for, if any was asked for.
+    /// The accepted signature, if one was required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed: Option<Signed>,
-    /// What the conformance kit found.
+    /// Results of the conformance kit.
     pub checked: Checked,
-    /// Of a member of a cluster: the control entry that announced it.
+    /// On a member of a cluster: the control entry that announced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<u64>,
-    /// Of a member of a cluster: a control entry by which it was deleted.
+    /// On a member of a cluster: a control entry that deleted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<u64>,
 }
 
-/// What the conformance kit found. It is about a component *and* a configuration: another configuration can make another
-/// plugin of the same bytes.
+/// Results of the conformance kit. They apply to a component *and* a configuration: another configuration can turn the
+/// same bytes into another plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checked {
     /// The configuration that it was checked with, JSON text.
@@ -64,17 +64,17 @@ pub struct Checked {
     pub engine: String,
     /// Checks, with the number of their inputs.
     pub checks: Vec<(String, u32)>,
-    /// Fuel of a call that does next to nothing.
+    /// Fuel of a call that does almost nothing.
     pub fuel_per_call: u64,
-    /// Fuel of each further item.
+    /// Fuel per further item.
     pub fuel_per_item: u64,
-    /// Fuel that the limits grant for each.
+    /// Fuel that the limits grant per item.
     pub budget_per_item: u64,
     /// Digest of the answers to the golden vectors, hexadecimal.
     pub behaviour: String,
-    /// A validator's levels, by name.
+    /// The levels that a validator upholds, by name.
     pub levels: Vec<String>,
-    /// A validator's other levels, and what it accepts there.
+    /// The levels that a validator misses, and what it accepts there.
     pub misses: Vec<(String, String)>,
 }
 
@@ -82,21 +82,21 @@ pub struct Checked {
 pub struct PluginStore {
     folder: PathBuf,
     known: RwLock<BTreeMap<ArtefactDigest, Artefact>>,
-    /// Counts components that came.
+    /// Counts added components.
     changes: AtomicU64,
-    /// One at a time writes files.
+    /// Serializes file writes.
     writing: Mutex<()>,
 }
 
 impl PluginStore {
-    /// Reads what is there.
+    /// Reads the existing components.
     ///
     /// # Errors
-    /// If the folder cannot be read or made.
+    /// If the folder cannot be read or created.
     pub fn open(data: &Path) -> Result<PluginStore, String> {
         let folder = data.join("plugins");
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
-        // The first directory that a start creates.
+        // This is the first directory that a start creates.
         fs::create_dir_all(&folder).map_err(|error| {
             format!(
                 "cannot create {}: {error}. `data` in the configuration (or --data) must name a directory that this process \
@@ -109,7 +109,7 @@ impl PluginStore {
             let path = entry.map_err(failed)?.path();
             let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
             match path.extension().and_then(|extension| extension.to_str()) {
-                // What an interrupted upload left behind.
+                // Leftover of an interrupted upload.
                 Some("partial") => drop(fs::remove_file(&path)),
                 Some("json") => {
                     let text = fs::read(&path).map_err(failed)?;
@@ -124,7 +124,7 @@ impl PluginStore {
         Ok(PluginStore { folder, known: RwLock::new(known), changes: AtomicU64::new(0), writing: Mutex::default() })
     }
 
-    /// Returns what is known of a component.
+    /// Returns the description of a component.
     pub fn find(&self, digest: &ArtefactDigest) -> Option<Artefact> {
         self.known.read().get(digest).filter(|artefact| artefact.deleted.is_none()).cloned()
     }
@@ -136,10 +136,10 @@ impl PluginStore {
         present.map(|(digest, artefact)| (*digest, artefact.clone())).collect()
     }
 
-    /// Tells whether there is room for another one.
+    /// Checks that there is room for another component.
     ///
     /// # Errors
-    /// Says how to make room.
+    /// If there is none; includes the remedy.
     pub fn check_room(&self) -> Result<(), String> {
         let known = self.known.read().values().filter(|artefact| artefact.deleted.is_none()).count();
         if known < PLUGIN_VERSIONS_MAX {
@@ -151,7 +151,7 @@ impl PluginStore {
         ))
     }
 
-    /// Keeps a component, durably.
+    /// Stores a component durably.
     ///
     /// # Errors
     /// If it cannot be written; nothing names it then.
@@ -161,37 +161,37 @@ impl PluginStore {
         let json = serde_json::to_vec_pretty(&artefact).map_err(|error| error.to_string())?;
         let _one = self.writing.lock();
         self.write(&format!("{name}.wasm"), bytes)?;
-        // Last, because it is what makes the component known.
+        // Last, because it makes the component known.
         self.write(&format!("{name}.json"), &json)?;
         self.known.write().insert(digest, artefact);
         self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(digest)
     }
 
-    /// Returns a number that changes when a component comes.
+    /// Returns a number that changes when a component is added.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Notes which control entry has announced a component.
+    /// Records the control entry that announced a component.
     ///
     /// # Errors
-    /// If that cannot be written, or the component is not here.
+    /// If that cannot be written, or the component is missing.
     pub fn note_announced(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
         self.replace(digest, |artefact| Artefact { announced: Some(index), ..artefact }).map(drop)
     }
 
-    /// Hides a component that control entry `index`, or one before it, has deleted. One that is hidden stays so.
+    /// Hides a component that control entry `index`, or an earlier one, has deleted. A hidden component stays hidden.
     ///
     /// # Errors
     /// If that cannot be written.
     pub fn hide(&self, digest: &ArtefactDigest, index: u64) -> Result<(), String> {
         let hidden = self.replace(digest, |artefact| Artefact { deleted: Some(index), ..artefact });
-        // Both who asked for the deletion and who follows the control log come here.
+        // Both the requester of the deletion and the follower of the control log call this.
         if self.find(digest).is_none() { Ok(()) } else { hidden.map(drop) }
     }
 
-    /// Removes what was deleted by control entries up to `index`; returns what that was.
+    /// Removes components deleted by control entries up to `index`; returns their digests.
     ///
     /// # Errors
     /// If something cannot be removed.
@@ -203,7 +203,7 @@ impl PluginStore {
         over.iter().try_for_each(|digest| self.remove(digest)).map(|()| over)
     }
 
-    /// Reads a part of a component, deleted or not, with its size; `None` if it is not here.
+    /// Reads a part of a component, deleted or not, with its size; `None` if it is missing.
     #[must_use]
     pub fn part(&self, digest: &ArtefactDigest, offset: u64, bytes_max: usize) -> Option<(u64, Vec<u8>)> {
         if !self.known.read().contains_key(digest) {
@@ -217,18 +217,18 @@ impl PluginStore {
         Some((size, part))
     }
 
-    /// Replaces what the kit found about a component that is kept.
+    /// Replaces the kit's results for a stored component.
     ///
     /// # Errors
-    /// If that cannot be written, or the component is not here.
+    /// If that cannot be written, or the component is missing.
     pub fn note_checked(&self, digest: &ArtefactDigest, checked: Checked) -> Result<Artefact, String> {
         self.replace(digest, |artefact| Artefact { checked, ..artefact })
     }
 
-    /// Notes who signed a component that is kept.
+    /// Records the signature of a stored component.
     ///
     /// # Errors
-    /// If that cannot be written, or the component is not here.
+    /// If that cannot be written, or the component is missing.
     pub fn note_signed(&self, digest: &ArtefactDigest, signed: Signed) -> Result<Artefact, String> {
         self.replace(digest, |artefact| Artefact { signed: Some(signed), ..artefact })
     }
@@ -257,10 +257,10 @@ impl PluginStore {
     /// Removes a component, durably.
     ///
     /// # Errors
-    /// If it cannot be removed; it may be unknown after a restart then, or known as before.
+    /// If it cannot be removed; after a restart it may then be unknown, or known as before.
     pub fn remove(&self, digest: &ArtefactDigest) -> Result<(), String> {
         let name = hex(digest);
-        // The description first: it is what makes the component known.
+        // The description first: it makes the component known.
         for file in [format!("{name}.json"), format!("{name}.wasm")] {
             let path = self.folder.join(file);
             match fs::remove_file(&path) {
@@ -278,7 +278,7 @@ impl PluginStore {
     /// Reads a component back.
     ///
     /// # Errors
-    /// If it is not there, or not what it was.
+    /// If it is missing or damaged.
     pub fn read(&self, digest: &ArtefactDigest) -> Result<Vec<u8>, String> {
         let path = self.folder.join(format!("{}.wasm", hex(digest)));
         let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -290,7 +290,7 @@ impl PluginStore {
     }
 }
 
-/// Writes a digest or a signature in hexadecimal, as `tribunal_service::plugins` reads them.
+/// Encodes a digest or a signature in hexadecimal, as `tribunal_service::plugins` reads them.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

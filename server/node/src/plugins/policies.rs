@@ -1,7 +1,7 @@
-//! The policies in force: which rule and validators decide, as Wasm modules or natively.
+//! The policies in force: the deciding rule and validators, as Wasm modules or natively.
 //!
-//! The control log tells what is in force (the core folds it into [`Slots`]), so that a replay uses what the epoch was
-//! decided with. The configuration only names what should be activated where nobody requested anything else.
+//! The control log determines what is in force (the core folds it into [`Slots`]), so that a replay uses the policies
+//! that decided the epoch. The configuration only names what to activate where nothing else was requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ pub struct PolicySet {
     levels: Levels,
     /// Loaded, and waiting for its epoch.
     waiting: BTreeMap<PluginSlot, Ready>,
-    /// What a member of a cluster cannot load, because its component is not here.
+    /// Choices that a member of a cluster cannot load, because their component is missing.
     lacks: Vec<Lack>,
-    /// State of the uploaded components when that was tried last.
+    /// State of the uploaded components at the last attempt.
     tried_at: u64,
     health: BTreeMap<PluginSlot, Arc<SlotHealth>>,
-    /// Faults in a row of what fills a slot now, and its calls before the epoch that is being decided.
+    /// Consecutive faults of each slot's current plugin, and its calls before the epoch being decided.
     streaks: BTreeMap<PluginSlot, Streak>,
-    /// Faults in a row after which a slot goes back; 0 for never.
+    /// Number of consecutive faults after which a slot is rolled back; 0 for never.
     faults_max: u32,
-    /// Whether everything that holds is loaded as soon as it does. During a replay most of it is never called.
+    /// Whether everything in force is loaded at once. During a replay most of it is never called.
     live: bool,
     /// Whether the times of calls are recorded.
     timed: bool,
-    /// The node is a member of a cluster: what it cannot load, the others may decide with.
+    /// The node is a member of a cluster: the other nodes may decide with plugins that it cannot load.
     is_member: bool,
-    /// Why this release can decide nothing any more.
+    /// Why this release can no longer decide.
     outdated: Option<String>,
 }
 
-/// A choice that decides, or will, and cannot be loaded.
+/// A choice that decides, now or later, and cannot be loaded.
 struct Lack {
     choice: PluginChoice,
     /// It waits for its epoch.
@@ -62,7 +62,7 @@ struct Streak {
     calls: u64,
 }
 
-/// One validator a level.
+/// One validator per level.
 #[derive(Default)]
 struct Levels([Option<(PluginChoice, Box<dyn Validator + Send>)>; 4]);
 
@@ -86,7 +86,7 @@ pub(crate) fn policy_slots() -> impl Iterator<Item = PluginSlot> {
 }
 
 impl PolicySet {
-    /// Prepares what the configuration names; nothing holds yet.
+    /// Reads the configured policies; nothing is in force yet.
     ///
     /// # Errors
     /// If there is no such rule.
@@ -109,10 +109,10 @@ impl PolicySet {
         })
     }
 
-    /// Returns the code of a choice; `None` if a member of a cluster lacks it, which is noted.
+    /// Returns the code of a choice; records and returns `None` if a member of a cluster lacks it.
     ///
     /// # Panics
-    /// If code is gone that was there when its entry was written: no other code may decide in its place.
+    /// If code that existed when its entry was written is missing: no other code may decide in its place.
     fn obtain(&mut self, choice: &PluginChoice, waits: bool) -> Option<Ready> {
         match self.loader.take(choice) {
             Ok(ready) => Some(ready),
@@ -124,8 +124,8 @@ impl PolicySet {
         }
     }
 
-    /// Notes that a choice cannot be loaded, whose component other nodes have. Of an adaptor, only the stores that use it
-    /// suffer, and their state shows it.
+    /// Records that a choice, whose component other nodes have, cannot be loaded. For an adaptor, only the stores that
+    /// use it are affected, and their state shows it.
     fn lack(&mut self, choice: &PluginChoice, waits: bool, error: String) {
         if let PluginSlot::Adaptor(name) = &choice.slot {
             return self.loader.set_adaptor(name, Err(missing_plugin(choice, &error)));
@@ -135,7 +135,7 @@ impl PolicySet {
         self.lacks.push(Lack { choice: choice.clone(), waits, error });
     }
 
-    /// Tries again to load what was lacking.
+    /// Retries loading the missing code.
     fn load_lacking(&mut self) {
         let changes = self.loader.store.changes();
         if self.tried_at == changes {
@@ -154,7 +154,7 @@ impl PolicySet {
         }
     }
 
-    /// Says what is not here although it decides epochs, or will; `None` if all is.
+    /// Describes the missing code that decides epochs, now or later; `None` if nothing is missing.
     #[must_use]
     pub fn lacking(&self) -> Option<String> {
         if self.outdated.is_some() {
@@ -196,10 +196,10 @@ impl PolicySet {
         }
     }
 
-    /// Loads what an epoch without a recorded outcome must be resolved with.
+    /// Loads the policies that an epoch without a recorded outcome must be resolved with.
     ///
     /// # Errors
-    /// If that is not here, or ran on another engine; says what to do.
+    /// If one is missing, or ran on another engine; includes the remedy.
     pub fn load_for_replay(&mut self, slots: &Slots) -> Result<(), String> {
         for slot in policy_slots() {
             let active = slots.slot(&slot).and_then(|state| state.active()).map(|entry| &entry.activation.choice);
@@ -220,11 +220,11 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Loads what shall hold from now on. Returns what the control log lacks: another configuration where nobody requested
-    /// anything else, another engine under what was requested.
+    /// Loads the policies in force from now on. Returns activations missing from the control log: another configuration
+    /// where nothing else was requested, another engine for requested plugins.
     ///
     /// # Errors
-    /// If something is not here that was requested.
+    /// If a requested plugin is missing.
     pub fn go_live(&mut self, slots: &Slots) -> Result<Vec<PluginActivation>, String> {
         let host = self.loader.host_name()?;
         let native = self.loader.host() == PolicyHost::Native;
@@ -250,7 +250,7 @@ impl PolicySet {
                 if want == entry.activation && missing.last().is_none_or(|last| last.choice.slot != *slot) {
                     ready.into_iter().for_each(|ready| drop(self.waiting.insert(slot.clone(), ready)));
                 } else {
-                    // The entry before it, or its own engine, has made it void: it is proposed again.
+                    // The entry before it, or its own engine, has voided it: propose it again.
                     missing.push(want);
                 }
             }
@@ -260,9 +260,8 @@ impl PolicySet {
         Ok(missing)
     }
 
-    /// Loads what the control log of a cluster names; and where it names nothing yet, what the configuration does, which is
-    /// returned: a cluster's plugins do not depend on what one of its nodes is configured with.
-    ///
+    /// Loads the policies that the control log of a cluster names; where it names none yet, the configured ones, which
+    /// are returned: a cluster's plugins do not depend on the configuration of one of its nodes.
     /// # Errors
     /// If there is no such policy.
     pub fn go_live_as_member(&mut self, slots: &Slots) -> Result<Vec<PluginActivation>, String> {
@@ -295,7 +294,7 @@ impl PolicySet {
                 let choice = &entry.activation.choice;
                 match self.loader.load(choice) {
                     Ok(ready) => self.run(ready),
-                    // Only the stores that use it suffer, and their state shows it.
+                    // Only the stores that use it are affected, and their state shows it.
                     Err(error) => self.loader.set_adaptor(name, Err(missing_plugin(choice, &error))),
                 }
             }
@@ -308,7 +307,7 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Loads a choice, or notes that a member of a cluster lacks it.
+    /// Loads a choice, or records that a member of a cluster lacks it.
     ///
     /// # Errors
     /// If it cannot be loaded, and no other node has it.
@@ -323,12 +322,12 @@ impl PolicySet {
         }
     }
 
-    /// Says whether [`PolicySet::call_times`] is of interest.
+    /// Sets whether [`PolicySet::call_times`] are recorded.
     pub fn time_calls(&mut self, timed: bool) {
         self.timed = timed;
     }
 
-    /// Returns when the plugins were called for the last epoch, if that is of interest.
+    /// Returns the plugins' call times in the last epoch, if they are recorded.
     pub fn call_times(&self) -> Vec<(PluginSlot, CallTimes)> {
         if !self.timed {
             return Vec::new();
@@ -415,7 +414,7 @@ impl PolicyRunner for PolicySet {
             }
             let faults = faults + 1;
             self.streaks.insert(slot.clone(), Streak { faults, calls });
-            // Every so many times again, if the first rollback did not come about.
+            // Report it again after every `faults_max` further faults, in case the first rollback did not happen.
             if self.faults_max > 0 && faults.is_multiple_of(self.faults_max) {
                 exhausted.push(slot.clone());
             }
@@ -424,12 +423,12 @@ impl PolicyRunner for PolicySet {
     }
 }
 
-/// The same activation on this engine.
+/// Returns the same activation on this engine.
 fn on_host(activation: &PluginActivation, host: &str) -> PluginActivation {
     let mut moved = activation.clone();
     if moved.choice.host != host {
         host.clone_into(&mut moved.choice.host);
-        // Whatever it was, proposing it again must not roll anything back.
+        // Whatever it was before, proposing it again must not roll anything back.
         moved.by = if moved.by.goes_back() { FilledBy::Request } else { moved.by };
     }
     moved
@@ -463,7 +462,7 @@ mod tests {
         policies.set_faults_max(3);
         let call = || health.count(1, || Ok(((), 0))).expect("it succeeds");
         let mut epoch = |is_called: bool, fails: bool| {
-            // A transaction that only reads, between two epochs.
+            // A read-only transaction, between two epochs.
             call();
             policies.epoch_begins();
             if is_called {

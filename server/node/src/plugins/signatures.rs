@@ -1,8 +1,9 @@
-//! Signatures of uploaded components, Ed25519: who wrote a plugin, beside who may call the API.
+//! Signatures of uploaded components, Ed25519: authenticate a plugin's author, in addition to the API's caller.
 //!
-//! What is signed names the plugin and its component's SHA-256, so that a signature of one is none of another one, nor of
-//! the same bytes under another name. Keys are PEM files as OpenSSL writes them: PKCS#8 to sign, `SubjectPublicKeyInfo` to
-//! check. A node whose configuration names signers takes and activates only what one of them has signed.
+//! The signed message contains the plugin's name and its component's SHA-256, so that a signature is valid neither for
+//! another component, nor for the same bytes under another name. Keys are PEM files as written by OpenSSL: PKCS#8 to
+//! sign, `SubjectPublicKeyInfo` to verify. A node whose configuration names signers accepts and activates only
+//! components signed by one of them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,23 +19,23 @@ use crate::auth::public_key::{Algorithm, public_key};
 use crate::named_file::read_named;
 use crate::plugins::plugin_store::{ArtefactDigest, hex};
 
-/// Signers that a configuration may name.
+/// Maximum number of configured signers.
 const SIGNERS_MAX: usize = 64;
-/// What stands in front of a private key's 32 bytes, RFC 8410.
+/// DER prefix of a private key's 32 bytes, RFC 8410.
 const PRIVATE_HEAD: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
-/// What stands in front of a public key's 32 bytes, RFC 8410.
+/// DER prefix of a public key's 32 bytes, RFC 8410.
 const PUBLIC_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
 /// A signature.
 pub type SignatureBytes = [u8; 64];
 
-/// Somebody whose plugins are taken.
+/// An accepted signer of plugins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignerConfig {
-    /// How lists of plugins call them.
+    /// Name of the signer in plugin lists.
     pub name: String,
-    /// PEM file with their public key.
+    /// PEM file with the signer's public key.
     pub key_file: PathBuf,
 }
 
@@ -42,31 +43,31 @@ impl SignerConfig {
     /// Reads `NAME=FILE`.
     ///
     /// # Errors
-    /// If it is of another form.
+    /// If it has another form.
     pub fn from_flag(text: &str) -> Result<SignerConfig, String> {
         let (name, file) = text.split_once('=').ok_or_else(|| "must be NAME=FILE".to_owned())?;
         Ok(SignerConfig { name: name.to_owned(), key_file: file.into() })
     }
 }
 
-/// Who signed a component, as it is kept beside it.
+/// The signature of a component, as stored with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signed {
-    /// The signer's name when it was uploaded.
+    /// The signer's name at the time of the upload.
     pub signer: String,
     /// The signature, hexadecimal.
     pub signature: String,
 }
 
-/// Everybody whose plugins are taken; nobody means that of all.
+/// All accepted signers; if empty, no signature is required.
 #[derive(Debug, Default)]
 pub struct Signers(Vec<(String, Vec<u8>)>);
 
 impl Signers {
-    /// Reads the keys that a configuration names.
+    /// Reads the configured keys.
     ///
     /// # Errors
-    /// Which signer, and what is wrong.
+    /// The signer, and the problem.
     pub fn read(config: &[SignerConfig]) -> Result<Signers, String> {
         if config.len() > SIGNERS_MAX {
             return Err(format!("configuration: `uploads.signers` names {}; {SIGNERS_MAX} are allowed", config.len()));
@@ -87,16 +88,16 @@ impl Signers {
         Ok(Signers(signers))
     }
 
-    /// Tells whether signatures are asked for.
+    /// Returns whether signatures are required.
     #[must_use]
     pub fn required(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Finds who signed a component; `None` if nobody is asked for.
+    /// Returns the signature of a component after verifying it; `None` if none is required.
     ///
     /// # Errors
-    /// Why it is not taken, and what to do.
+    /// The reason for the refusal, and the remedy.
     pub fn check(
         &self,
         name: &str,
@@ -127,7 +128,7 @@ impl Signers {
         Ok(Some(Signed { signer: signer.clone(), signature: hex(signature) }))
     }
 
-    /// Checks a version that was kept earlier, perhaps under other signers.
+    /// Checks a version that was stored earlier, perhaps under other signers.
     ///
     /// # Errors
     /// As for [`Signers::check`].
@@ -137,7 +138,7 @@ impl Signers {
     }
 }
 
-/// What is signed.
+/// Returns the signed message.
 fn message(name: &str, digest: &ArtefactDigest) -> String {
     format!("tribunal plugin signature 1\n{name}\n{}\n", hex(digest))
 }
@@ -145,7 +146,7 @@ fn message(name: &str, digest: &ArtefactDigest) -> String {
 /// Signs a component for the name that it will be uploaded under, with the private key in a PEM text.
 ///
 /// # Errors
-/// What is wrong with the key.
+/// The problem with the key.
 pub fn sign(pem: &str, name: &str, digest: &ArtefactDigest) -> Result<SignatureBytes, String> {
     let pair = key_pair(pem)?;
     let signature = pair.sign(message(name, digest).as_bytes());
@@ -159,14 +160,14 @@ fn key_pair(pem: &str) -> Result<Ed25519KeyPair, String> {
     let body = pem.split_once(begin.as_str()).and_then(|(_, rest)| rest.split_once(end.as_str()));
     let (body, _) = body.ok_or_else(|| WANTED.to_owned())?;
     let der = STANDARD.decode(body.split_whitespace().collect::<String>()).map_err(|_| WANTED.to_owned())?;
-    // The public half may be there or not: OpenSSL leaves it out.
+    // The public half is optional: OpenSSL omits it.
     Ed25519KeyPair::from_pkcs8_maybe_unchecked(&der).map_err(|_| WANTED.to_owned())
 }
 
-/// A new key: the private and the public half, as PEM texts.
+/// Generates a key: the private and the public half, as PEM texts.
 ///
 /// # Errors
-/// If the system gives no random numbers.
+/// If the system returns no random numbers.
 pub fn generate() -> Result<(String, String), String> {
     let mut seed = [0; 32];
     SystemRandom::new().fill(&mut seed).map_err(|_| "the system gives no random numbers".to_owned())?;
@@ -179,13 +180,13 @@ fn edges(what: &str) -> (String, String) {
     (format!("-----BEGIN {what}-----"), format!("-----END {what}-----"))
 }
 
-/// Short enough for one line.
+/// Encodes a key as PEM; short enough for one line.
 fn pem(what: &str, der: &[u8]) -> String {
     let (begin, end) = edges(what);
     format!("{begin}\n{}\n{end}\n", STANDARD.encode(der))
 }
 
-/// Reads a signature in hexadecimal.
+/// Parses a signature in hexadecimal.
 #[must_use]
 pub fn signature_of(text: &str) -> Option<SignatureBytes> {
     tribunal_service::plugins::signature(text)

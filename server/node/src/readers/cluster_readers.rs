@@ -1,11 +1,11 @@
-//! Readers of a cluster's logs, as a member sees them: a view of what the control log adds up to, and the changes that this
-//! node proposes.
+//! Readers of a cluster's logs, as seen by a member: a view of the control log's state, and the changes that this node
+//! proposes.
 //!
-//! Offsets and watermarks change all the time, so those that come while a change is under way share the next entry of the
-//! control log, and a node has one entry under way, at most twenty times a second. A watermark may wait for a second: a
+//! Offsets and watermarks change constantly, so changes that arrive while an entry is in flight share the next control
+//! log entry; a node has one entry in flight, and at most twenty per second. A watermark may wait for a second: a
 //! receiver may get records again.
 //!
-//! Invariant: what is shown, and what lets the log be truncated, was agreed on by a majority.
+//! Invariant: every position that is shown, or permits truncation of the log, was agreed on by a majority.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,50 +25,50 @@ use tribunal_types::{
 use crate::commit::message::Message;
 use crate::readers::earlier_file::EarlierFile;
 
-/// Shortest time between two entries of a node.
+/// Minimum time between two entries of a node.
 const PACE: Duration = Duration::from_millis(50);
 /// How long a watermark may wait for its entry.
 const WATERMARK_WAIT: Duration = Duration::from_secs(1);
-/// How long an entry may take to be agreed on.
+/// How long an entry may take to be committed.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What becomes of a change, or why that is not known.
+/// The result of a change, or why it is unknown.
 pub type Moved = Result<ReaderMoved, String>;
 
 /// The readers of a cluster. Cheap to share by `Arc`.
 pub struct ClusterReaders {
     known: RwLock<ReaderTable>,
     waiting: Mutex<Waiting>,
-    /// Wakes the task that proposes.
+    /// Wakes the proposing task.
     added: Notify,
-    /// Wakes the task that follows which webhooks this node delivers.
+    /// Wakes the task that tracks which webhooks this node delivers.
     reassigned: Notify,
-    /// What an earlier release has remembered on this node alone.
+    /// State that an earlier release stored on this node alone.
     earlier: Mutex<Option<EarlierFile>>,
 }
 
 #[derive(Default)]
 struct Waiting {
     moves: Vec<(ReaderMove, oneshot::Sender<Moved>)>,
-    /// With so many moves, those are removed whose callers have disconnected.
+    /// Number of moves at which those of disconnected callers are removed.
     swept_at: usize,
-    /// What receivers have acknowledged to this node, by store.
+    /// Receivers' acknowledgements to this node, by store.
     delivered: HashMap<StoreId, Delivered>,
-    /// When watermarks are proposed next, if some have moved.
+    /// When moved watermarks are proposed next, if any.
     watermarks_due: Option<Instant>,
 }
 
-/// What a receiver has acknowledged to this node.
+/// A receiver's acknowledgement to this node.
 #[derive(Clone, Copy)]
 struct Delivered {
     delivery: ControlIndex,
     lsn: Lsn,
-    /// What was proposed last.
+    /// The last proposed position.
     proposed: Option<Lsn>,
 }
 
 impl ClusterReaders {
-    /// Starts with what the control log adds up to, and perhaps with a file of an earlier release.
+    /// Starts with the recovered readers, and optionally with a file of an earlier release.
     #[must_use]
     pub fn new(replicated: &ReplicatedState, earlier: Option<EarlierFile>) -> ClusterReaders {
         ClusterReaders {
@@ -85,7 +85,7 @@ impl ClusterReaders {
         self.earlier.lock().take()
     }
 
-    /// Follows a control entry that had this effect. Does not wait for anything.
+    /// Applies a control entry that had this effect. Does not block.
     pub fn follow(&self, replicated: &ReplicatedState, effect: &Effect) {
         let reassigns = match effect {
             Effect::WebhookRegistered(_) | Effect::WebhookAssigned(_) | Effect::WebhookRemoved(_) => true,
@@ -98,7 +98,7 @@ impl ClusterReaders {
         }
     }
 
-    /// Returns when another webhook may be this node's to deliver, or no longer is.
+    /// Waits until another webhook may be assigned to this node, or away from it.
     pub async fn reassigned(&self) {
         self.reassigned.notified().await;
     }
@@ -118,7 +118,7 @@ impl ClusterReaders {
         self.known.read().webhooks().cloned().collect()
     }
 
-    /// Returns a store's webhook. Of one that this node delivers, the watermark may be ahead of what was agreed on.
+    /// Returns a store's webhook. If this node delivers it, the watermark may be ahead of the committed one.
     pub fn webhook(&self, store: StoreId) -> Option<HeldWebhook> {
         let mut held = self.known.read().webhook(store).cloned()?;
         let delivered = self.waiting.lock().delivered.get(&store).copied();
@@ -128,14 +128,14 @@ impl ClusterReaders {
         Some(held)
     }
 
-    /// Calls `each` with the position of every reader that was agreed on.
+    /// Calls `each` with the committed position of every reader.
     pub fn each_position(&self, mut each: impl FnMut(StoreId, Lsn, tribunal_types::LogId)) {
         let known = self.known.read();
         known.offsets().for_each(|offset| each(offset.store, offset.lsn, offset.log));
         known.webhooks().for_each(|held| each(held.webhook.store, held.webhook.watermark, held.webhook.log));
     }
 
-    /// Makes a change; returns what has become of it, once a majority has it.
+    /// Makes a change; returns its result once a majority has it.
     pub async fn change(&self, change: ReaderMove) -> Moved {
         let (reply, moved) = oneshot::channel();
         self.waiting.lock().add(change, reply);
@@ -143,13 +143,13 @@ impl ClusterReaders {
         moved.await.unwrap_or_else(|_| Err("the node is stopping".into()))
     }
 
-    /// Moves the watermark of a webhook that this node delivers. It becomes durable before long.
+    /// Moves the watermark of a webhook that this node delivers. It becomes durable soon.
     pub fn acknowledged(&self, store: StoreId, delivery: ControlIndex, lsn: Lsn) {
         let mut waiting = self.waiting.lock();
         let proposed =
             waiting.delivered.get(&store).filter(|own| own.delivery == delivery).and_then(|own| own.proposed);
         waiting.delivered.insert(store, Delivered { delivery, lsn, proposed });
-        // That a receiver is ahead of the log is noticed only while it is.
+        // A receiver ahead of the log is detectable only while it is ahead.
         let wait = if lsn == Webhook::AHEAD { Duration::ZERO } else { WATERMARK_WAIT };
         let due = Instant::now() + wait;
         if waiting.watermarks_due.is_none_or(|before| due < before) {
@@ -158,14 +158,14 @@ impl ClusterReaders {
         }
     }
 
-    /// Proposes what comes, until the sequencer has ended.
+    /// Proposes queued changes until the sequencer has ended.
     pub async fn propose(self: Arc<Self>, messages: Sender<Message>) {
         loop {
             let (moves, replies) = self.next_entry().await;
             let begun = Instant::now();
             let (reply, applied) = oneshot::channel();
             if messages.send(Message::Control(ControlChange::MoveReaders(moves), reply)).is_err() {
-                // Those who wait learn that the node is stopping.
+                // Answers the waiters that the node is stopping.
                 self.waiting.lock().moves.clear();
                 return;
             }
@@ -207,7 +207,7 @@ impl Waiting {
         }
     }
 
-    /// Removes moves whose callers have disconnected: they would only keep others waiting.
+    /// Removes moves whose callers have disconnected: they would only delay the others.
     fn sweep(&mut self) {
         self.moves.retain(|(_, reply)| !reply.is_closed());
     }
@@ -221,7 +221,7 @@ impl Waiting {
         let count = self.moves.len().min(READER_MOVES_MAX);
         let (mut moves, replies): (Vec<_>, Vec<_>) = self.moves.drain(..count).unzip();
         if self.watermarks_due.is_some_and(|due| due <= now) {
-            // What was delivered until another node took over is of no more use.
+            // Deliveries before another node took over are useless.
             self.delivered.retain(|store, own| delivery_of(*store) == Some(own.delivery));
             let mut moved: Vec<_> =
                 self.delivered.iter_mut().filter(|(_, own)| own.proposed != Some(own.lsn)).collect();
@@ -238,7 +238,7 @@ impl Waiting {
     }
 }
 
-/// Answers those whose changes were in an entry.
+/// Answers the callers whose changes were in an entry.
 fn answer(replies: Vec<oneshot::Sender<Moved>>, applied: Option<tribunal_core::control::Applied>) {
     let mut moved = match applied {
         Some(Ok(Effect::ReadersMoved(moved))) => moved.into_iter(),
@@ -269,7 +269,7 @@ mod tests {
         Arc::new(ClusterReaders::new(&state, None))
     }
 
-    /// Has a move wait; its caller waits, too, until the result is dropped.
+    /// Queues a move; its caller waits, too, until the result is dropped.
     fn call(readers: &ClusterReaders, name: &str) -> oneshot::Receiver<Moved> {
         let (reply, moved) = oneshot::channel();
         readers.waiting.lock().add(forget(name), reply);
@@ -336,7 +336,7 @@ mod tests {
         let asked: Vec<_> = ["a", "b", "c"].map(change).into();
         let (all, all_answered) = crossbeam_channel::bounded(0);
         let agreed = tokio::task::spawn_blocking(move || {
-            // The first may leave alone.
+            // The first may be proposed alone.
             loop {
                 crossbeam_channel::select! {
                     recv(inbox) -> message => agree(message.expect("the proposer lives")),

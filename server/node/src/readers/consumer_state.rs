@@ -1,12 +1,12 @@
-//! Durable state of the readers of logs of a node that runs alone: offsets of consumers and registered webhooks.
+//! Durable state of a single node's log readers: offsets of consumers and registered webhooks.
 //!
-//! One small file beside the log, replaced as a whole: written aside, synced, renamed, its directory synced. It contains
-//! secrets, so only its owner may read it. A change that a request waits for is written at once, together with all that
-//! came meanwhile; watermarks of webhooks follow within a second, since a receiver may see records again.
-//! Never on the commit path, and at most fifty times a second.
+//! One small file beside the log, replaced as a whole: written to a temporary file, synced, renamed, its directory
+//! synced. It contains secrets, so only its owner may read it. A change that a request waits for is written
+//! immediately, together with all changes that arrived meanwhile; watermarks of webhooks follow within a second, since
+//! a receiver may get records again. Never on the commit path, and at most fifty times a second.
 //!
-//! Invariant: what is shown, and what lets the log be truncated, is durable. A write that fails takes back every change
-//! that was not durable before it, and each of these is refused; the next change is written as if nothing had happened.
+//! Invariant: every position that is shown, or permits truncation of the log, is durable. A failed write reverts every
+//! change that was not durable before it, and each of these is refused; the next change is written normally.
 
 use std::fs;
 use std::io;
@@ -22,9 +22,9 @@ use tribunal_disk::replace;
 use tribunal_types::limits::{OFFSETS_MAX, OFFSETS_PER_TENANT_MAX};
 use tribunal_types::{ConsumerOffset, LogId, Lsn, NamespaceId, StoreId, Webhook};
 
-/// Name of the file.
+/// Name of the state file.
 pub const FILE: &str = "readers";
-/// Shortest time between two writes.
+/// Minimum time between two writes.
 const PACE: Duration = Duration::from_millis(20);
 /// How long a watermark may wait for its write, and a failed write for its retry.
 const WATERMARK_WAIT: Duration = Duration::from_secs(1);
@@ -36,11 +36,11 @@ pub struct ConsumerState {
 }
 
 struct State {
-    /// With changes that are not durable yet.
+    /// Includes changes that are not durable yet.
     remembered: Remembered,
-    /// As it is in the file.
+    /// The content of the file.
     durable: Remembered,
-    /// Requests that wait for a write, each with the number of its change.
+    /// Requests waiting for a write, each with the number of its change.
     waiting: Vec<(u64, oneshot::Sender<Result<(), String>>)>,
     /// Number of the last change.
     change: u64,
@@ -52,25 +52,25 @@ struct State {
 /// Why a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsaved {
-    /// There is no room for another consumer.
+    /// The number of consumers has reached this limit.
     TooMany(usize),
-    /// It was taken back.
+    /// The change was reverted.
     NotDurable(String),
-    /// It may or may not be durable.
+    /// The change may or may not be durable.
     Unknown(String),
 }
 
-/// Writes the file.
+/// Handle of the thread that writes the file.
 pub struct Saver {
     readers: Arc<ConsumerState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ConsumerState {
-    /// Reads what was remembered in `dir` and starts the thread that writes it.
+    /// Reads the state in `dir` and starts the thread that writes it.
     ///
     /// # Errors
-    /// If the file is there and cannot be read.
+    /// If the file exists and cannot be read.
     pub fn open(dir: &Path) -> Result<(Arc<ConsumerState>, Saver), String> {
         let path = dir.join(FILE);
         let remembered = load(&path)?;
@@ -115,7 +115,7 @@ impl ConsumerState {
             let mut state = self.state.lock();
             let made = self.change_in(&mut state, Duration::ZERO, make);
             let change = state.change;
-            // Once the last write is under way, there will be none for this one.
+            // Once the last write is in progress, no further write follows.
             if state.stop {
                 drop(reply);
             } else {
@@ -126,7 +126,7 @@ impl ConsumerState {
         match written.await {
             Ok(Ok(())) => Ok(made),
             Ok(Err(reason)) => Err(Unsaved::NotDurable(reason)),
-            // The last write may have had it all the same.
+            // The last write may have included the change all the same.
             Err(_) => Err(Unsaved::Unknown("the node is stopping".into())),
         }
     }
@@ -155,7 +155,7 @@ impl ConsumerState {
         }
     }
 
-    /// Forgets a consumer, or its offset in one store; returns whether there was one.
+    /// Removes a consumer, or its offset in one store; returns whether there was one.
     ///
     /// # Errors
     /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
@@ -189,7 +189,7 @@ impl ConsumerState {
         registered.await
     }
 
-    /// Forgets a store's webhook; returns whether there was one.
+    /// Removes a store's webhook; returns whether there was one.
     ///
     /// # Errors
     /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
@@ -211,15 +211,15 @@ impl ConsumerState {
     pub fn webhook(&self, store: StoreId) -> Option<Webhook> {
         let state = self.state.lock();
         let mut found = state.durable.webhooks.iter().find(|known| known.store == store).cloned()?;
-        // It moves with every acknowledgement, and back with a receiver that was set back; the file follows.
+        // The watermark moves with every acknowledgement, and back with a reset receiver; the file follows.
         let moved = state.remembered.webhooks.iter().find(|known| known.store == store);
         found.watermark = moved.map_or(found.watermark, |moved| moved.watermark);
         Some(found)
     }
 
-    /// Moves a webhook's watermark. It becomes durable before long.
+    /// Moves a webhook's watermark. It becomes durable soon.
     pub fn acknowledged(&self, store: StoreId, lsn: Lsn) {
-        // That a receiver is ahead of the log is noticed only while it is.
+        // A receiver ahead of the log is detectable only while it is ahead.
         let wait = if lsn == Webhook::AHEAD { Duration::ZERO } else { WATERMARK_WAIT };
         self.change(wait, |remembered| {
             if let Some(known) = remembered.webhooks.iter_mut().find(|known| known.store == store) {
@@ -228,7 +228,7 @@ impl ConsumerState {
         });
     }
 
-    /// Returns the lowest position of a reader in every store that has one, of those that are positions of `log`.
+    /// Returns the lowest position in `log` of the readers of every store that has one.
     pub fn slowest(&self, log: LogId) -> Vec<(StoreId, Lsn)> {
         let state = self.state.lock();
         let (offsets, webhooks) = (state.durable.offsets.iter(), state.durable.webhooks.iter());
@@ -266,7 +266,7 @@ impl ConsumerState {
                     tracing::error!(reason, "offsets of consumers are not durable");
                     let mut state = self.state.lock();
                     state.take_back();
-                    // What came during the write is taken back with it.
+                    // Changes made during the write are reverted with it.
                     let last = state.change;
                     state.answer(last, &Err(reason));
                 }
@@ -277,7 +277,8 @@ impl ConsumerState {
 }
 
 impl State {
-    /// Takes back what is not durable, except watermarks of webhooks, which no request waits for: they are written later.
+    /// Reverts changes that are not durable, except webhook watermarks, which no request waits for: they are written
+    /// later.
     fn take_back(&mut self) {
         let refused = std::mem::replace(&mut self.remembered, self.durable.clone());
         for known in &mut self.remembered.webhooks {
@@ -300,7 +301,7 @@ impl State {
 }
 
 impl Drop for Saver {
-    /// Writes what is left.
+    /// Writes pending changes.
     fn drop(&mut self) {
         self.readers.state.lock().stop = true;
         self.readers.changed.notify_one();
@@ -310,7 +311,7 @@ impl Drop for Saver {
     }
 }
 
-/// Reads the file; nothing is remembered if there is none.
+/// Reads the file; returns empty state if there is none.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -336,7 +337,7 @@ fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     [&crc32c::crc32c(bytes).to_le_bytes(), bytes].concat()
 }
 
-/// Returns the number of offsets that leaves no room for another one of a tenant, if it is reached.
+/// Returns the limit on a tenant's or all offsets, if it is reached.
 fn full(offsets: &[ConsumerOffset], namespace: NamespaceId) -> Option<usize> {
     let of_tenant = || offsets.iter().filter(|known| known.namespace == namespace).count();
     if namespace != NamespaceId(0) && of_tenant() >= OFFSETS_PER_TENANT_MAX {
@@ -402,7 +403,7 @@ mod tests {
         assert_eq!(readers.slowest(LogId::default()), [(StoreId(1), Lsn(1)), (StoreId(2), Lsn(3))]);
         readers.acknowledged(StoreId(2), Lsn(7));
         fs::rename(dir.path().join("away"), &inner).unwrap();
-        // The first change after the disk is well is taken.
+        // The first change after the disk is repaired is accepted.
         readers.set(offset("a", 1, 5)).await.unwrap();
         assert_eq!(readers.offsets(), [offset("a", 1, 5)]);
         assert_eq!(readers.webhook(StoreId(2)), Some(Webhook { watermark: Lsn(7), ..hook }));

@@ -1,4 +1,4 @@
-//! Consumers and webhooks as the HTTP surface sees them: checks before anything is remembered, lag afterwards.
+//! Consumers and webhooks as seen by the HTTP surface: checks before anything is stored, and lag afterwards.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::service::NodeService;
 use crate::stores::catalog::Records;
 use crate::telemetry::metrics::{ConsumerLabel, StoreLabel};
 
-/// Times of records that are remembered, so that a lag does not read the log again and again.
+/// Maximum number of cached record times, so that a lag does not read the log repeatedly.
 const TIMES_MAX: usize = 16_384;
 
-/// When a member that has just started asks the others again what it has missed.
+/// How soon a member that has just started retries to catch up with the other nodes.
 const CATCH_UP_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
-/// When records were committed. What is known of a record never changes.
+/// Commit times of records. A record's time never changes.
 #[derive(Default)]
 pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
 
@@ -102,7 +102,7 @@ impl NodeService {
         Ok(found.into_iter().next().unwrap_or(ConsumerStatus { name, log, positions: Vec::new() }))
     }
 
-    /// Refuses a position past the end of the log, wherever in the cluster that is known.
+    /// Refuses a position past the end of the log, including parts known only to other nodes.
     pub(crate) async fn check_position(&self, pointer: &str, store: StoreId, lsn: Lsn) -> Result<(), ServiceError> {
         if lsn > self.head(store) && self.joined.is_some() {
             self.catch_up_with_others().await?;
@@ -111,8 +111,8 @@ impl NodeService {
         if lsn > head { Err(beyond_head(pointer, lsn, head)) } else { Ok(()) }
     }
 
-    /// Returns whether a member knows that a consumer has this offset already, whatever was acknowledged elsewhere: an idle
-    /// consumer that repeats its offset writes nothing.
+    /// Returns whether a member knows that a consumer already has this offset, including changes acknowledged
+    /// elsewhere: an idle consumer that repeats its offset writes nothing.
     async fn is_known(&self, offset: &ConsumerOffset) -> bool {
         let ReaderState::Member(cluster) = &self.webhooks.readers else { return false };
         let is_known = || {
@@ -182,13 +182,13 @@ impl NodeService {
         self.webhook_of(store).ok_or_else(|| ServiceError::NotFound { what: "registered receiver".into() })
     }
 
-    /// Starts the pushes to registered receivers. In a cluster, those that the control log gives to this node, now and
-    /// whenever that changes.
+    /// Starts the pushes to registered receivers. In a cluster, those that the control log assigns to this node, now
+    /// and after every change.
     pub(crate) async fn deliver_webhooks(&self) {
         let ReaderState::Member(cluster) = &self.webhooks.readers else {
             return self.webhooks.readers.webhooks().iter().for_each(|held| self.start_webhook(held));
         };
-        // What this node remembers of before its start may be another node's by now.
+        // Webhooks assigned before this node's start may be another node's by now.
         while self.catch_up_with_others().await.is_err() {
             tokio::time::sleep(CATCH_UP_AGAIN_AFTER).await;
         }
@@ -214,8 +214,7 @@ impl NodeService {
         }
     }
 
-    /// Has another node deliver a webhook that lacks records which are not in this node's log any more, if there is one that
-    /// has them.
+    /// Reassigns a webhook that lacks records truncated from this node's log to a node that has them, if there is one.
     async fn gives_away(&self, held: &HeldWebhook) -> bool {
         let (store, watermark) = (held.webhook.store, held.webhook.watermark);
         if watermark.next() >= self.records.oldest(store) {
@@ -226,7 +225,7 @@ impl NodeService {
         let may_deliver = |node: &NodeId| !members.is_drained(*node) && !members.leaves(*node);
         let Some(node) = holders.into_iter().find(may_deliver) else { return false };
         let change = ControlChange::AssignWebhook { store, replaces: held.delivery(), node };
-        // Nobody waits for the answer: if another node is named meanwhile, this entry changes nothing.
+        // The reply is not needed: if another node is named meanwhile, this entry changes nothing.
         let (reply, _) = oneshot::channel();
         self.send(Message::Control(change, reply)).is_ok()
     }
@@ -244,7 +243,7 @@ impl NodeService {
         }
     }
 
-    /// Returns the node of a cluster that delivers a webhook, once one is named.
+    /// Returns the cluster node that delivers a webhook, once one is named.
     pub(crate) fn deliverer(&self, held: &HeldWebhook) -> Option<NodeId> {
         held.deliverer.map(|deliverer| deliverer.node)
     }
@@ -261,7 +260,7 @@ impl NodeService {
             None => self.webhooks.status(store),
         };
         let (status, registered) = (told.unwrap_or_default(), held.webhook);
-        // What another node has told is newer than what was agreed on, until it has told nothing yet.
+        // Another node's report is newer than the committed position, unless it has not reported yet.
         let (acked, head) = (registered.watermark.max(status.acked), self.head(store));
         let replaced = registered.log != self.records.log_id();
         WebhookStatus {
@@ -280,7 +279,7 @@ impl NodeService {
         }
     }
 
-    /// Returns a reason for each webhook that has stopped, of those that this node delivers.
+    /// Returns a reason for each stopped webhook that this node delivers.
     pub(crate) fn webhook_problems(&self) -> Vec<String> {
         let catalog = self.stores.catalog();
         let own = self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held));
@@ -297,7 +296,7 @@ impl NodeService {
         told.collect()
     }
 
-    /// Whether this node delivers a webhook. Until a cluster has named a node, each one does.
+    /// Returns whether this node delivers a webhook. Until a cluster has named a node, each one does.
     fn is_own(&self, held: &HeldWebhook) -> bool {
         self.deliverer(held).is_none_or(|node| node == self.group.node)
     }
@@ -319,12 +318,12 @@ impl NodeService {
         }
     }
 
-    /// Returns a tenant's name; its number if nothing names it any more.
+    /// Returns a tenant's name, or its number if nothing names it any more.
     pub(crate) fn tenant_name(&self, namespace: NamespaceId) -> String {
         self.access.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
     }
 
-    /// Sets the figures of all consumers and webhooks.
+    /// Updates the metrics of all consumers and webhooks.
     pub(crate) fn count_readers(&self) {
         let metrics = &self.shared.metrics;
         let catalog = self.stores.catalog();

@@ -1,5 +1,5 @@
-//! What an earlier release has remembered of readers beside a member's log: brought into the control log once, as far as the
-//! cluster does not know better.
+//! Reader state that an earlier release stored beside a member's log: imported into the control log once, unless the
+//! cluster has newer state.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::readers::cluster_readers::ClusterReaders;
 use crate::readers::consumer_state::{FILE, Unsaved, load};
 use crate::service::NodeService;
 
-/// Name of the file once all of it is in the control log.
+/// Name of the file once its content is in the control log.
 const BROUGHT_IN: &str = "readers.brought-in";
-/// When it is tried again after a failure.
+/// Time until a retry after a failure.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The file, and what it has.
+/// The file and its content.
 #[derive(Debug)]
 pub struct EarlierFile {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub struct EarlierFile {
 }
 
 impl EarlierFile {
-    /// Reads it; `None` if there is none.
+    /// Reads the file; returns `None` if there is none.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -37,21 +37,21 @@ impl EarlierFile {
         load(&path).map(|remembered| Some(EarlierFile { path, remembered }))
     }
 
-    /// Puts the file aside.
+    /// Renames the file.
     fn put_aside(&self) {
         let aside = self.path.with_file_name(BROUGHT_IN);
         match std::fs::rename(&self.path, &aside) {
             Ok(()) => {
                 tracing::info!(file = %aside.display(), "consumers and webhooks of this node are the cluster's now")
             }
-            // What it has changes nothing at the next start.
+            // Its content changes nothing at the next start.
             Err(error) => tracing::warn!(file = %self.path.display(), %error, "the file cannot be put aside"),
         }
     }
 }
 
 impl NodeService {
-    /// Brings in what the file has, however long that takes.
+    /// Imports the file's content, however long that takes.
     pub(crate) async fn bring_in(&self, cluster: &ClusterReaders, file: &EarlierFile) {
         while let Err(reason) = self.bring_in_all(cluster, &file.remembered).await {
             tracing::debug!(reason, "consumers and webhooks of this node are not the cluster's yet");

@@ -1,4 +1,4 @@
-//! What readers of logs get of the node: pages that wait for records, and states to start over from.
+//! The node's log feeds for readers: pages that wait for records, and states to restart from.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::service::NodeService;
 use crate::stores::catalog::NoRecords;
 use crate::stores::reads::unreadable;
 
-/// Rows of an image that are read at once.
+/// Number of image rows read at once.
 const IMAGE_PAGE_ROWS: usize = 1_000;
 
 impl NodeService {
@@ -29,7 +29,7 @@ impl NodeService {
         let (mut ended, mut caught_up) = (progress.ended(), false);
         loop {
             heads.borrow_and_update();
-            // Before the read: then there is nothing after what is read.
+            // Before the read: then no record follows the last one read.
             let ending = *ended.borrow();
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
             let records = match self.records.page(query.store, query.after, limit, query.bytes_max) {
@@ -39,7 +39,7 @@ impl NodeService {
             };
             let next = records.bounds().map_or(query.after, |(_, last)| last);
             if query.after > head && self.joined.is_some() && !std::mem::replace(&mut caught_up, true) {
-                // Another node may have given the position.
+                // Another node may have issued the position.
                 self.catch_up_with_others().await?;
                 continue;
             }
@@ -53,7 +53,7 @@ impl NodeService {
                 return Ok(LogPage { log, next, head, durable_upto: head, oldest, records, ending });
             }
             tokio::select! {
-                // Late or not: the loop looks once more.
+                // Either way, the loop checks once more.
                 _ = timeout_at(deadline.into(), heads.changed()) => {}
                 _ = ended.wait_for(|ended| *ended) => {}
             }
@@ -68,7 +68,7 @@ impl NodeService {
 
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
-        // Waits for the push under way, even if the reader disconnects: its permit is taken until it is done.
+        // Waits for the push in progress, even if the reader disconnects: its permit is taken until it is done.
         let begin = move || {
             store.catch_up()?;
             Ok(PermittedImage { image: store.image(), _place: place })
@@ -142,7 +142,7 @@ struct PermittedImage {
     _place: ImagePermit,
 }
 
-/// The image is taken out while a page is read, and not put back if that failed.
+/// The image is taken out while a page is read, and not put back if the read failed.
 struct Rows(Option<PermittedImage>);
 
 impl StateRows for Rows {

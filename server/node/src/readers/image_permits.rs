@@ -1,5 +1,5 @@
-//! How many state images may be under way: each keeps rows that are overwritten meanwhile in memory until its reader is
-//! done, so they are few, and one tenant cannot take them all, nor all tenants the last one: it is the operator's.
+//! Limits the state images in progress: each keeps rows overwritten meanwhile in memory until its reader is done, so
+//! they are few, and one tenant cannot take them all, nor all tenants the last one: it is reserved for the operator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use parking_lot::Mutex;
 use tribunal_service::ServiceError;
 use tribunal_types::NamespaceId;
 
-/// Of the service.
+/// For the whole service.
 const IMAGES_MAX: usize = 4;
-/// Of a tenant that is not the service's own.
+/// For a tenant other than the service's own.
 const IMAGES_PER_TENANT_MAX: usize = 2;
-/// Of all tenants together that are not the service's own.
+/// For all tenants together, other than the service's own.
 const IMAGES_OF_TENANTS_MAX: usize = IMAGES_MAX - 1;
-/// When to come back if too many are under way.
+/// When to retry if too many are in progress.
 const RETRY_MS: u64 = 1_000;
 
-/// The images under way, by tenant.
+/// The images in progress, by tenant.
 #[derive(Clone, Debug, Default)]
 pub struct ImagePermits(Arc<Mutex<BTreeMap<NamespaceId, usize>>>);
 
-/// An image's place, until this is dropped.
+/// A permit for an image, released on drop.
 #[derive(Debug)]
 pub struct ImagePermit {
     places: ImagePermits,
@@ -29,10 +29,11 @@ pub struct ImagePermit {
 }
 
 impl ImagePermits {
-    /// Takes a place.
+    /// Takes a permit.
     ///
     /// # Errors
-    /// [`ServiceError::QuotaExceeded`] if the tenant has too many under way, [`ServiceError::Overloaded`] if all together do.
+    /// [`ServiceError::QuotaExceeded`] if the tenant has too many in progress, [`ServiceError::Overloaded`] if all
+    /// tenants together do.
     pub fn take(&self, namespace: NamespaceId) -> Result<ImagePermit, ServiceError> {
         let mut taken = self.0.lock();
         let own = taken.get(&namespace).copied().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Readers of logs: pages and images, consumers, webhooks and what is remembered of them.
+//! Readers of logs: pages and images, consumers, webhooks and their durable state.
 
 pub mod cluster_readers;
 pub mod consumer_state;

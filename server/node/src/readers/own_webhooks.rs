@@ -1,7 +1,7 @@
-//! Starts the pushes to webhooks that this node delivers; on a node that runs alone, also changes which these are.
+//! Starts the pushes to webhooks that this node delivers; on a single node, also registers and removes webhooks.
 //!
-//! Such a change goes on to its end, although the client that asked may be gone: half-way, a webhook is registered and
-//! nothing is pushed to it.
+//! Such a change runs to completion even if the client disconnects: half-done, a webhook is registered and nothing is
+//! pushed to it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::stores::catalog::{Records, Stores};
 pub(crate) const OF_ANOTHER_LOG: &str = "its position is of another log: this node's log was salvaged, replaced or restored since, or the receiver has followed \
      another one. Bring the receiver to a state of the store (/v1/stores/{store}/state), and register it again with `after`";
 
-/// See the file's head.
+/// See the module documentation.
 #[derive(Clone)]
 pub(crate) struct OwnWebhooks {
     pub webhooks: Arc<Webhooks>,
@@ -25,10 +25,10 @@ pub(crate) struct OwnWebhooks {
     pub records: Records,
 }
 
-/// A webhook that takes the place of its store's.
+/// A webhook that replaces its store's previous one.
 pub(crate) struct Replacement {
     pub held: HeldWebhook,
-    /// It goes on where the one before it ended.
+    /// It continues where the previous one ended.
     pub resumes: bool,
     pub spec: Arc<StoreSpec>,
     pub receiver: Webhook,
@@ -50,7 +50,7 @@ impl OwnWebhooks {
         }
     }
 
-    /// Goes on delivering what is registered, after a change of it that was not stored.
+    /// Restarts the delivery of the registered webhook after a change of it failed.
     fn start_again(&self, store: StoreId) {
         self.webhooks.readers.webhook(store).iter().for_each(|held| self.start(held));
     }
@@ -69,7 +69,7 @@ impl OwnWebhooks {
             let _one_at_a_time = one_at_a_time;
             let Replacement { mut held, resumes, spec, receiver } = new;
             let store = held.webhook.store;
-            // Only when the old push has ended does its watermark no longer move.
+            // The old push's watermark stops moving only once the push has ended.
             self.webhooks.end(store).await;
             if resumes {
                 held.webhook.watermark = file.webhook(store).map_or(Lsn(0), |known| known.watermark);
@@ -107,7 +107,7 @@ impl OwnWebhooks {
     }
 }
 
-/// Runs a change in a task of its own.
+/// Runs a change in a separate task.
 async fn to_its_end<T: Send + 'static>(
     change: impl Future<Output = Result<T, Unsaved>> + Send + 'static,
 ) -> Result<T, Unsaved> {

@@ -1,5 +1,4 @@
-//! What is remembered of the readers of logs: by a node that runs alone in a file beside its log, in a cluster by the control
-//! log.
+//! State of the log readers: on a single node in a file beside its log, in a cluster in the control log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,18 +19,18 @@ use crate::readers::earlier_file::EarlierFile;
 /// The readers of this node's logs. Cheap to clone.
 #[derive(Clone)]
 pub enum ReaderState {
-    /// Of a node that runs alone.
+    /// State of a single node.
     Alone(Arc<ConsumerState>),
-    /// Of a member of a cluster.
+    /// State of a member of a cluster.
     Member(Arc<ClusterReaders>),
 }
 
-/// A node that runs alone delivers everything itself.
+/// Wraps a webhook of a single node, which delivers everything itself.
 fn held(webhook: Webhook) -> HeldWebhook {
     HeldWebhook { webhook, ..HeldWebhook::default() }
 }
 
-/// Shows a receiver that was found ahead of the log for what it is: one with a position of another log.
+/// Shows a receiver that was found ahead of the log as one with a position of another log.
 fn placed(mut held: HeldWebhook) -> HeldWebhook {
     if held.webhook.watermark == Webhook::AHEAD {
         (held.webhook.log, held.webhook.watermark) = (LogId::default(), Lsn(0));
@@ -40,11 +39,11 @@ fn placed(mut held: HeldWebhook) -> HeldWebhook {
 }
 
 impl ReaderState {
-    /// Opens what is remembered in `dir`; of a member of a cluster, what its control log adds up to, whose changes go to the
-    /// sequencer by `member`.
+    /// Opens the state in `dir`; for a member of a cluster, the state of its control log, with changes sent to the
+    /// sequencer through `member`.
     ///
     /// # Errors
-    /// If a file is there and cannot be read.
+    /// If a file exists and cannot be read.
     pub fn open(
         dir: &Path,
         member: Option<(&ReplicatedState, &Sender<Message>)>,
@@ -74,7 +73,7 @@ impl ReaderState {
         }
     }
 
-    /// Forgets a consumer, or its offset in one store; returns whether there was one.
+    /// Removes a consumer, or its offset in one store; returns whether there was one.
     ///
     /// # Errors
     /// [`Unsaved::NotDurable`], [`Unsaved::Unknown`].
@@ -116,7 +115,7 @@ impl ReaderState {
         found.map(placed)
     }
 
-    /// Moves the watermark of a webhook, perhaps to [`Webhook::AHEAD`]. It becomes durable before long.
+    /// Moves the watermark of a webhook, possibly to [`Webhook::AHEAD`]. It becomes durable soon.
     pub fn acknowledged(&self, store: StoreId, delivery: ControlIndex, lsn: Lsn) {
         match self {
             ReaderState::Alone(file) => file.acknowledged(store, lsn),
@@ -124,7 +123,7 @@ impl ReaderState {
         }
     }
 
-    /// Returns the lowest position of a reader in every store that has one, of those that are positions of `log`.
+    /// Returns the lowest position in `log` of the readers of every store that has one.
     pub fn slowest(&self, log: LogId) -> Vec<(StoreId, Lsn)> {
         match self {
             ReaderState::Alone(file) => file.slowest(log),

@@ -1,4 +1,4 @@
-//! One change of a store's webhook at a time: changes of other stores, which may be other tenants', do not wait for it.
+//! Serializes changes of a store's webhook: changes of other stores, possibly of other tenants, do not wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tribunal_types::StoreId;
 
-/// A lock for every store. Stores are permanent, and few.
+/// A lock per store. Stores are permanent, and few.
 #[derive(Default)]
 pub struct StoreLocks(Mutex<HashMap<StoreId, Arc<tokio::sync::Mutex<()>>>>);
 
 impl StoreLocks {
-    /// Waits until nothing else has this store's lock.
+    /// Waits until this store's lock is free, and takes it.
     pub async fn lock(&self, store: StoreId) -> OwnedMutexGuard<()> {
         let lock = Arc::clone(self.0.lock().entry(store).or_default());
         lock.lock_owned().await

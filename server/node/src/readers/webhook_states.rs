@@ -1,5 +1,5 @@
-//! What the deliveries to a cluster's webhooks are doing, as each node tells the others: for people, who may ask any node.
-//! Nothing is decided by it.
+//! States of the deliveries to a cluster's webhooks, as reported between nodes: for operators, who may query any node.
+//! They decide nothing.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tribunal_types::{ControlIndex, Lsn, NodeId, StoreId};
 
 use crate::stores::push_states::shortened;
 
-/// For how long what a node has told is shown.
+/// How long a node's report is shown.
 const SHOWN_FOR: Duration = Duration::from_secs(3);
 /// All states, in the order of their numbers in a frame.
 const ACTIVITIES: [PushActivity; 6] = [
@@ -24,7 +24,7 @@ const ACTIVITIES: [PushActivity; 6] = [
     PushActivity::Ended,
 ];
 
-/// What one delivery is doing.
+/// The state of one delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delivery {
     /// State of the push.
@@ -46,18 +46,18 @@ impl From<PushStatus> for Delivery {
     }
 }
 
-/// What a node tells of one delivery.
+/// A node's report of one delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldDelivery {
     /// The store.
     pub store: StoreId,
     /// The control entry that started the delivery.
     pub delivery: ControlIndex,
-    /// What it is doing.
+    /// Its state.
     pub state: Delivery,
 }
 
-/// Encodes what a node tells.
+/// Encodes a node's report.
 #[must_use]
 pub fn encode(told: &[ToldDelivery]) -> Bytes {
     let mut out = Vec::with_capacity(16 + 32 * told.len());
@@ -75,7 +75,7 @@ pub fn encode(told: &[ToldDelivery]) -> Bytes {
     out.into()
 }
 
-/// Decodes what another node has told.
+/// Decodes another node's report.
 ///
 /// # Errors
 /// If the bytes are not such a list.
@@ -97,12 +97,12 @@ fn take(reader: &mut Reader<'_>) -> Result<ToldDelivery, Malformed> {
     Ok(ToldDelivery { store, delivery, state: Delivery { activity, acked, lag_ms, attempts, last_error } })
 }
 
-/// What other nodes have told.
+/// Reports of other nodes.
 #[derive(Debug, Default)]
 pub struct ToldDeliveries(Mutex<HashMap<StoreId, (NodeId, ControlIndex, Delivery, Instant)>>);
 
 impl ToldDeliveries {
-    /// Takes note of what a node has told. `is_known` tells whether a store has a webhook: nothing else is kept.
+    /// Records a node's report. `is_known` returns whether a store has a webhook: others are dropped.
     pub fn note(&self, from: NodeId, told: Vec<ToldDelivery>, is_known: impl Fn(StoreId) -> bool) {
         let now = Instant::now();
         let mut known = self.0.lock();
@@ -112,7 +112,7 @@ impl ToldDeliveries {
         }
     }
 
-    /// Returns what a node has told of this delivery, unless that was long ago.
+    /// Returns a node's report on this delivery, unless it is too old.
     #[must_use]
     pub fn of(&self, store: StoreId, node: NodeId, delivery: ControlIndex) -> Option<Delivery> {
         let known = self.0.lock();

@@ -1,7 +1,8 @@
-//! Runs one push per registered webhook; in a cluster, on the node that the control log names. A webhook is a reader: it never
-//! decides what its store has applied.
+//! Runs one push per registered webhook; in a cluster, on the node that the control log names. A webhook is a reader:
+//! it never determines a store's applied position.
 //!
-//! A member posts only while a majority answers it: one that is cut off has stopped before another node takes over.
+//! A member posts only while a majority replies to it: a node that is cut off has stopped before another one takes
+//! over.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::telemetry::{PostTraces, Tracing};
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause after a failed attempt.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
-/// How often a member that is cut off looks whether it may post again.
+/// Poll interval at which a cut-off member checks whether it may post again.
 const CUT_OFF_POLL: Duration = Duration::from_millis(50);
 
 struct Running {
@@ -43,22 +44,22 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-/// The pushes to webhooks of a node.
+/// A node's pushes to webhooks.
 pub struct Webhooks {
     egress_by_tenant: Arc<EgressByTenant>,
     records: Records,
-    /// What is registered, durably.
+    /// Durable registrations.
     pub readers: ReaderState,
-    /// What other nodes have told of their deliveries.
+    /// Other nodes' reports of their deliveries.
     told: ToldDeliveries,
-    /// Whether a majority answers this node, if it is a member of a cluster.
+    /// Whether a majority replies to this node, if it is a member of a cluster.
     view: Option<Arc<View>>,
     runtime: Handle,
     tracing: Option<Arc<Tracing>>,
     running: Mutex<HashMap<StoreId, Running>>,
-    /// Nothing is started any more. Changes under the lock of `running`.
+    /// No push may be started any more. Changes under the lock of `running`.
     stopped: AtomicBool,
-    /// One registration of a store's webhook at a time.
+    /// Serializes registrations of a store's webhook.
     pub registering: StoreLocks,
 }
 
@@ -83,7 +84,7 @@ impl WatermarkStore for Mark {
     }
 }
 
-/// Records, handed out while a majority answers this node: every post follows a read.
+/// Records, returned only while a majority replies to this node: every post follows a read.
 struct WhileServing {
     records: Records,
     view: Option<Arc<View>>,
@@ -101,7 +102,7 @@ impl LogSource for WhileServing {
     fn read(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
         Box::pin(async move {
             let batch = self.records.read(store, after, limit).await;
-            // It may have waited for records for long.
+            // The read may have waited for records for long.
             self.until_serving().await;
             batch
         })
@@ -128,7 +129,7 @@ impl LogSource for WhileServing {
     }
 }
 
-/// Nobody's visibility hangs on a webhook. What is left is its watermark, and its traces if they are on.
+/// Visibility does not depend on a webhook. Only its watermark counts, and its traces if they are on.
 struct NoVisibility {
     mark: Mark,
     /// The store's name in spans and log lines.
@@ -137,8 +138,8 @@ struct NoVisibility {
 }
 
 impl AckSink for NoVisibility {
-    /// The stop must outlast the log's growth, whichever node delivers next: a receiver gets records of this log again
-    /// only once it is registered with a position.
+    /// Records the fork: the stop must outlast the log's growth, whichever node delivers next. A receiver gets records
+    /// of this log again only once it is registered with a position.
     fn forked(&self, _: StoreId, fork: Option<Lsn>) {
         if fork.is_some() {
             self.mark.acknowledged(Registered::AHEAD);
@@ -171,7 +172,7 @@ impl AckSink for NoVisibility {
 }
 
 impl Webhooks {
-    /// Prepares pushes; none runs yet. `view` is that of a member of a cluster.
+    /// Creates the set of pushes; none runs yet. `view` is that of a member of a cluster.
     #[must_use]
     pub fn new(
         egress_by_tenant: Arc<EgressByTenant>,
@@ -186,10 +187,10 @@ impl Webhooks {
         Webhooks { egress_by_tenant, records, readers, told, view, runtime, tracing, running, stopped, registering }
     }
 
-    /// Makes a store's receiver.
+    /// Creates a store's receiver.
     ///
     /// # Errors
-    /// If its URL cannot be one.
+    /// If its URL is invalid.
     pub fn receiver(&self, held: &HeldWebhook, of: &StoreSpec) -> Result<Webhook, String> {
         let (name, registered) = (of.name.clone(), &held.webhook);
         Webhook::new(WebhookParts {
@@ -206,7 +207,7 @@ impl Webhooks {
         Mark { readers: self.readers.clone(), store: held.webhook.store, delivery: held.delivery() }
     }
 
-    /// Starts the push to a receiver, unless that was found ahead of the log.
+    /// Starts the push to a receiver, unless the receiver was found ahead of the log.
     pub fn start(&self, held: &HeldWebhook, of: &StoreSpec, receiver: Webhook) {
         if held.webhook.watermark == Registered::AHEAD {
             tracing::error!(store = of.name, "this webhook is not started: its receiver was found ahead of the log");
@@ -246,27 +247,27 @@ impl Webhooks {
         running.insert(registered.store, Running { delivery, handle, stop, task });
     }
 
-    /// Tries a delivery again that stopped or waits, if it is here.
+    /// Retries a stopped or waiting delivery, if it runs here.
     pub fn resume(&self, store: StoreId) {
         self.running.lock().get(&store).iter().for_each(|running| running.handle.resume());
     }
 
-    /// Returns what the delivery to a store's receiver is doing here.
+    /// Returns the local state of the delivery to a store's receiver.
     pub fn status(&self, store: StoreId) -> Option<Delivery> {
         self.running.lock().get(&store).map(|running| running.handle.status().into())
     }
 
-    /// Returns what another node has told of a delivery.
+    /// Returns another node's report of a delivery.
     pub fn told_by(&self, node: NodeId, held: &HeldWebhook) -> Option<Delivery> {
         self.told.of(held.webhook.store, node, held.delivery())
     }
 
-    /// Takes note of what another node has told of its deliveries.
+    /// Records another node's report of its deliveries.
     pub fn told(&self, from: NodeId, told: Vec<ToldDelivery>) {
         self.told.note(from, told, |store| self.readers.webhook(store).is_some());
     }
 
-    /// Returns what a member tells the others of its deliveries.
+    /// Returns a member's report of its deliveries.
     pub fn own_deliveries(&self) -> Vec<ToldDelivery> {
         let running = self.running.lock();
         let told = running.iter().map(|(&store, running)| ToldDelivery {

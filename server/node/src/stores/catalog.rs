@@ -1,4 +1,4 @@
-//! Stores as the rest of the node sees them: their catalog, their embedded storages and their pushes.
+//! Stores as seen by the rest of the node: their catalog, their embedded storages and their pushes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,10 +26,10 @@ use crate::commit::progress::Progress;
 use crate::stores::fork_file::ForkFile;
 use crate::telemetry::{PushTraces, Tracing};
 
-/// How long a push waits until this node knows what the others have pushed.
+/// How long a push waits until this node has learned of the other nodes' pushes.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The declared stores, for lookups without asking the sequencer: a view of what it has applied.
+/// The declared stores, for lookups without querying the sequencer: a view of its applied state.
 pub struct Stores {
     keyer: RowKeyer,
     declared: RwLock<StoreTable>,
@@ -37,7 +37,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts with what the control log adds up to.
+    /// Starts with the recovered declarations.
     #[must_use]
     pub fn new(keyer: RowKeyer, declared: StoreTable) -> Stores {
         let catalog = RwLock::new(Arc::new(Self::build(&keyer, &declared)));
@@ -50,7 +50,7 @@ impl Stores {
         Catalog::new(specs, Arc::new(move |namespace, store, key| keyer.row(namespace, store, key)))
     }
 
-    /// Follows a control entry that had this effect on `declared`.
+    /// Applies a control entry that had this effect on `declared`.
     pub fn follow(&self, declared: &StoreTable, effect: &Effect) {
         match effect {
             Effect::StoreDeclared { .. } => {
@@ -68,8 +68,8 @@ impl Stores {
         }
     }
 
-    /// Tells what a declaration would do if it were applied now. `is_fixed` tells whether the existence of a store's rows
-    /// cannot be declared otherwise any more.
+    /// Returns what a declaration would do if it were applied now. `is_fixed` returns whether a store's declared
+    /// existence can no longer be changed.
     ///
     /// # Errors
     /// If it would be refused.
@@ -77,12 +77,12 @@ impl Stores {
         self.declared.read().check(spec, is_fixed)
     }
 
-    /// Returns the catalog as of now.
+    /// Returns the current catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.read())
     }
 
-    /// Returns what is declared of a store.
+    /// Returns a store's declaration.
     pub fn declared(&self, store: StoreId) -> Option<DeclaredStore> {
         self.declared.read().store(store).cloned()
     }
@@ -98,35 +98,35 @@ impl Stores {
     }
 }
 
-/// Committed records, from memory near the head and from the log before that.
+/// Committed records, from memory near the head, otherwise from the log.
 #[derive(Clone)]
 pub struct Records {
     /// Recent epochs.
     pub cache: Arc<EpochCache>,
-    /// Everything else.
+    /// All other epochs.
     pub log: LogReader,
-    /// Where the head is.
+    /// Position of the head.
     pub progress: Arc<Progress>,
-    /// This node and its sequencer's queue, if it is a member of a cluster: it may know less than its storages have seen.
+    /// This node and its sequencer's queue, if it is a member of a cluster: it may know less than its storages have
+    /// seen.
     pub member: Option<(NodeId, Sender<Message>)>,
 }
 
-/// Why records cannot be had.
+/// Why records are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoRecords {
-    /// The log begins at this one.
+    /// The log begins at this record.
     Truncated(Lsn),
     /// The log cannot be read.
     Unreadable(String),
 }
 
 impl Records {
-    /// Returns records after `after`, as many as there are within the bounds, none if there are none. Reads where it may
-    /// block, unless the first one is in memory or does not exist yet: a reader at the head must not cost a change of
-    /// threads an epoch.
+    /// Returns the records after `after` that fit within the bounds, or none. Blocks on the disk only if the first one
+    /// exists and is not in memory: a reader at the head must not cost a thread switch per epoch.
     ///
     /// # Errors
-    /// If the log no longer reaches back, or cannot be read.
+    /// If the log has truncated the records, or cannot be read.
     pub fn page(
         &self,
         store: StoreId,
@@ -144,7 +144,7 @@ impl Records {
         if near { read() } else { tokio::task::block_in_place(read) }
     }
 
-    /// Reads a page of the records from `after` to `head`. `first` is the epoch that it begins with, if that is in memory.
+    /// Reads a page of the records from `after` to `head`. `first` is its first epoch, if in memory.
     fn page_from(
         &self,
         mut first: Option<Arc<ResolvedEpoch>>,
@@ -173,7 +173,7 @@ impl Records {
         self.progress.store(store).map_or(Lsn(0), |progress| progress.head)
     }
 
-    /// Tells whether what follows `after` is in memory, or does not exist yet.
+    /// Returns whether the records after `after` are in memory, or do not exist yet.
     pub fn is_near(&self, store: StoreId, after: Lsn) -> bool {
         after >= self.head_of(store) || self.cache.following(store, after).is_some()
     }
@@ -190,7 +190,7 @@ impl Records {
         }
     }
 
-    /// Returns when the first record after `after` that is kept was committed, milliseconds of replicated time. May read
+    /// Returns when the first retained record after `after` was committed, milliseconds of replicated time. May read
     /// the disk.
     #[must_use]
     pub fn time_after(&self, store: StoreId, after: Lsn) -> Option<u64> {
@@ -214,13 +214,13 @@ impl Records {
         Ok(Watermark { lsn, log: self.log.id(), digest })
     }
 
-    /// Returns which log this is.
+    /// Returns the identity of the log.
     #[must_use]
     pub fn log_id(&self) -> LogId {
         self.log.id()
     }
 
-    /// Returns the oldest record that is still kept.
+    /// Returns the oldest retained record.
     #[must_use]
     pub fn oldest(&self, store: StoreId) -> Lsn {
         self.log.oldest(store)
@@ -244,7 +244,7 @@ impl Records {
                     let goes_on = last_of(outcome, store) == last && last.is_some_and(|last| last < head);
                     goes_on && page.records.len() < records_max && page.bytes.len() < bytes_max
                 };
-                // An epoch that takes several pages is decoded once.
+                // An epoch that spans several pages is decoded once.
                 let Some(first) = self.log.epoch(epoch).map_err(unreadable)? else {
                     return Err(NoRecords::Unreadable(format!("epoch {epoch} is indexed but not stored")));
                 };
@@ -308,7 +308,7 @@ impl LogSource for Records {
     fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {
         Box::pin(async move {
             let Some((_, sequencer)) = &self.member else { return Ok(()) };
-            // A record that some node has pushed is of an epoch that it has decided, from entries that were agreed on.
+            // A record pushed by any node belongs to an epoch that it has decided from committed entries.
             let (reply, fresh) = oneshot::channel();
             let _ = sequencer.send(Message::Fresh(reply));
             match tokio::time::timeout(CATCH_UP_TIMEOUT, fresh).await {
@@ -330,7 +330,7 @@ impl LogSource for Records {
         if lsn == Lsn(0) {
             return Ok(LogPoint::Unknown);
         }
-        // A member that has just started may not know yet that everything in its log was agreed on.
+        // A member that has just started may not know yet that everything in its log was committed.
         let is_ahead = lsn > LogSource::head(self, store);
         if is_ahead && self.member.is_none() {
             return Ok(LogPoint::PastHead);
@@ -378,7 +378,7 @@ impl EpochSource for Records {
         let mut pass = self.log.pass_over(store, first);
         while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
             let Some(last) = last_of(&outcome, store) else { break };
-            // One in between may be truncated by now.
+            // An epoch in between may have been truncated by now.
             let follows = outcome.lsns.iter().any(|at| at.store == store && at.lsn == next);
             if !follows || !take(&input, &outcome) {
                 break;
@@ -396,13 +396,13 @@ impl EpochSource for Records {
     }
 }
 
-/// Reports of one push that the sequencer has not taken yet: only the newest counts, so at most one message for each
-/// push is in the sequencer's queue.
+/// Reports of one push that the sequencer has not taken yet: only the newest counts, so the sequencer's queue contains
+/// at most one message per push.
 #[derive(Debug, Default)]
 pub struct PushReports(Mutex<PushReport>);
 
 impl PushReports {
-    /// Adds a report; returns whether the sequencer has to be notified, because no earlier notification is under way.
+    /// Adds a report; returns whether the sequencer must be notified because no earlier notification is pending.
     fn add(&self, add: impl FnOnce(&mut PushReport)) -> bool {
         let mut newest = self.0.lock();
         let first = *newest == PushReport::default();
@@ -410,38 +410,38 @@ impl PushReports {
         first
     }
 
-    /// Takes what was reported.
+    /// Takes the report.
     #[must_use]
     pub fn take(&self) -> PushReport {
         std::mem::take(&mut self.0.lock())
     }
 }
 
-/// Where it is remembered that a storage is ahead of the log. Both belong to the control entry that declared or attached the
-/// store last.
+/// Where to record that a storage is ahead of the log. Belongs to the control entry that last declared or attached the
+/// store.
 pub enum Forks {
-    /// Beside the data of this node, which runs alone.
+    /// Beside the data of this single node.
     Here(ForkFile, ControlIndex),
-    /// Where every node finds it.
+    /// In the control log, where every node finds it.
     InControlLog(ControlIndex),
 }
 
-/// Tells the sequencer how far one store's storage is. One for each push, so that what an old one still reports is known
-/// to be old.
+/// Reports the progress of one store's storage to the sequencer. One per push, so that reports of an old push are
+/// recognized as stale.
 pub struct Acks {
     /// The sequencer's queue.
     pub messages: Sender<Message>,
-    /// What the push was started by.
+    /// The control entry that started the push.
     pub push: ControlIndex,
-    /// What the sequencer has not taken yet.
+    /// Reports that the sequencer has not taken yet.
     pub reports: Arc<PushReports>,
-    /// Remembers a storage that is ahead of the log.
+    /// Records that the storage is ahead of the log.
     pub forks: Forks,
     /// The store's name in spans and log lines.
     pub name: String,
-    /// That of its adaptor.
+    /// The adaptor's name in spans and log lines.
     pub adaptor: String,
-    /// What makes spans, if traces are on.
+    /// Creates spans, if traces are on.
     pub tracing: Option<Arc<Tracing>>,
     /// The newest record that the storage is known to have acknowledged.
     pub known: AtomicU64,
@@ -470,7 +470,7 @@ impl AckSink for Acks {
                 "the storage has lost acknowledged records; pushing those after this LSN again"
             );
         }
-        // It has been opened all the same, and what was found damaged still is.
+        // It was opened all the same, and damage found before remains.
         self.report(store, |newest| {
             let PushReport { opened, damaged, .. } = *newest;
             *newest = PushReport { opened, rewound: Some(lsn), damaged, ..PushReport::default() };
@@ -482,7 +482,7 @@ impl AckSink for Acks {
             Forks::Here(file, generation) => file.write(*generation, fork),
             Forks::InControlLog(generation) => {
                 let change = ControlChange::ForkPush { store, generation: *generation, fork };
-                // Nobody waits for it: a node that pushes next finds out by itself, unless the log has grown meanwhile.
+                // The reply is not needed: the next node to push finds out itself, unless the log has grown meanwhile.
                 let _ = self.messages.send(Message::Control(change, oneshot::channel().0));
             }
         }

@@ -1,6 +1,6 @@
-//! Secrets of storages: named in the operator's configuration, bound to one address, handed to transports only.
+//! Secrets of storages: named in the operator's configuration, bound to one address, passed to transports only.
 //!
-//! Invariant: no text that leaves the process shows them: a printed configuration only contains that there is one.
+//! Invariant: no text that leaves the process contains them: a printed configuration shows only that a secret exists.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use tribunal_push::SqlEndpoint;
 
 use crate::named_file::read_named;
 
-/// A text that is not shown.
+/// A text that is never printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Secret(text.into())
@@ -35,11 +35,12 @@ impl Serialize for Secret {
     }
 }
 
-/// What is spoken at an endpoint. Redis sends passwords as they are, so it never gets one that is meant for another protocol.
+/// Protocol of an endpoint. Redis sends passwords in plain text, so it never gets one that is meant for another
+/// protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// That of PostgreSQL.
+    /// The PostgreSQL protocol.
     #[default]
     Postgres,
     /// RESP.
@@ -49,35 +50,35 @@ pub enum Protocol {
 /// The user of a Redis that only has a password.
 const REDIS_USER: &str = "default";
 
-/// How to log in at one storage.
+/// Login at one storage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// `host:port` as stores name it. The secret is sent nowhere else, whatever a store declares.
     pub endpoint: String,
-    /// What is spoken there.
+    /// Its protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Role; at a Redis, `default` if it is left out.
+    /// Role; for Redis, `default` if omitted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub user: String,
-    /// Its password.
+    /// The role's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// File that holds the password, read once at startup; a line end after it is ignored.
+    /// File with the password, read once at startup; a trailing newline is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
 }
 
-/// All credentials, their files read.
+/// All credentials, with their files read.
 #[derive(Default)]
 pub struct Credentials(Vec<Credential>);
 
 impl Credentials {
-    /// Reads the files. `key` is the part of the configuration that the credentials are of.
+    /// Reads the files. `key` is the configuration section of the credentials.
     ///
     /// # Errors
-    /// Which files cannot be read, and which credentials contain too much.
+    /// The files that cannot be read, and the credentials with superfluous settings.
     pub fn read(key: &str, configured: &[Credential]) -> Result<Credentials, Vec<String>> {
         let mut faults = Vec::new();
         let mut read = configured.to_vec();
@@ -118,7 +119,7 @@ impl Credentials {
         if faults.is_empty() { Ok(Credentials(read)) } else { Err(faults) }
     }
 
-    /// Returns user and password for an address; of several users, the one that is asked for, else the first.
+    /// Returns user and password for an address; of several users, the requested one, otherwise the first.
     #[must_use]
     pub fn at(&self, protocol: Protocol, address: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
         let fits = |known: &&Credential| {
@@ -131,7 +132,7 @@ impl Credentials {
     /// Returns role and password for a database.
     ///
     /// # Errors
-    /// Nobody said which role to be.
+    /// If no role is configured.
     pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<String>), String> {
         match (self.at(Protocol::Postgres, &endpoint.address, endpoint.user.as_deref()), &endpoint.user) {
             (Some(known), _) => Ok(known),

@@ -1,10 +1,10 @@
-//! Opens embedded stores: one that is not what its log holds, or that is damaged, is filled from the log again.
+//! Opens embedded stores: a store that differs from its log, or is damaged, is refilled from the log.
 //!
-//! A copy of the data directory, a salvaged log or a restored backup leaves a store beside a log that it did not follow:
-//! then the store has applied records that the log does not have, or has others in their place. Both are told by the
-//! digest that the store keeps beside its watermark, at every opening, before anything is pushed. If the log is no longer
-//! complete, the store stays closed: nothing else has its rows. The former files are set aside, because the log may be what
-//! is wrong.
+//! A copied data directory, a salvaged log or a restored backup leaves a store beside a log that it did not follow: the
+//! store has then applied records that the log does not have, or other ones in their place. The digest that the store
+//! keeps beside its watermark reveals both, at every opening, before anything is pushed. If the log is no longer
+//! complete, the store stays closed: nothing else has its rows. The former files are set aside, because the log may be
+//! the one at fault.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use tribunal_types::{LogId, Lsn, StoreSpec, Watermark};
 pub struct Opened<'a> {
     /// The store.
     pub store: EmbeddedStore,
-    /// It is to be filled from the log again. While this is held, the log is not truncated.
+    /// Set if it must be refilled from the log. While this is held, the log is not truncated.
     pub rebuilt: Option<MutexGuard<'a, ()>>,
 }
 
-/// What is done about a store that cannot be filled from its log, because that does not begin with its first record.
+/// Remedy for a store that cannot be refilled because its log does not begin with the first record.
 const RESTORE: &str = "restore log and store from one backup, or remove the store's directory, load its rows from elsewhere and \
                        attach it with `loaded_lsn`";
-/// The same, on a member of a cluster.
+/// The same remedy on a member of a cluster.
 const COPY: &str = "`tribunal store resume` at this node restarts it with a copy of another node's state";
 
-/// Returns what is done about a store that the log cannot fill.
+/// Returns the remedy for a store that the log cannot fill.
 #[must_use]
 pub fn way_out(is_member: bool) -> &'static str {
     if is_member { COPY } else { RESTORE }
 }
 
-/// Opens the store in `dir`, rebuilding it from `log` if need be. `truncation` is held while the log is truncated.
+/// Opens the store in `dir`, rebuilding it from `log` if necessary. `truncation` is held while the log is truncated.
 ///
 /// # Errors
-/// In words: what is wrong and what to do about it.
+/// A description of the problem and its remedy.
 pub fn open<'a>(
     dir: &Path,
     memory_bytes: u64,
@@ -50,7 +50,7 @@ pub fn open<'a>(
         Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
             (Some(difference), _) => difference,
             (None, Some(damage)) if log.oldest(spec.id) == Lsn(1) => damage,
-            // Without a whole log, what is left of a damaged store is better than nothing.
+            // Without a complete log, the rest of a damaged store is better than nothing.
             (None, _) => {
                 if let Err(error) = name_log(&store, log.id()) {
                     tracing::warn!(
@@ -65,7 +65,7 @@ pub fn open<'a>(
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
         Err(error) => return Err(error.to_string()),
     };
-    // From here until the caller counts the store as one that lacks everything.
+    // Held until the caller counts the store as one that lacks everything.
     let not_truncated = truncation.lock();
     let oldest = log.oldest(spec.id);
     if oldest > Lsn(1) {
@@ -85,8 +85,8 @@ pub fn open<'a>(
     Ok(Opened { store, rebuilt: Some(not_truncated) })
 }
 
-/// Has the store name the log as it is named now, for example since it was salvaged. The log has just proved that it contains what the
-/// store has applied; once it is truncated, or on another node, only the name can tell.
+/// Updates the log's name in the store, for example after a salvage. The log has just proved that it contains the
+/// store's applied records; once it is truncated, or on another node, only the name identifies it.
 fn name_log(store: &EmbeddedStore, log: LogId) -> Result<(), String> {
     let watermark = store.watermark();
     if watermark.lsn == Lsn(0) || watermark.log == log {
@@ -95,7 +95,7 @@ fn name_log(store: &EmbeddedStore, log: LogId) -> Result<(), String> {
     store.set_watermark(Watermark { log, ..watermark }).map_err(|error| error.to_string())
 }
 
-/// Tells in words how the store differs from the log, if it does.
+/// Describes the difference between the store and the log, if there is one.
 fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &dyn EpochSource) -> Result<Option<String>, String> {
     let watermark = store.watermark();
     let is_of_log = log.contains(spec.id, &watermark).map_err(|error| error.to_string())?;

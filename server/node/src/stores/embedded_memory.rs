@@ -1,30 +1,30 @@
-//! Who gets how much memory for an embedded store: the node has so much for all of them, and a tenant so much for its own.
+//! Divides memory among embedded stores: the node has a budget for all of them, and each tenant one for its own.
 //!
-//! A store gets its part when it is opened, and keeps it until it is closed: a quarter of what is left, so that the first ones
-//! are fast and there is something for the next. However many there are, each gets what it cannot do without, even if
-//! nothing is left: by that much a store, all together go beyond what there is.
+//! A store gets its part when it is opened, and keeps it until it is closed: a quarter of the remainder, so that the
+//! first ones are fast and some is left for the next. Regardless of their number, each store gets the minimum, even if
+//! nothing is left; the total exceeds the budget by that much per store.
 
 use std::collections::HashMap;
 
 use tribunal_types::{NamespaceId, StoreId};
 
-/// For all stores of the node, bytes; beyond it, each gets the least.
+/// Budget of all stores of the node, bytes; beyond it, each gets the minimum.
 const NODE_BYTES: u64 = 4 << 30;
-/// For all stores of a tenant that is not the service's own, bytes; beyond it, each gets the least.
+/// Budget of all stores of a tenant other than the service's own, bytes; beyond it, each gets the minimum.
 const TENANT_BYTES: u64 = 1 << 30;
-/// What the largest part is, bytes. With less, a million rows written uniformly wait for the disk.
+/// Maximum part, bytes. With less, a million uniformly written rows wait for the disk.
 const STORE_BYTES_MAX: u64 = 1 << 30;
-/// What every store gets, bytes.
+/// Minimum part, bytes.
 const STORE_BYTES_MIN: u64 = 32 << 20;
 
-/// The parts that are given out.
+/// The allocated parts.
 #[derive(Debug, Default)]
 pub struct EmbeddedMemory {
     parts: HashMap<StoreId, (NamespaceId, u64)>,
 }
 
 impl EmbeddedMemory {
-    /// Gives a store its part, which is taken as rows come.
+    /// Allocates a store's part, which is consumed as rows arrive.
     pub fn give(&mut self, store: StoreId, namespace: NamespaceId) -> u64 {
         self.take_back(store);
         let given = |mine: &dyn Fn(NamespaceId) -> bool| -> u64 {
@@ -40,7 +40,7 @@ impl EmbeddedMemory {
         part
     }
 
-    /// Takes back what a store had.
+    /// Releases a store's part.
     pub fn take_back(&mut self, store: StoreId) {
         self.parts.remove(&store);
     }

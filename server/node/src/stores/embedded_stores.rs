@@ -1,7 +1,7 @@
 //! The embedded stores that are open on this node.
 //!
-//! Opening one may read and check all of its files, so no lock is held meanwhile but the store's own turn: the sequencer, the log thread
-//! and readers look here, and must not wait for a disk.
+//! Opening a store may read and check all of its files, so no lock is held meanwhile except the store's own turn: the
+//! sequencer, the log thread and readers access this, and must not wait for a disk.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::stores::embedded_files::{self, Opened};
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::telemetry::{ApplyTraces, Tracing};
 
-/// How long to wait for readers of a store that is to be opened again.
+/// How long to wait for readers of a store that is to be reopened.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often to look whether they have ended.
+/// Poll interval for the end of these readers.
 const READERS_POLL: Duration = Duration::from_millis(5);
 
-/// A store that is declared as embedded.
+/// A store that is declared embedded.
 #[derive(Default)]
 struct Place {
     /// Held by the thread that opens or closes it.
     turn: Arc<Mutex<()>>,
     open: Option<Arc<EmbeddedStore>>,
-    /// It was filled from the log again when it was opened: what it had reported before that is void.
+    /// It was refilled from the log when it was opened: its earlier reports are void.
     rebuilt: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct EmbeddedStores {
     places: Mutex<Places>,
 }
 
-/// Invariant: a store has a part of the memory only while it has a place.
+/// The stores by id. Invariant: a store has a part of the memory only while it has a place.
 #[derive(Default)]
 struct Places {
     by_store: HashMap<StoreId, Place>,
@@ -59,7 +59,7 @@ impl Places {
 }
 
 impl EmbeddedStores {
-    /// Prepares them; none is open yet.
+    /// Creates the set; no store is open yet.
     pub fn new(data: PathBuf, records: Records, runtime: Handle, tracing: Option<Arc<Tracing>>) -> EmbeddedStores {
         EmbeddedStores { data, records, runtime, tracing, truncation: Arc::default(), places: Mutex::default() }
     }
@@ -69,8 +69,8 @@ impl EmbeddedStores {
         Arc::clone(&self.truncation)
     }
 
-    /// Returns the open stores that were filled from the log again, each with the first epoch that its disk lacks. May read the
-    /// disk.
+    /// Returns the open stores that were refilled from the log, each with the first epoch that its disk lacks. May read
+    /// the disk.
     pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
         let rebuilt: Vec<(StoreId, Lsn)> = {
             let places = self.places.lock();
@@ -81,7 +81,7 @@ impl EmbeddedStores {
         rebuilt.into_iter().filter_map(lacked).collect()
     }
 
-    /// Notes that the log waits for the copies of other members instead of this one, whatever it needs.
+    /// Records that the log waits for other members' copies instead of this one, whatever it needs.
     pub fn left_out(&self, store: StoreId) {
         if let Some(place) = self.places.lock().by_store.get_mut(&store) {
             place.rebuilt = false;
@@ -98,21 +98,21 @@ impl EmbeddedStores {
         self.places.lock().by_store.get(&store)?.open.clone()
     }
 
-    /// Returns those that are open.
+    /// Returns the open stores.
     pub fn all(&self) -> Vec<(StoreId, Arc<EmbeddedStore>)> {
         let places = self.places.lock();
         places.by_store.iter().filter_map(|(id, place)| Some((*id, Arc::clone(place.open.as_ref()?)))).collect()
     }
 
-    /// Notes that a store is declared as embedded: from now on it may be opened.
+    /// Records that a store is declared embedded: from now on it may be opened.
     pub fn expect(&self, store: StoreId) {
         self.places.lock().by_store.entry(store).or_default();
     }
 
-    /// Opens a store, unless it is open. Waits for the disk, and for another thread that opens or closes it.
+    /// Opens a store, unless it is open. Waits for the disk, and for any thread that is opening or closing it.
     ///
     /// # Errors
-    /// In words: what is wrong and what to do about it; also if the store is not embedded any more.
+    /// A description of the problem and its remedy; also if the store is no longer embedded.
     pub fn open(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
         let forgotten = || "the store was declared again while it was being opened".to_owned();
         let turn = self.places.lock().by_store.get(&spec.id).map(|place| Arc::clone(&place.turn));
@@ -130,7 +130,7 @@ impl EmbeddedStores {
         let place = places.of(spec.id, &turn).ok_or_else(forgotten)?;
         match opened {
             Ok((open, rebuilt)) => {
-                // Also if it was rebuilt before and has not been filled since.
+                // Also set if it was rebuilt before and has not been filled since.
                 place.rebuilt |= rebuilt.is_some();
                 Ok(Arc::clone(place.open.insert(Arc::new(open))))
             }
@@ -151,11 +151,11 @@ impl EmbeddedStores {
         Ok((store.observed_by(self.tracing.clone().map(traces)), rebuilt))
     }
 
-    /// Closes a store, so that it is read from the disk again: something may have been repaired there. Waits for its readers and
-    /// its flush; who opens it meanwhile waits as well.
+    /// Closes a store, so that it is read from disk again: something may have been repaired there. Waits for its
+    /// readers and its flush; callers that open it meanwhile wait as well.
     ///
     /// # Errors
-    /// In words, if it is read for so long that it stays open.
+    /// If readers keep it open for too long.
     pub fn close(&self, store: StoreId) -> Result<(), String> {
         let turn = self.places.lock().by_store.get(&store).map(|place| Arc::clone(&place.turn));
         let Some(turn) = turn else { return Ok(()) };
@@ -166,7 +166,7 @@ impl EmbeddedStores {
         loop {
             match Arc::try_unwrap(open) {
                 Ok(open) => {
-                    // Waits for its flush.
+                    // Dropping waits for its flush.
                     drop(open);
                     let mut places = self.places.lock();
                     if places.of(store, &turn).is_some() {
@@ -186,7 +186,7 @@ impl EmbeddedStores {
         }
     }
 
-    /// Forgets a store that is no longer embedded; one that is being opened does not count. Returns at once.
+    /// Forgets a store that is no longer embedded, even while it is being opened. Returns immediately.
     pub fn forget(&self, store: StoreId) {
         let open = {
             let mut places = self.places.lock();
@@ -199,7 +199,7 @@ impl EmbeddedStores {
         }
     }
 
-    /// Has a store write what is only in memory to its disk, on threads of its own. `name` is for log lines.
+    /// Has a store flush its memory to disk, on a separate thread. `name` is for log lines.
     pub fn flush(&self, store: StoreId, name: String) {
         if let Some(open) = self.get(store) {
             self.runtime.spawn_blocking(move || {
@@ -210,7 +210,7 @@ impl EmbeddedStores {
         }
     }
 
-    /// Has every store write what is only in memory to its disk, and waits for it.
+    /// Has every store flush its memory to disk, and waits for it.
     pub async fn flush_at_stop(&self) {
         let stores = self.all().into_iter();
         let flushes = stores.map(|(_, store)| self.runtime.spawn_blocking(move || store.flush_at_stop()));
@@ -234,7 +234,7 @@ mod tests {
 
     const STORE: StoreId = StoreId(1);
 
-    /// The stores of a node in `dir`, whose log is empty, and what keeps it open.
+    /// Creates the stores of a node in `dir` with an empty log, and the writer that keeps the log open.
     fn stores(dir: &TempDir) -> (Arc<EmbeddedStores>, tribunal_log::DiskLog) {
         let log = tribunal_log::open(&dir.path().join("log"), &LogOptions::default()).expect("a new log");
         let records = Records {
@@ -269,7 +269,7 @@ mod tests {
             let stores = Arc::clone(&stores);
             move || stores.open(&spec()).map(drop)
         });
-        // The lock of the directory is the reader's until now: who opens has to wait for it.
+        // The reader owned the directory's lock until now: the next opener has to wait for it.
         drop(reader);
         assert_eq!(closes.join().expect("ends"), Ok(()));
         assert_eq!(opens.join().expect("ends"), Ok(()));

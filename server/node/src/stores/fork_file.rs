@@ -1,8 +1,8 @@
-//! Remembers that a storage was found ahead of its log, and where the log ended: it was restored from a backup, or is a
-//! copy. As soon as the log is past that position, nothing else distinguishes the storage from one that is up to date, and the
-//! records in between would never be pushed to it.
+//! Records that a storage was found ahead of its log, and where the log ended: the storage was restored from a backup,
+//! or is a copy. Once the log is past that position, nothing else distinguishes the storage from an up-to-date one, and
+//! the records in between would never be pushed to it.
 //!
-//! One line, `<generation> <LSN>`; another declaration or an attachment of the store makes it void.
+//! One line, `<generation> <LSN>`; a new declaration or attachment of the store voids it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use tribunal_types::{ControlIndex, Lsn, StoreId};
 pub struct ForkFile(PathBuf);
 
 impl ForkFile {
-    /// Names the file of a store below the data directory.
+    /// Returns the file of a store below the data directory.
     #[must_use]
     pub fn new(data: &Path, store: StoreId) -> ForkFile {
         ForkFile(data.join("stores").join(format!("{store}.fork")))
@@ -25,7 +25,7 @@ impl ForkFile {
     /// Returns where the log ended when the storage of this declaration was found ahead of it.
     ///
     /// # Errors
-    /// In words, if the file is there and cannot be read: the storage may be one that was ahead.
+    /// If the file exists and cannot be read: the storage may be one that was ahead.
     pub fn read(&self, generation: ControlIndex) -> Result<Option<Lsn>, String> {
         let text = match fs::read_to_string(&self.0) {
             Ok(text) => text,
@@ -46,7 +46,7 @@ impl ForkFile {
         )
     }
 
-    /// Replaces or removes the line; durable unless the disk fails, and then the push has stopped all the same.
+    /// Replaces or removes the line; durable unless the disk fails, in which case the push has stopped all the same.
     pub fn write(&self, generation: ControlIndex, fork: Option<Lsn>) {
         let Some(dir) = self.0.parent() else { return };
         let write = || -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! Counts the rows that a store's log leaves. Versions of rows can be imported without the rows: an embedded store is
+//! Counts the rows that a store's log produces. Versions can be imported without their rows: an embedded store is
 //! filled from its log, so it would never have them.
 
 use std::collections::HashSet;
@@ -7,10 +7,10 @@ use tribunal_core::records::records_after;
 use tribunal_push::{EpochSource, SourceError};
 use tribunal_types::{EpochInput, EpochOutcome, Lsn, RowKey, StoreId, WriteKind};
 
-/// Returns how many rows the records of a store up to `head` leave. Reads the whole log of the store.
+/// Returns the number of rows that the records of a store up to `head` produce. Reads the store's whole log.
 ///
 /// # Errors
-/// If the log does not have all of them, or cannot be read.
+/// If the log does not have all records, or cannot be read.
 pub fn count(log: &impl EpochSource, store: StoreId, head: Lsn) -> Result<u64, SourceError> {
     let mut rows: HashSet<RowKey> = HashSet::new();
     let mut at = Lsn(0);

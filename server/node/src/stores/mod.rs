@@ -1,4 +1,4 @@
-//! Stores: what is declared, what their storages may reach, and the pushes to them.
+//! Stores: declarations, the storages that they may reach, and the pushes to them.
 
 pub mod catalog;
 pub mod credentials;

@@ -1,7 +1,7 @@
-//! What an operator does with a store's push: look at its state, resume it, skip a record, attach it again.
+//! Operator actions on a store's push: show its state, resume it, skip a record, attach it again.
 //!
-//! Whatever changes what a storage will hold goes through the control log first, so that it survives a restart and can
-//! be read afterwards; resuming changes nothing and does not.
+//! Every change to a storage's future content goes through the control log first, so that it survives a restart and can
+//! be audited; resuming changes nothing and does not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused};
 use crate::service::{NodeService, agreed};
 
-/// How long a member may take to learn what the others know.
+/// How long a member may take to learn of the other nodes' commits.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl NodeService {
@@ -58,17 +58,18 @@ impl NodeService {
         declared.and_then(|store| store.pusher).map(|pusher| pusher.node).filter(|_| self.joined.is_some())
     }
 
-    /// Returns whether the node that pushes is another one.
+    /// Returns whether another node pushes.
     pub(crate) fn is_elsewhere(&self, pusher: Option<NodeId>) -> bool {
         pusher.is_some_and(|node| node != self.group.node)
     }
 
-    /// Returns a reason for each store whose push, or webhook, may need an operator; only their number if `names_stores` is false.
+    /// Returns a reason for each store whose push or webhook may need an operator; only their count if `names_stores`
+    /// is false.
     pub(crate) fn push_problems(&self, names_stores: bool) -> Vec<String> {
         let mut problems = Vec::new();
         for store in self.stores.all() {
             let Ok(status) = self.standing(store.spec.id) else { continue };
-            // The node that pushes tells so.
+            // The pushing node reports this.
             let elsewhere = self.is_elsewhere(status.pushed_by);
             if !elsewhere && needs_attention(status.push, store.spec.is_embedded()) {
                 problems.push(format!(
@@ -102,7 +103,7 @@ impl NodeService {
         )
     }
 
-    /// Tries a stopped push again.
+    /// Retries a stopped push.
     pub(crate) async fn resume(&self, store: StoreId) -> Result<(), ServiceError> {
         self.resume_webhook(store);
         if self.is_detached(store) {
@@ -128,7 +129,7 @@ impl NodeService {
         }
     }
 
-    /// Tries the delivery to a store's webhook again, on whichever node it runs.
+    /// Retries the delivery to a store's webhook, on whichever node it runs.
     fn resume_webhook(&self, store: StoreId) {
         self.webhooks.resume(store);
         let deliverer = self.webhooks.readers.webhook(store).and_then(|held| self.deliverer(&held));
@@ -139,7 +140,7 @@ impl NodeService {
         }
     }
 
-    /// Passes by the record that a push stopped at.
+    /// Skips the record that a push stopped at.
     pub(crate) async fn skip(&self, request: SkipRequest) -> Result<(), ServiceError> {
         let SkipRequest { store, lsn, by } = request;
         let push = self.pushes.status(store);
@@ -162,14 +163,14 @@ impl NodeService {
         Ok(())
     }
 
-    /// Returns the records that a store's storages never got, oldest decision first.
+    /// Returns the records that a store's storages never received, oldest decision first.
     pub(crate) fn skips_of(&self, store: StoreId) -> Vec<Skip> {
         let skips = self.stores.declared(store).map(|store| store.skips).unwrap_or_default();
         skips.into_iter().map(|(_, skip)| skip).collect()
     }
 
-    /// Returns why a store that is not detached cannot be attached, if it cannot: only a storage to which nothing is pushed may
-    /// be given a position.
+    /// Returns why a store that is not detached cannot be attached, if so: only a storage to which nothing is pushed
+    /// may be given a position.
     fn not_attachable(&self, declared: &DeclaredStore) -> Option<ServiceError> {
         let push = self.pushes.status(declared.spec.id);
         let detail = match push.poison {
@@ -184,7 +185,8 @@ impl NodeService {
         Some(mistake("not_detached", detail))
     }
 
-    /// Pushes again to a store that is detached, or whose push has stopped because the log no longer has what its storage needs.
+    /// Resumes pushing to a detached store, or to one whose push stopped because the log no longer has the records it
+    /// needs.
     pub(crate) async fn attach(&self, store: StoreId, loaded: Option<Lsn>) -> Result<(), ServiceError> {
         let declared = self.stores.declared(store).ok_or_else(|| mistake("not_detached", "it has no push".into()))?;
         if declared.detached.is_none()
@@ -222,7 +224,7 @@ impl NodeService {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
         }
-        // An entry attaches what is detached, and nothing else.
+        // A single entry can only attach a detached store, so detach first.
         let detachment = declared.detached.is_none().then(|| {
             let acked = self.shared.progress.store(store).unwrap_or_default().acked;
             let stopped = self.pushes.status(store).last_error.unwrap_or_default();
@@ -237,12 +239,12 @@ impl NodeService {
             pushes.settled(store).await;
             Ok(())
         });
-        // To its end, although the client that asked may be gone: half-way, the store is detached.
+        // Runs to completion even if the client disconnects: half-done, the store is detached.
         attached.await.unwrap_or_else(|_| Err(outcome_unknown()))
     }
 }
 
-/// Has a store attached; before that, detached, if it is not.
+/// Proposes a store's attachment; before that, its detachment, if given.
 async fn attach_agreed(
     messages: &Sender<Message>,
     store: StoreId,
@@ -254,20 +256,20 @@ async fn attach_agreed(
     agreed(messages, ControlChange::AttachPush { store }).await?.map(drop).map_err(refused)
 }
 
-/// Returns the lag of a push: 0 if and only if the storage has the whole log. `told_ms` is the push's own figure, which may
-/// be from before that, another node's in particular; `age_ms` is the age of the first record that the storage lacks.
+/// Returns the lag of a push: 0 if and only if the storage has the whole log. `told_ms` is the push's own figure, which
+/// may predate that, especially another node's; `age_ms` is the age of the first record that the storage lacks.
 fn shown_lag_ms(state: PushState, has_all: bool, told_ms: u64, age_ms: impl FnOnce() -> u64) -> u64 {
     match state {
         _ if has_all => 0,
         PushState::LogOnly => 0,
-        // Nothing is pushed that could tell since when it lags.
+        // Nothing is pushed, so no push can report since when it lags.
         PushState::Stopped | PushState::Detached => age_ms().max(1),
         PushState::Running | PushState::BackingOff => told_ms.max(1),
     }
 }
 
-/// Returns whether an operator should look at a push. A storage of somebody else may be away for a moment; an embedded store
-/// that waits cannot read the log, or write to the disk.
+/// Returns whether a push needs an operator. An external storage may be away for a moment; an embedded store that waits
+/// cannot read the log, or write to the disk.
 fn needs_attention(push: PushState, embedded: bool) -> bool {
     matches!(push, PushState::Stopped | PushState::Detached) || (embedded && push == PushState::BackingOff)
 }

@@ -1,4 +1,4 @@
-//! What control entries mean for the pushes of this node.
+//! Effects of control entries on the pushes of this node.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tribunal_types::{Detachment, Skip, StoreId};
 
 use crate::stores::pushes::Pushes;
 
-/// Carries out what a control entry means for pushes. Does not wait for anything.
+/// Applies a control entry's effect to the pushes. Does not block.
 pub fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effect: &Effect) {
     let declared = |store: StoreId| replicated.stores().store(store).cloned();
     match effect {

@@ -1,5 +1,5 @@
-//! What the pushes of a cluster's nodes are doing, as each node tells the others: for people, who may ask any node. Nothing is
-//! decided by it.
+//! States of the pushes on a cluster's nodes, as reported between nodes: for operators, who may query any node. They
+//! decide nothing.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -13,24 +13,24 @@ use tribunal_types::{ControlIndex, Lsn, NodeId, StoreId};
 
 use crate::stores::pushes::StorePush;
 
-/// Bytes of an error that are told.
+/// Maximum length of a reported error in bytes.
 const ERROR_BYTES_MAX: usize = 512;
 /// All kinds of storages, in the order of their numbers in a frame.
 const DURABILITIES: [StorageDurability; 4] =
     [StorageDurability::Unknown, StorageDurability::Always, StorageDurability::EverySecond, StorageDurability::None];
 
-/// What one push is doing.
+/// The reported state of one push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToldPush {
     /// The store.
     pub store: StoreId,
     /// The control entry that started the push.
     pub push: ControlIndex,
-    /// What it is doing.
+    /// Its state.
     pub state: StorePush,
 }
 
-/// Encodes what a node tells.
+/// Encodes a node's report.
 #[must_use]
 pub fn encode(told: &[ToldPush]) -> Bytes {
     let mut out = Vec::with_capacity(16 + 32 * told.len());
@@ -42,7 +42,7 @@ pub fn encode(told: &[ToldPush]) -> Bytes {
         out.push(PushState::ALL.iter().position(|known| known == state).unwrap_or_default() as u8);
         put_varint(*lag_ms, &mut out);
         put_bytes(shortened(last_error.as_deref().unwrap_or_default()).as_bytes(), &mut out);
-        // No record has the position 0.
+        // No record has position 0.
         put_varint(poison.map_or(0, |lsn| lsn.0), &mut out);
         let durability = durability.and_then(|of| DURABILITIES.iter().position(|known| *known == of));
         out.push(durability.map_or(0, |at| at as u8 + 1));
@@ -50,13 +50,13 @@ pub fn encode(told: &[ToldPush]) -> Bytes {
     out.into()
 }
 
-/// Returns the beginning of a text that is too long.
+/// Truncates a text that is too long.
 pub(crate) fn shortened(text: &str) -> &str {
     let end = (0..=ERROR_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
-/// Decodes what another node has told.
+/// Decodes another node's report.
 ///
 /// # Errors
 /// If the bytes are not such a list.
@@ -82,12 +82,12 @@ fn take(reader: &mut Reader<'_>) -> Result<ToldPush, Malformed> {
     Ok(ToldPush { store, push, state: StorePush { state, lag_ms, last_error, poison, durability } })
 }
 
-/// What other nodes have told.
+/// Reports of other nodes.
 #[derive(Debug, Default)]
 pub struct ToldPushes(Mutex<HashMap<StoreId, (NodeId, ControlIndex, StorePush, Instant)>>);
 
 impl ToldPushes {
-    /// Takes note of what a node has told. `is_known` tells whether a store is declared: no other one is kept.
+    /// Records a node's report. `is_known` returns whether a store is declared: others are dropped.
     pub fn note(&self, from: NodeId, told: Vec<ToldPush>, is_known: impl Fn(StoreId) -> bool) {
         let now = Instant::now();
         let mut known = self.0.lock();
@@ -96,7 +96,7 @@ impl ToldPushes {
         }
     }
 
-    /// Returns what a node has told last of this push, and when.
+    /// Returns a node's last report on this push, and when it arrived.
     #[must_use]
     pub fn of(&self, store: StoreId, node: NodeId, push: ControlIndex) -> Option<(StorePush, Instant)> {
         let known = self.0.lock();

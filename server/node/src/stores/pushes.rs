@@ -1,9 +1,9 @@
-//! Runs one push per store that has an adaptor. In a cluster, a node pushes to those
-//! storages for which the control log names it, and knows of the others what their nodes tell.
+//! Runs one push per store with an adaptor. In a cluster, a node pushes to the storages that the control log assigns to
+//! it, and knows the other pushes from their nodes' reports.
 //!
-//! What a push needs (a compiled adaptor, an opened store) is made on threads that may wait, never on the sequencer's:
-//! [`Pushes::declare`] returns at once, [`Pushes::settled`] waits. Each push belongs to the control entry that started
-//! it; one that was replaced while it was being made is dropped.
+//! The parts of a push (a compiled adaptor, an opened store) are created on threads that may block, never on the
+//! sequencer's: [`Pushes::declare`] returns immediately, [`Pushes::settled`] waits. Each push belongs to the control
+//! entry that started it; one that is replaced while it is being created is dropped.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -35,35 +35,35 @@ use crate::telemetry::Tracing;
 
 mod embedded;
 
-/// How often a store whose rows are ahead of the log looks for it.
+/// Poll interval of a store whose rows are ahead of the log.
 const LOG_POLL: Duration = Duration::from_millis(20);
 
-/// How long to wait for the first attempt of a push that was resumed.
+/// How long to wait for the first attempt of a resumed push.
 const TRIED_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often to look whether it was made.
+/// Poll interval for that attempt.
 const TRIED_POLL: Duration = Duration::from_millis(5);
 
-/// How long a node that pushes may tell nothing before that is shown.
+/// How long a pushing node may be silent before that is shown.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
 
-/// The state of a store's push, in the words of the API.
+/// The state of a store's push, in terms of the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorePush {
-    /// What it is doing.
+    /// The push's state.
     pub state: PushState,
-    /// Age of the oldest record that is not acknowledged, milliseconds.
+    /// Age of the oldest unacknowledged record, milliseconds.
     pub lag_ms: u64,
     /// Last error.
     pub last_error: Option<String>,
     /// The record that it stopped at.
     pub poison: Option<Lsn>,
-    /// What an acknowledgement of the storage is worth; `None` while there is no storage.
+    /// Durability of an acknowledgement of the storage; `None` while there is no storage.
     pub durability: Option<StorageDurability>,
 }
 
-/// Where a store's records go.
+/// Destination of a store's records.
 enum Outlet {
-    /// Rows that the node keeps itself.
+    /// Rows that the node stores itself.
     Embedded(Arc<EmbeddedStore>),
     /// A storage, through an adaptor.
     Storage { adaptor: Arc<dyn Adaptor>, transport: Arc<dyn Transport> },
@@ -76,16 +76,16 @@ struct Running {
 }
 
 enum State {
-    /// Its adaptor and its way to the storage are being made.
+    /// Its adaptor and transport are being created.
     Starting,
-    /// The rows of an embedded store are ahead of what this node has decided since it started.
+    /// The rows of an embedded store are ahead of the epochs decided since this node's start.
     Ahead(Lsn),
     LogOnly,
     Running(Running),
-    /// It could not be made.
+    /// Its creation failed.
     Broken(String),
     Detached,
-    /// Another node pushes to its storage, or none that the control log has named yet.
+    /// Another node pushes to its storage, or the control log has not named one yet.
     Elsewhere {
         node: Option<NodeId>,
         since: Instant,
@@ -95,14 +95,14 @@ enum State {
 struct Entry {
     store: DeclaredStore,
     state: State,
-    /// Number of the start that may fill it. An earlier one that is still under way counts for nothing: the adaptor may
-    /// have changed since it began.
+    /// Number of the start that may complete it. An earlier one in progress is void: the adaptor may have changed since
+    /// it began.
     start: u64,
 }
 
 /// All pushes of a node.
 pub struct Pushes {
-    /// This node, if it is a member of a cluster: then others push as well.
+    /// This node, if it is a member of a cluster: then other nodes push as well.
     me: Option<NodeId>,
     told: ToldPushes,
     data: PathBuf,
@@ -113,7 +113,7 @@ pub struct Pushes {
     entries: Mutex<HashMap<StoreId, Entry>>,
     /// Number of the last start.
     starts: AtomicU64,
-    /// Wakes the tasks that wait for a push to be made.
+    /// Wakes the tasks that wait for a push to be created.
     settled: watch::Sender<()>,
     embedded: EmbeddedStores,
     loader: Arc<PluginLoader>,
@@ -121,7 +121,7 @@ pub struct Pushes {
 }
 
 impl Pushes {
-    /// Prepares pushes; none runs yet.
+    /// Creates the set of pushes; none runs yet.
     pub fn new(
         data: PathBuf,
         egress_by_tenant: Arc<EgressByTenant>,
@@ -149,14 +149,14 @@ impl Pushes {
         }
     }
 
-    /// Checks a store's adaptor and configuration before anything is written; returns the kinds of writes that the adaptor
-    /// takes. Compiles the adaptor: may take a while.
+    /// Checks a store's adaptor and configuration before anything is written; returns the kinds of writes that the
+    /// adaptor accepts. Compiles the adaptor: may take a while.
     ///
     /// # Errors
-    /// A JSON pointer into the declaration, and what is wrong there.
+    /// A JSON pointer into the declaration, and the problem there.
     pub fn check(&self, spec: &StoreSpec) -> Result<WriteKinds, (String, String)> {
         if spec.is_embedded() && spec.multi_version {
-            // Its reads would be taken for those of one snapshot, and are of the newest rows.
+            // Its reads would be taken for a snapshot's, but are of the newest rows.
             let reason = "an embedded store has only the newest version of each row, so a transaction cannot read it at its snapshot: \
                           leave out `multi_version`; what Begin reads (`read`, `ranges`) is as of one snapshot anyway";
             return Err(("/multi_version".into(), reason.into()));
@@ -173,7 +173,7 @@ impl Pushes {
         Ok(adaptor.takes())
     }
 
-    /// Begins the push of a store as it is declared now, in place of the one before.
+    /// Starts the push of a store as declared now, replacing the previous one.
     pub fn declare(self: &Arc<Self>, store: DeclaredStore) {
         let id = store.spec.id;
         let mut entries = self.entries.lock();
@@ -192,7 +192,7 @@ impl Pushes {
         if embedded {
             self.embedded.expect(id);
         } else {
-            // What an earlier declaration kept here is not this store's data any more.
+            // Data kept here by an earlier declaration no longer belongs to this store.
             self.embedded.forget(id);
         }
         let start = self.next_start();
@@ -208,13 +208,13 @@ impl Pushes {
         store.is_external() && self.me.is_some_and(|me| store.pusher.is_none_or(|pusher| pusher.node != me))
     }
 
-    /// Takes note of what another node has told of its pushes.
+    /// Records another node's report of its pushes.
     pub fn told(&self, from: NodeId, told: Vec<ToldPush>) {
         let entries = self.entries.lock();
         self.told.note(from, told, |store| entries.contains_key(&store));
     }
 
-    /// Returns what a member tells the others of its pushes to storages.
+    /// Returns a member's report of its pushes to storages.
     pub fn own_pushes(&self) -> Vec<ToldPush> {
         let entries = self.entries.lock();
         let is_own = |entry: &&Entry| {
@@ -228,12 +228,12 @@ impl Pushes {
         own.collect()
     }
 
-    /// Returns a store's name, for people.
+    /// Returns a store's name, for operators.
     pub fn name_of(&self, store: StoreId) -> String {
         self.entries.lock().get(&store).map_or_else(|| store.to_string(), |entry| entry.store.spec.name.clone())
     }
 
-    /// Tries a push again as another node asks for it.
+    /// Retries a push at another node's request.
     pub fn resume_aside(self: &Arc<Self>, store: StoreId) {
         let this = Arc::clone(self);
         self.runtime.spawn(async move {
@@ -244,15 +244,15 @@ impl Pushes {
         });
     }
 
-    /// Takes note of where a store's storage was found ahead of the log, for when its push is made again.
+    /// Records where a store's storage was found ahead of the log, for the next start of its push.
     pub fn forked(&self, store: DeclaredStore) {
         if let Some(entry) = self.entries.lock().get_mut(&store.spec.id) {
             entry.store = store;
         }
     }
 
-    /// Starts a push on a thread of its own. Without one the store's state says so: neither the node nor its start waits for a
-    /// thread that cannot be had.
+    /// Starts a push on a separate thread. If there is none, the store's state reports it: neither the node nor its
+    /// start waits for an unavailable thread.
     fn start_aside(self: &Arc<Self>, store: DeclaredStore, start: u64) {
         let (this, declared) = (Arc::clone(self), store.clone());
         let run = move || {
@@ -268,7 +268,7 @@ impl Pushes {
         self.starts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Restarts the pushes whose adaptor has changed, but for those of detached stores.
+    /// Restarts the pushes whose adaptor has changed, except those of detached stores.
     pub fn adaptor_changed(self: &Arc<Self>, name: &str) {
         let concerned: Vec<DeclaredStore> = {
             let entries = self.entries.lock();
@@ -281,7 +281,7 @@ impl Pushes {
         concerned.into_iter().for_each(|store| self.declare(store));
     }
 
-    /// Makes what the push needs, and starts it unless it was replaced meanwhile.
+    /// Creates the parts of the push, and starts it unless it was replaced meanwhile.
     fn start(&self, store: DeclaredStore, start: u64) {
         if let Some(rows) = self.rows_ahead(&store.spec)
             && !self.wait_for_log(&store, start, rows)
@@ -292,13 +292,13 @@ impl Pushes {
         self.started(&store, start, made);
     }
 
-    /// Returns the last record that the rows of an embedded store reflect, if the log does not have it yet: rows that were
-    /// copied from another member.
+    /// Returns the last record reflected in the rows of an embedded store, if the log does not have it yet: rows that
+    /// were copied from another member.
     fn rows_ahead(&self, spec: &StoreSpec) -> Option<Lsn> {
         if self.me.is_none() || !spec.is_embedded() || self.embedded.get(spec.id).is_some() {
             return None;
         }
-        // Whatever is wrong with them is for the opening to tell.
+        // Opening the store reports any other problem.
         let rows = EmbeddedStore::flushed_in(&self.embedded.dir(spec.id)).ok()?;
         (rows.lsn > self.records.log.head(spec.id)).then_some(rows.lsn)
     }
@@ -329,7 +329,7 @@ impl Pushes {
     }
 
     fn started(&self, store: &DeclaredStore, start: u64, made: Result<Option<Outlet>, String>) {
-        // Reads a file.
+        // Reads a file, so before the lock.
         let forks = self.forks(store);
         let made = made.and_then(|outlet| outlet.map(|outlet| Ok((outlet, forks?))).transpose());
         let mut entries = self.entries.lock();
@@ -360,7 +360,7 @@ impl Pushes {
             adaptor: store.spec.adaptor.clone().unwrap_or_default(),
             tracing: self.tracing.clone(),
             known: AtomicU64::new(match &outlet {
-                // What it had not flushed is in the log, and not lost.
+                // Its unflushed records are in the log, and not lost.
                 Outlet::Embedded(_) => 0,
                 Outlet::Storage { .. } => self.records.progress.store(store.spec.id).map_or(0, |at| at.acked.0),
             }),
@@ -392,7 +392,7 @@ impl Pushes {
         Running { handle, stop, task }
     }
 
-    /// Returns where the log ended when a storage was found ahead of it, and where that is remembered.
+    /// Returns where the log ended when a storage was found ahead of it, and where that is recorded.
     ///
     /// # Errors
     /// See [`ForkFile::read`].
@@ -404,7 +404,7 @@ impl Pushes {
         Ok((file.read(store.generation)?, Forks::Here(file, store.generation)))
     }
 
-    /// Waits until the push of a store is made, or has proved impossible.
+    /// Waits until the push of a store is created, or has proved impossible.
     pub async fn settled(&self, store: StoreId) {
         let mut settled = self.settled.subscribe();
         while self.entries.lock().get(&store).is_some_and(|entry| matches!(entry.state, State::Starting)) {
@@ -414,7 +414,7 @@ impl Pushes {
         }
     }
 
-    /// Makes what speaks a storage's language, and what carries it there; `None` for a store that is only its log.
+    /// Creates a store's adaptor and transport, or opens its rows; returns `None` for a store that is only its log.
     fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
         if spec.is_embedded() {
@@ -465,7 +465,7 @@ impl Pushes {
         }
     }
 
-    /// Returns what the node that has pushed to a store since then has told.
+    /// Returns the last report of the node that has pushed to a store since then.
     fn told_of(&self, store: &DeclaredStore, node: NodeId, since: Instant) -> StorePush {
         let (told, at) = match self.told.of(store.spec.id, node, store.push()) {
             Some((told, at)) => (told, at),
@@ -481,13 +481,13 @@ impl Pushes {
         StorePush { state: PushState::BackingOff, last_error: Some(silent), ..told }
     }
 
-    /// Tries a push again that stopped or waits. One whose parts could not be made is made again; so is an embedded
-    /// store's, because what broke it may have been repaired on the disk.
+    /// Retries a stopped or waiting push. If its parts could not be created, they are created again; so are an embedded
+    /// store's, because its disk may have been repaired.
     ///
     /// # Errors
-    /// If it cannot be tried now.
+    /// If it cannot be retried now.
     pub async fn resume(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
-        // To its end, although the client that asked may be gone: half-way, the store has no push.
+        // Runs to completion even if the client disconnects: half-done, the store has no push.
         let this = Arc::clone(self);
         let resumed = self.runtime.spawn(async move { this.resume_to_the_end(store).await });
         resumed.await.unwrap_or_else(|error| Err(error.to_string()))
@@ -534,8 +534,7 @@ impl Pushes {
         closed
     }
 
-    /// Waits for a moment until a push that was resumed has tried again: who asks for its state then sees what came of
-    /// it.
+    /// Waits briefly until a resumed push has tried again, so that a status query then shows the result.
     pub async fn tried(&self, store: StoreId) {
         let until = Instant::now() + TRIED_TIMEOUT;
         while self.is_trying(store) && Instant::now() < until {
@@ -551,7 +550,7 @@ impl Pushes {
         }
     }
 
-    /// Stops the push of a store that is detached now.
+    /// Stops the push of a store that is now detached.
     pub fn detach(&self, store: DeclaredStore) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&store.spec.id) else { return };
@@ -561,7 +560,7 @@ impl Pushes {
         entry.store = store;
     }
 
-    /// Passes a record by in a running push.
+    /// Skips a record in a running push.
     pub fn skip(&self, store: StoreId, lsn: Lsn) {
         if let Some(embedded) = self.embedded(store) {
             embedded.skip(lsn);
@@ -571,10 +570,10 @@ impl Pushes {
         }
     }
 
-    /// Looks whether the storage of a detached store can be pushed to again, and moves its watermark to `loaded`.
+    /// Checks whether the storage of a detached store can be pushed to again, and moves its watermark to `loaded`.
     ///
     /// # Errors
-    /// In words: what prevents it.
+    /// A description of the obstacle.
     pub async fn prepare(
         self: &Arc<Self>,
         declared: &DeclaredStore,
@@ -606,7 +605,7 @@ impl Pushes {
         }
     }
 
-    /// Stops all pushes and waits for them. What was in flight is settled by the watermarks at the next start.
+    /// Stops all pushes and waits for them. The watermarks settle the records in flight at the next start.
     pub async fn stop(&self) {
         let entries: Vec<Entry> = self.entries.lock().drain().map(|(_, entry)| entry).collect();
         let running = entries.into_iter().filter_map(|entry| match entry.state {
@@ -624,8 +623,8 @@ impl Pushes {
     }
 }
 
-/// Returns what a push is doing in the words of the API. One that tries again after an error has not got anywhere yet:
-/// a storage that does not reply takes longer to fail than the pause before the next attempt.
+/// Returns a push's state in terms of the API. One that retries after an error has made no progress yet: a storage that
+/// does not reply takes longer to fail than the pause before the next attempt.
 fn shown(status: &PushStatus) -> PushState {
     match status.activity {
         PushActivity::Stopped | PushActivity::Ended => PushState::Stopped,
@@ -635,7 +634,7 @@ fn shown(status: &PushStatus) -> PushState {
     }
 }
 
-/// Moves the watermark of an embedded store to where it is to be attached.
+/// Moves the watermark of an embedded store to its attach position.
 fn attach_embedded(store: &EmbeddedStore, records: &Records, place: AttachPlace) -> Result<Lsn, AttachRefusal> {
     let refused = |text: String| AttachRefusal::Refused(text);
     let target = place.target(store.applied())?;

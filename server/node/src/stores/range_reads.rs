@@ -1,7 +1,7 @@
 //! Divides the bytes of one response among its ranges. A range that does not fit is cut, and continued by the reader.
 //!
-//! Every range that has rows gets at least one, because a reader continues after the last key. What is cut where depends only
-//! on the rows and on the request.
+//! Every range with rows gets at least one, because a reader continues after the last key. The cuts depend only on the
+//! rows and the request.
 
 use std::collections::BinaryHeap;
 
@@ -10,9 +10,10 @@ use tribunal_service::{RangeRows, RowsQuery, ServiceError, StoredRow};
 
 use crate::stores::reads::too_large;
 
-/// Reads `ranges`, whose keys and values may have `bytes_max` bytes together. `scan` returns the rows of a range from a key on.
+/// Reads `ranges`, with at most `bytes_max` bytes of keys and values in total. `scan` returns the rows of a range from
+/// a key on.
 ///
-/// Each range may have an equal share. Those that were cut then share what the others have left.
+/// Each range gets an equal share. Ranges that were cut then share the unused rest.
 ///
 /// # Errors
 /// If not even one row of each range fits, or `scan` fails.
@@ -58,8 +59,8 @@ pub(super) fn read_ranges(
     Ok(pages.into_iter().map(rows).collect())
 }
 
-/// Shortens the largest pages until all of them have at most `bytes_max` bytes, which their first rows do not exceed. Returns how
-/// many bytes are left. Pages exceed their shares if their first rows do.
+/// Shortens the largest pages until all of them have at most `bytes_max` bytes, which their first rows do not exceed.
+/// Returns the number of bytes left. Pages exceed their shares if their first rows do.
 fn fit(pages: &mut [ScanPage], bytes_max: usize) -> usize {
     let sizes: Vec<usize> = pages.iter().map(|page| page.rows.iter().map(bytes_of).sum()).collect();
     let mut bytes = sizes.iter().sum::<usize>();
@@ -89,7 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// Rows of one byte of key, by the sizes of their values: those of a range are consecutive keys from its start.
+    /// Scans rows with one-byte keys, given the sizes of their values; a range's rows are consecutive keys from its
+    /// start.
     fn scan(sizes: &[usize], start: u8, from: &[u8], max: ScanLimits) -> ScanPage {
         let mut page = ScanPage { rows: Vec::new(), next: None, at: ReadAt { lsn: Lsn(1), epoch: Epoch(1) } };
         let mut bytes = 0;
@@ -104,7 +106,7 @@ mod tests {
         page
     }
 
-    /// Checks how many rows each range gets, with `+` if it was cut.
+    /// Checks the number of rows each range gets, with `+` if it was cut.
     fn check(bytes_max: usize, limit: usize, ranges: &[&[usize]], expected: Result<&str, &str>) {
         let queries: Vec<_> = (0..ranges.len())
             .map(|at| RowsQuery { store: StoreId(1), start: vec![at as u8 * 32], end: Vec::new(), limit })
@@ -133,7 +135,7 @@ mod tests {
         let [large, small]: [&[usize]; 2] = [&[9; 10], &[9; 2]];
         check(100, 100, &[large], Ok("10"));
         check(99, 100, &[large], Ok("9+"));
-        // What an empty or a small range does not need is the others'.
+        // The unused share of an empty or small range goes to the others.
         check(100, 100, &[large, &[]], Ok("10 0"));
         check(100, 100, &[&[], large], Ok("0 10"));
         check(100, 100, &[large, small], Ok("8+ 2"));

@@ -1,9 +1,9 @@
-//! How many rows the tracked stores of a tenant may have: each takes memory for as long as it exists.
+//! Limits the rows in a tenant's tracked stores: each takes memory for as long as it exists.
 //!
-//! Checked when a commit comes in, by the counts of the last epoch, and never by the core: no verdict depends on it. What is
-//! in flight at that moment may pass the bound, by no more than the requests in flight may write.
+//! Checked when a commit arrives, against the counts of the last epoch, and never by the core: no verdict depends on
+//! it. Requests in flight at that moment may exceed the bound, by no more than they may write.
 //!
-//! Must never: refuse a transaction that was taken in before. Its verdict is returned however many rows there are.
+//! Must never refuse a transaction that was accepted before. Its verdict is returned regardless of the number of rows.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,14 +16,14 @@ use crate::service::NodeService;
 /// The bounds.
 #[derive(Clone, Debug, Default)]
 pub struct RowQuota {
-    /// Of tenants without a bound of their own, the service's own tenant excepted.
+    /// For tenants without their own bound, except the service's own tenant.
     pub default_max: u64,
     /// By the tenant's name.
     pub by_namespace: BTreeMap<String, u64>,
 }
 
 impl NodeService {
-    /// Refuses a transaction that may bring its tenant above its bound.
+    /// Refuses a transaction that may push its tenant over the bound.
     pub(crate) async fn check_rows(&self, txn: &TxnRequest) -> Result<(), ServiceError> {
         if self.has_room(txn.namespace, txn.writes.len()) {
             return Ok(());
@@ -31,14 +31,14 @@ impl NodeService {
         self.check_new_rows(txn, 0).await.map(drop)
     }
 
-    /// Tells whether a tenant is within its bound whatever so many writes do. Cheaper than looking at their rows.
+    /// Returns whether a tenant stays within its bound after any `writes` writes. Cheaper than checking their rows.
     pub(crate) fn has_room(&self, namespace: NamespaceId, writes: usize) -> bool {
         let rows = self.shared.progress.rows_of(namespace);
         self.rows_max(namespace).is_none_or(|max| rows.saturating_add(writes as u64) <= max)
     }
 
-    /// Refuses a transaction that may bring its tenant above its bound, `more` rows being admitted beside it. Returns how
-    /// many rows it may add.
+    /// Refuses a transaction that may push its tenant over the bound, `more` rows being admitted beside it. Returns the
+    /// number of rows it may add.
     pub(crate) async fn check_new_rows(&self, txn: &TxnRequest, more: u64) -> Result<u64, ServiceError> {
         let Some(max) = self.rows_max(txn.namespace) else { return Ok(0) };
         let rows = self.shared.progress.rows_of(txn.namespace);
@@ -49,7 +49,7 @@ impl NodeService {
         Err(ServiceError::TooManyRows { rows, new, max })
     }
 
-    /// Refuses an import that may bring a tenant above its bound.
+    /// Refuses an import that may push a tenant over its bound.
     pub(crate) fn check_imported_rows(&self, namespace: NamespaceId, new: u64) -> Result<(), ServiceError> {
         let rows = self.shared.progress.rows_of(namespace);
         match self.rows_max(namespace) {
@@ -66,16 +66,16 @@ impl NodeService {
         own.or_else(|| (namespace != NamespaceId(0)).then_some(self.row_quota.default_max))
     }
 
-    /// Tells whether the id is in flight, decided or expired: then the answer is not that of a new transaction.
+    /// Returns whether the id is in flight, decided or expired: then the answer is not that of a new transaction.
     async fn was_taken_in(&self, txn: &TxnRequest) -> Result<bool, ServiceError> {
         Ok(self.known(txn.namespace, txn.id).await? != KnownNow::Unknown)
     }
 }
 
 /// Counts the writes that may create a row of a tracked store: inserts, and puts and adds with `or` of rows that the
-/// transaction has not read. What it says that it has read counts at levels at which it aborts if that is not so. Each
-/// delete makes room for one of them, because the transaction aborts if it deletes no row; it makes none for other
-/// transactions, also of the same batch, which commit without it.
+/// transaction has not read. Declared reads count at levels that abort if they are wrong. Each delete makes room for
+/// one such write, because the transaction aborts if it deletes no row; it makes none for other transactions, including
+/// those of the same batch, which commit without it.
 fn rows_added_at_most(txn: &TxnRequest, catalog: &Catalog) -> u64 {
     let is_validated = matches!(txn.isolation, Isolation::RepeatableRead | Isolation::Serializable);
     let existing = txn.reads.iter().filter(|read| is_validated && read.seen.is_some());
@@ -115,7 +115,7 @@ mod tests {
         RowKey { hi: n, lo: 0 }
     }
 
-    /// Returns how many rows these writes may create, each of a row of its own; row 0 has been read and exists.
+    /// Returns how many rows these writes may create, each to a different row; row 0 has been read and exists.
     fn added(writes: &[(StoreId, WriteKind, u8)]) -> u64 {
         added_at(Isolation::Serializable, writes)
     }

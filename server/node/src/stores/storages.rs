@@ -1,5 +1,5 @@
-//! What a store needs besides its declaration to reach its storage: the operator's credentials for the transport, and for the
-//! adaptor, whose rows it writes.
+//! A store's connection data besides its declaration: the operator's credentials for the transport, and for the adaptor
+//! the log whose rows it writes.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -11,49 +11,49 @@ use crate::stores::credentials::{Credentials, Protocol};
 /// Built-in adaptors that keep the names of log and store beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
 
-/// What the host reads of the adaptor's configuration; the adaptor reads the rest.
+/// The part of the adaptor's configuration that the host reads; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
 struct Endpoint {
     endpoint: String,
 }
 
-/// The same of an adaptor that speaks RESP.
+/// The same part for an adaptor that speaks RESP.
 #[derive(Debug, Deserialize)]
 struct RespEndpoint {
     endpoint: String,
-    /// Which of the users to log in as that the operator has configured for this endpoint. An adaptor may have a setting of
-    /// this name that is none.
+    /// Which of the users configured by the operator for this endpoint to log in as. An adaptor may have an unrelated
+    /// setting of this name.
     #[serde(default)]
     user: Value,
 }
 
-/// All that a store with the built-in adaptor of Redis can be configured with: the host reads the first two, the adaptor the last one.
+/// All settings of a store with the built-in Redis adaptor: the host reads the first two, the adaptor the last one.
 const REDIS_SETTINGS: [&str; 3] = ["endpoint", "user", "prefix"];
 
-/// See the file's head.
+/// See the module documentation.
 pub struct Storages {
     credentials: Credentials,
     egress: EgressPolicy,
-    /// Names the log, so that a storage that another one fills is recognized.
+    /// Identifies the log, so that a storage filled from another log is recognized.
     log: String,
 }
 
 impl Storages {
-    /// Keeps what is needed to log in.
+    /// Creates the connection data.
     #[must_use]
     pub fn new(credentials: Credentials, egress: EgressPolicy, log: LogId) -> Storages {
         Storages { credentials, egress, log: log.to_string() }
     }
 
-    /// Returns the configuration that a store's adaptor gets: the built-in ones also get the log's name,
-    /// and the store's name and number.
+    /// Returns the configuration passed to a store's adaptor: the built-in ones also get the log's name, and the
+    /// store's name and number.
     #[must_use]
     pub fn adaptor_config(&self, spec: &StoreSpec) -> String {
         match serde_json::from_str::<Map<String, Value>>(&spec.adaptor_config) {
             Ok(mut config) if spec.adaptor.as_deref().is_some_and(|name| NAMING_LOGS.contains(&name)) => {
                 config.insert("store".into(), spec.name.clone().into());
-                // PostgreSQL's watermark is that of a store's name. The number tells those of other namespaces apart; that of
-                // the first namespace stays as every release reads it.
+                // PostgreSQL's watermark is keyed by the store's name. The number distinguishes other namespaces; the
+                // first namespace's key stays readable by every release.
                 if spec.adaptor.as_deref() == Some("redis") || spec.namespace != NamespaceId::default() {
                     config.insert("store_id".into(), spec.id.0.into());
                 }
@@ -64,10 +64,10 @@ impl Storages {
         }
     }
 
-    /// Returns where a store's RESP storage is and how to log in there. Connections go where `egress` permits.
+    /// Returns a store's RESP endpoint and login. Connections go where `egress` permits.
     ///
     /// # Errors
-    /// If the declaration lacks it.
+    /// If the declaration lacks the endpoint.
     pub fn resp(&self, spec: &StoreSpec, egress: EgressPolicy) -> Result<RespOptions, String> {
         let config = if spec.adaptor_config.is_empty() { "{}" } else { &spec.adaptor_config };
         let config: RespEndpoint =
@@ -77,7 +77,7 @@ impl Storages {
         Ok(RespOptions { username, password, ..RespOptions::new(config.endpoint, egress) })
     }
 
-    /// Checks what is declared of a store whose adaptor speaks RESP.
+    /// Checks the declaration of a store whose adaptor speaks RESP.
     ///
     /// # Errors
     /// If the declaration lacks the endpoint, or contains a password.
@@ -86,7 +86,7 @@ impl Storages {
         if spec.adaptor.as_deref() != Some("redis") {
             return Ok(());
         }
-        // Here and not in the adaptor, so that a store that was declared before goes on.
+        // Checked here and not in the adaptor, so that a store declared earlier continues to work.
         let config: Map<String, Value> = serde_json::from_str(&spec.adaptor_config).unwrap_or_default();
         match config.keys().find(|name| !REDIS_SETTINGS.contains(&name.as_str())) {
             Some(name) if name == "password" => {
@@ -103,10 +103,10 @@ impl Storages {
         }
     }
 
-    /// Returns where a store's database is and how to log in there.
+    /// Returns a store's database and login.
     ///
     /// # Errors
-    /// If the declaration lacks it, or contains more.
+    /// If the declaration lacks the endpoint, or contains more.
     pub fn sql(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
         let needs = |e: String| format!("needs \"endpoint\": \"postgres://role@host:port/database\": {e}");
         let config: Endpoint = serde_json::from_str(&spec.adaptor_config).map_err(|e| needs(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! Stores as the HTTP surface sees them: declarations, rows, watermarks, imported versions.
+//! Stores as seen by the HTTP surface: declarations, rows, watermarks, imported versions.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,18 +20,18 @@ use crate::commit::waiters::ImportWaiter;
 use crate::service::NodeService;
 use crate::stores::log_rows;
 
-/// When to come back if a storage has not reported its watermark yet, milliseconds.
+/// When to retry if a storage has not reported its watermark yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
 /// How long a start waits for the watermarks of embedded stores.
 const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Counts of the rows in a log: one at a time, since each keeps the names of all rows in memory.
+/// Counts of the rows in a log: one at a time, because each keeps the keys of all rows in memory.
 static COUNTS: Semaphore = Semaphore::const_new(1);
 
 impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
-        // Compiles the adaptor: before its turn, or one tenant's declarations would hold up everybody's.
+        // Compiles the adaptor: before its turn, or one tenant's declarations would hold up all others.
         let checked = tokio::task::block_in_place(|| self.pushes.check(&spec));
-        // What is declared already remains so, whatever this release would refuse.
+        // An existing declaration stays valid even if this release would refuse it.
         let catalog = self.stores.catalog();
         let known = catalog.store(spec.namespace, &spec.name);
         let as_before = known.filter(|known| {
@@ -46,8 +46,8 @@ impl NodeService {
         })?;
         // Every adaptor moves its watermark in the storage's transaction.
         spec.transactional = true;
-        // Most of what would be refused or change nothing needs no entry. What the entry does is decided when it is applied:
-        // others may be ahead of it.
+        // Most declarations that would be refused or change nothing need no entry. An entry's effect is decided when it
+        // is applied: others may be ahead of it.
         let check = self.stores.check(&spec, &|store| self.head(store) > Lsn(0));
         spec.id = match check.map_err(refused)? {
             Declaration::New => StoreId(0),
@@ -72,8 +72,8 @@ impl NodeService {
         Ok(Declared { spec, created })
     }
 
-    /// Refuses to make a store embedded of which rows are known that its log does not have: their versions were imported for
-    /// rows of an engine or a storage. Reads the whole log of the store.
+    /// Refuses to make a store embedded if it has known rows that its log does not contain: their versions were
+    /// imported for rows of an engine or a storage. Reads the store's whole log.
     async fn must_have_its_rows(&self, store: StoreId, spec: &StoreSpec) -> Result<(), ServiceError> {
         let was_embedded = self.stores.declared(store).is_some_and(|store| store.spec.is_embedded());
         let progress = self.shared.progress.store(store).unwrap_or_default();
@@ -85,7 +85,7 @@ impl NodeService {
         if self.records.oldest(store) > Lsn(1) {
             return Ok(());
         }
-        // The thread goes on if the caller leaves, and so does its turn.
+        // The thread continues if the caller disconnects, and keeps its turn.
         let (records, turn) = (self.records.clone(), COUNTS.acquire().await);
         let counted = tokio::task::spawn_blocking(move || {
             let counted = log_rows::count(&records, store, progress.head);
@@ -137,8 +137,8 @@ impl NodeService {
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
-    /// Returns what a store has applied, if that is known: after a start it is when the storage has reported it. Until
-    /// then nothing can be claimed, and 0 would be a step back.
+    /// Returns a store's applied epoch, if known: after a start, once the storage has reported it. Until then nothing
+    /// can be claimed, and 0 would be a step back.
     pub(crate) fn reported(&self, store: StoreId) -> Result<Epoch, ServiceError> {
         match self.shared.progress.store(store) {
             Some(progress) if !progress.reported => Err(self.lagging(store, UNREPORTED_RETRY_MS)),
@@ -147,7 +147,7 @@ impl NodeService {
         }
     }
 
-    /// Waits until the embedded stores have reported their watermarks, which takes them milliseconds, or cannot.
+    /// Waits until the embedded stores have reported their watermarks, which takes milliseconds, or cannot.
     pub(crate) async fn embedded_reported(&self) {
         let deadline = Instant::now() + EMBEDDED_REPORT_TIMEOUT;
         let mut changes = self.shared.progress.subscribe();
@@ -161,7 +161,7 @@ impl NodeService {
             if !waiting || Instant::now() >= deadline {
                 return;
             }
-            // A push that stops changes no progress, so it is looked at again soon.
+            // A push that stops changes no progress, so poll again soon.
             let _ = tokio::time::timeout(Duration::from_millis(UNREPORTED_RETRY_MS), changes.changed()).await;
         }
     }
@@ -220,7 +220,7 @@ impl StoreApi for NodeService {
     fn import(&self, namespace: NamespaceId, versions: Vec<ImportedVersion>) -> Reply<'_, u64> {
         Box::pin(async move {
             let catalog = self.stores.catalog();
-            // All are of one store.
+            // All versions are of one store.
             let spec = versions.first().and_then(|version| catalog.by_id(version.store));
             if let Some(declared) = spec.filter(|spec| spec.existence == Existence::Declared) {
                 return Err(ServiceError::ClientMistake {

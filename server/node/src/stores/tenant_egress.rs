@@ -1,8 +1,8 @@
-//! Where the stores of each tenant may be, and how to log in there: the operator's networks and credentials, by tenant.
+//! The addresses and logins available to each tenant's stores: the operator's networks and credentials, by tenant.
 //!
-//! Invariant: what the configuration opens for one tenant is closed to all others. Otherwise a client that may declare a store
-//! could write into another tenant's storage by naming its address. A tenant that the configuration does not name
-//! reaches public addresses only, and logs in nowhere.
+//! Invariant: an opening for one tenant in the configuration is closed to all others. Otherwise a client that may
+//! declare a store could write into another tenant's storage by naming its address. A tenant that the configuration
+//! does not name reaches public addresses only, and has no logins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::config::Push;
 use crate::stores::credentials::{Credential, Credentials};
 use crate::stores::storages::Storages;
 
-/// What one tenant's stores may reach.
+/// The reach of one tenant's stores.
 struct TenantEgress {
-    /// Where connections may go.
+    /// Permitted addresses.
     egress: EgressPolicy,
-    /// How to log in there.
+    /// Logins there.
     storages: Storages,
 }
 
-/// What the configuration says of each tenant, by its name.
+/// The configuration of each tenant, by its name.
 pub struct ConfiguredEgress(BTreeMap<String, (EgressPolicy, Credentials)>);
 
 impl ConfiguredEgress {
-    /// Reads what is configured, and adds each network and credential that cannot be read to `faults`.
+    /// Reads the configuration, and adds each network and credential that cannot be read to `faults`.
     pub fn read(push: &Push, faults: &mut Vec<String>) -> ConfiguredEgress {
         if push.tenants.contains_key(DEFAULT_NAMESPACE) {
             faults.push(
@@ -60,18 +60,18 @@ impl ConfiguredEgress {
     }
 }
 
-/// See the file's head.
+/// See the module documentation.
 pub struct EgressByTenant {
     access: Arc<Access>,
     by_name: BTreeMap<String, TenantEgress>,
-    /// How tenants log in that the configuration does not name: nowhere.
+    /// Logins of tenants that the configuration does not name: none.
     storages_of_others: Storages,
-    /// Their policies, one each: it bounds how many names a tenant has looked up at a time.
+    /// Their policies, one per tenant: each bounds the number of concurrent name lookups.
     others: Mutex<BTreeMap<NamespaceId, EgressPolicy>>,
 }
 
 impl EgressByTenant {
-    /// Applies what is configured to the stores of this log.
+    /// Applies the configuration to the stores of this log.
     #[must_use]
     pub fn new(configured: ConfiguredEgress, log: LogId, access: Arc<Access>) -> EgressByTenant {
         let one = |(egress, credentials): (EgressPolicy, Credentials)| TenantEgress {
@@ -83,12 +83,12 @@ impl EgressByTenant {
         EgressByTenant { access, by_name, storages_of_others, others: Mutex::default() }
     }
 
-    /// Returns how a tenant's stores log in to storages.
+    /// Returns a tenant's logins to storages.
     pub fn storages_of(&self, namespace: NamespaceId) -> &Storages {
         self.named(namespace).map_or(&self.storages_of_others, |tenant| &tenant.storages)
     }
 
-    /// Returns where a tenant's connections may go.
+    /// Returns the permitted addresses of a tenant's connections.
     pub fn egress_of(&self, namespace: NamespaceId) -> EgressPolicy {
         match self.named(namespace) {
             Some(tenant) => tenant.egress.clone(),

@@ -1,6 +1,6 @@
-//! How long the certificates that the node was started with remain valid.
+//! Remaining validity of the certificates that the node was started with.
 //!
-//! A node reads them at its start only, and so does this: a file that was replaced since counts after a restart.
+//! A node reads them only at its start, and so does this: a file replaced since then applies after a restart.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -15,7 +15,7 @@ use tribunal_peer::expires_at;
 
 use crate::config::Config;
 
-/// Label of a certificate: what it is for.
+/// Label of a certificate: its purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CertificateLabel {
     /// `api`, `peers`, or `authority` for that of the cluster.
@@ -25,14 +25,14 @@ pub struct CertificateLabel {
 /// When a certificate expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// As in [`CertificateLabel`].
+    /// See [`CertificateLabel`].
     pub certificate: &'static str,
     /// Since 1970.
     pub at: Duration,
 }
 
-/// Returns when the certificates that a configuration names expire. A chain is valid as long as all of it is; of several
-/// authorities, which are exchanged, the last one counts.
+/// Returns the expiry times of the configured certificates. A chain is valid as long as all of it is; with several
+/// authorities, as during a replacement, the last one counts.
 #[must_use]
 pub fn expiries(config: &Config) -> Vec<Expiry> {
     let ends = |file: &Path| std::fs::read(file).map(|pem| expires_at(&pem).collect::<Vec<_>>()).unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn expiries(config: &Config) -> Vec<Expiry> {
     found.into_iter().filter_map(|(certificate, at)| Some(Expiry { certificate, at: at? })).collect()
 }
 
-/// The figures.
+/// The metrics.
 #[derive(Default)]
 pub struct CertificateMetrics {
     expiries: OnceLock<Vec<Expiry>>,
@@ -53,18 +53,18 @@ pub struct CertificateMetrics {
 }
 
 impl CertificateMetrics {
-    /// Registers everything.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let help = "Time until a certificate of this node expires; negative once it has expired";
         registry.register("certificate_expires_in_seconds", help, self.remaining_seconds.clone());
     }
 
-    /// Takes over what the node was started with.
+    /// Sets the certificates that the node was started with.
     pub fn watch(&self, expiries: Vec<Expiry>) {
         let _ = self.expiries.set(expiries);
     }
 
-    /// Computes what remains.
+    /// Updates the remaining times.
     pub fn refresh(&self) {
         let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);

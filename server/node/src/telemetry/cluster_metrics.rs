@@ -1,4 +1,4 @@
-//! Figures of a member of a cluster: its connections, its groups, how far it and others lag.
+//! Metrics of a cluster member: its connections, its groups, its lag and that of the other nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -17,14 +17,14 @@ use crate::cluster::view::{Roles, View};
 
 type Level = Gauge<u64, AtomicU64>;
 
-/// Label of figures of another node.
+/// Label of metrics of another node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct PeerLabel {
     /// Its number.
     pub peer: u32,
 }
 
-/// Label of figures of a connection.
+/// Label of metrics of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct LaneLabel {
     /// The number of the node at its other end.
@@ -33,19 +33,19 @@ pub struct LaneLabel {
     pub lane: &'static str,
 }
 
-/// Label of figures of a node's log.
+/// Label of metrics of a node's log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct LogOfLabel {
     /// The number of the node whose log it is.
     pub log_of: u32,
 }
 
-/// The figures. A node that runs alone has those of fresh reads only.
+/// The metrics. A single node has only those of fresh reads.
 #[derive(Default)]
 pub struct ClusterMetrics {
-    /// Questions what was acknowledged elsewhere.
+    /// Queries for commits acknowledged on other nodes.
     pub fresh_reads: Counter,
-    /// Those that got no answer in time.
+    /// Queries without a reply in time.
     pub fresh_read_failures: Counter,
     node: Level,
     takes_commits: Level,
@@ -70,7 +70,7 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    /// Registers what every node has.
+    /// Registers the metrics of every node.
     pub fn register_reads(&self, registry: &mut Registry) {
         let (reads, failures) = (self.fresh_reads.clone(), self.fresh_read_failures.clone());
         registry.register("fresh_reads", "Fresh reads: requests to see everything that any node acknowledged", reads);
@@ -83,7 +83,7 @@ impl ClusterMetrics {
         self.node.get() != 0
     }
 
-    /// Registers what a member of a cluster has.
+    /// Registers the metrics of a cluster member.
     pub fn register_member(&self, registry: &mut Registry) {
         registry.register("cluster_node", "Number of this node", self.node.clone());
         let takes = self.takes_commits.clone();
@@ -122,7 +122,7 @@ impl ClusterMetrics {
         registry.register("peer_refused_connections", "Connections for nodes that were refused", refused);
     }
 
-    /// Takes over what is known of the cluster.
+    /// Updates the metrics from the known state of the cluster.
     pub fn set(&self, membership: &Membership, view: &View, peers: &PeersStatus, decided: Epoch) {
         let roles = view.roles();
         let own = Membership::group_of(membership.node);
@@ -159,7 +159,7 @@ impl ClusterMetrics {
         roster::former(&roles.members).into_iter().for_each(|node| self.forget(node));
     }
 
-    /// A node that was removed is not missing.
+    /// Removes a node's metrics: a removed node is not missing.
     fn forget(&self, node: NodeId) {
         let label = PeerLabel { peer: u32::from(node.0) };
         self.peer_connected.remove(&label);

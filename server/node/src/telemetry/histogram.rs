@@ -1,5 +1,5 @@
-//! A histogram that any thread adds to without waiting: eight buckets for each power of two, so that a percentile is
-//! right within an eighth. One addition is three relaxed atomic increments, for any number of equal values.
+//! A histogram that any thread can add to without waiting: eight buckets per power of two, so that a percentile is
+//! accurate within an eighth. One addition is three relaxed atomic increments, for any number of equal values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Buckets for each power of two, as a power of two.
+/// Buckets per power of two, as a power of two.
 const STEPS_LOG2: u32 = 3;
 const STEPS: usize = 1 << STEPS_LOG2;
 /// Powers of two: values above 2^36 (19 hours in microseconds) count as that.
@@ -18,7 +18,7 @@ const BUCKETS: usize = (POWERS - STEPS_LOG2 as usize + 1) * STEPS;
 #[derive(Clone, Debug)]
 pub struct QuantileHistogram {
     inner: Arc<Inner>,
-    /// What a value is divided by when it is shown to Prometheus.
+    /// Divisor of values exported to Prometheus.
     unit: f64,
 }
 
@@ -28,7 +28,7 @@ struct Inner {
     sum: AtomicU64,
 }
 
-/// What a distribution held at one moment.
+/// The content of a distribution at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
     buckets: Box<[u64; BUCKETS]>,
@@ -42,14 +42,14 @@ impl Default for Counts {
 }
 
 impl QuantileHistogram {
-    /// Makes an empty one of plain numbers.
+    /// Creates an empty histogram of plain numbers.
     #[must_use]
     pub fn of_numbers() -> QuantileHistogram {
         let inner = Inner { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum: AtomicU64::new(0) };
         QuantileHistogram { inner: Arc::new(inner), unit: 1.0 }
     }
 
-    /// Makes an empty one of microseconds, which Prometheus sees as seconds.
+    /// Creates an empty histogram of microseconds, exported to Prometheus as seconds.
     #[must_use]
     pub fn of_micros() -> QuantileHistogram {
         QuantileHistogram { unit: 1e6, ..QuantileHistogram::of_numbers() }
@@ -61,7 +61,7 @@ impl QuantileHistogram {
         self.inner.sum.fetch_add(value.saturating_mul(count), Ordering::Relaxed);
     }
 
-    /// Returns what it holds.
+    /// Returns the current content.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts { sum: self.inner.sum.load(Ordering::Relaxed), ..Counts::default() };
@@ -92,7 +92,7 @@ fn upper(bucket: usize) -> u64 {
 }
 
 impl Counts {
-    /// Returns what came since `before`.
+    /// Returns the values added since `before`.
     #[must_use]
     pub fn since(&self, before: &Counts) -> Counts {
         let mut counts = Counts { sum: self.sum.wrapping_sub(before.sum), ..Counts::default() };
@@ -108,13 +108,13 @@ impl Counts {
         self.buckets.iter().sum()
     }
 
-    /// Returns the mean; 0 of nothing.
+    /// Returns the mean; 0 if empty.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.sum as f64 / self.count() as f64 }
     }
 
-    /// Returns a value that `share` of all values do not exceed; 0 of nothing.
+    /// Returns a value that `share` of all values do not exceed; 0 if empty.
     #[must_use]
     pub fn percentile(&self, share: f64) -> u64 {
         let rank = (self.count() as f64 * share).ceil().max(1.0) as u64;
@@ -130,7 +130,7 @@ impl Counts {
 impl EncodeMetric for QuantileHistogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.counts();
-        // One bucket for each power of two is enough there.
+        // One bucket per power of two is enough there.
         let powers = counts.buckets.chunks(STEPS).enumerate();
         let buckets: Vec<(f64, u64)> = powers
             .map(|(power, steps)| {

@@ -1,6 +1,6 @@
-//! The figures of `/metrics`, sent over OTLP: the same names without their units' suffixes, the same numbers.
+//! The metrics of `/metrics`, sent over OTLP: the same names without their unit suffixes, the same numbers.
 //!
-//! They are rendered once a collection and read back from that text, so that no commit counts anything twice.
+//! They are rendered once per collection and parsed from that text, so that no commit counts anything twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
@@ -15,12 +15,12 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Instruments of one collection are read one after the other; their figures are no older than this.
+/// Instruments of one collection are read one after another; their values are no older than this.
 const FRESH: Duration = Duration::from_millis(100);
 
 type Figures = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What a figure counts.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It only rises.
@@ -29,13 +29,13 @@ enum Kind {
     Gauge,
 }
 
-/// One sample: its labels and its number.
+/// One sample: its labels and its value.
 type Sample = (Vec<KeyValue>, f64);
 
-/// Samples by the name of their figure.
+/// Samples by the name of their metric.
 type Samples = BTreeMap<String, Vec<Sample>>;
 
-/// The figures as they were a moment ago.
+/// The most recently rendered metrics.
 struct Latest {
     figures: Figures,
     read: Mutex<Option<(Instant, Samples)>>,
@@ -51,14 +51,14 @@ impl Latest {
     }
 }
 
-/// Sends figures until it is stopped.
+/// Sends metrics until stopped.
 pub struct Meters {
     provider: SdkMeterProvider,
     announcing: JoinHandle<()>,
 }
 
 impl Meters {
-    /// Sends all figures through `exporter`, every `interval`.
+    /// Sends all metrics through `exporter`, every `interval`.
     #[must_use]
     pub fn start(
         exporter: MetricExporter,
@@ -72,7 +72,7 @@ impl Meters {
         let meter = provider.meter("tribunal");
         let latest = Arc::new(Latest { figures: Arc::clone(&figures), read: Mutex::new(None) });
         let mut known = BTreeSet::new();
-        // A figure with labels is there only once it has a label's value: look again.
+        // A metric with labels exists only once it has a label value: check again.
         let announcing = runtime.spawn(async move {
             loop {
                 for figure in instruments(&figures()) {
@@ -86,11 +86,11 @@ impl Meters {
         Meters { provider, announcing }
     }
 
-    /// Sends the last figures, as far as that is quick.
+    /// Sends the last metrics, unless that takes longer than `timeout`.
     pub fn stop(self, timeout: Duration) {
         self.announcing.abort();
         let (done, end) = mpsc::channel();
-        // The reader has no timeout: a thread of its own waits for it, and the process does not wait for the thread.
+        // The reader has no timeout: a separate thread waits for it, and the process does not wait for the thread.
         let waiting = std::thread::Builder::new().name("telemetry".into()).spawn(move || {
             let _ = done.send(self.provider.shutdown());
         });
@@ -100,10 +100,10 @@ impl Meters {
     }
 }
 
-/// A figure that a text announces.
+/// A metric announced in a text.
 #[derive(Debug, PartialEq, Eq)]
 struct Figure {
-    /// As its samples are called.
+    /// The name of its samples.
     name: String,
     kind: Kind,
     help: String,
@@ -125,7 +125,7 @@ fn instrument(meter: &Meter, latest: &Arc<Latest>, Figure { name, kind, help }: 
     }
 }
 
-/// Lists the figures that a text announces. A histogram is sent as its sum and its count.
+/// Lists the metrics announced in a text. A histogram is sent as its sum and its count.
 fn instruments(text: &str) -> Vec<Figure> {
     let mut found = Vec::new();
     let mut help = BTreeMap::new();
@@ -154,7 +154,7 @@ fn instruments(text: &str) -> Vec<Figure> {
     found
 }
 
-/// Reads the samples of a text, by name.
+/// Parses the samples of a text, by name.
 fn samples(text: &str) -> Samples {
     let mut found = Samples::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -169,7 +169,7 @@ fn samples(text: &str) -> Samples {
     found
 }
 
-/// Reads `a="1",b="2"`.
+/// Parses `a="1",b="2"`.
 fn labels_of(mut text: &str) -> Vec<KeyValue> {
     let mut labels = Vec::new();
     while let Some((name, rest)) = text.split_once("=\"") {

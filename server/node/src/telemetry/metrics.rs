@@ -24,7 +24,7 @@ use tribunal_service::PushState;
 use tribunal_service::plugins::Health;
 use tribunal_types::{DEFAULT_NAMESPACE, EpochOutcome, NamespaceId, PluginSlot, Reason};
 
-/// Label of aborts. What an abort does not have is empty: a transaction that its client gave up has no level.
+/// Label of aborts. Inapplicable fields are empty: a transaction given up by its client has no level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct AbortLabel {
     /// The reason's name in the API.
@@ -39,23 +39,23 @@ pub struct AbortLabel {
     pub store: String,
 }
 
-/// Label of aborts that only has the reason.
+/// Label of aborts with the reason only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabel {
     /// The reason's name in the API; `plugin` for all codes of plugins.
     pub reason: &'static str,
 }
 
-/// Label of per-store figures.
+/// Label of per-store metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StoreLabel {
-    /// The tenant's name: others may have a store of the same name.
+    /// The tenant's name: other tenants may have a store of the same name.
     pub namespace: String,
     /// The store's name.
     pub store: String,
 }
 
-/// Label of figures of a tenant.
+/// Label of a tenant's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct NamespaceLabel {
     /// The tenant's name.
@@ -73,14 +73,15 @@ pub struct PushStateLabel {
     pub state: String,
 }
 
-/// Label of plugin faults.
+/// Label of the metrics of a slot's plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SlotLabel {
-    /// `rule`, or the validator's level.
+    /// The slot: `rule`, `validator:<level>` or `adaptor:<name>`. In [`Metrics::plugin_faults`], `rule` or the level's
+    /// name.
     pub slot: String,
 }
 
-/// Label of what a plugin did in its slot.
+/// Label of a plugin's faults in its slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct FaultLabel {
     /// `rule`, `validator:<level>` or `adaptor:<name>`.
@@ -89,14 +90,14 @@ pub struct FaultLabel {
     pub kind: String,
 }
 
-/// Label of components that were loaded.
+/// Label of loaded components.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CodeLabel {
-    /// `compiled`, or `kept` from an earlier time.
+    /// `compiled`, or `kept` from an earlier compilation.
     pub code: String,
 }
 
-/// Label of a consumer's figures.
+/// Label of a consumer's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ConsumerLabel {
     /// The tenant's name.
@@ -139,13 +140,13 @@ pub struct AckLabel {
     pub ack: String,
 }
 
-/// Where a transaction's time goes, microseconds.
+/// A transaction's time by phase, microseconds.
 pub struct Phases {
-    /// Waiting in the batch, of every transaction.
+    /// Waiting in the batch, per transaction.
     pub queue: QuantileHistogram,
-    /// Writing and syncing the log, of every transaction of an epoch.
+    /// Writing and syncing the log, per transaction of an epoch.
     pub sync: QuantileHistogram,
-    /// Resolving its epoch, of every transaction of an epoch.
+    /// Resolving its epoch, per transaction of an epoch.
     pub resolve: QuantileHistogram,
     /// Push and storage, of commits with `ack: applied`.
     pub apply: QuantileHistogram,
@@ -179,23 +180,23 @@ impl Phases {
     }
 }
 
-/// All figures of a node.
+/// All metrics of a node.
 pub struct Metrics {
     registry: Registry,
-    /// Rendered on a member of a cluster only: on another node, each of them would read as a fault.
+    /// Rendered only on a cluster member: on a single node, each of them would look like a fault.
     of_member: Registry,
-    /// Figures of any process, under the names that they have everywhere.
+    /// Metrics of any process, under their conventional names.
     of_process: Registry,
     /// Transactions committed.
     pub committed: Counter,
-    /// Aborts that clients got, those at admission included.
+    /// Aborts returned to clients, including those at admission.
     pub aborted: Family<AbortLabel, Counter>,
-    /// The same by reason only. All reasons are there from the start: a rate misses the increase with which a series appears, and
-    /// the series of [`Metrics::aborted`] cannot be known before their first abort.
+    /// The same by reason only. All reasons exist from the start: a rate misses the increase with which a series
+    /// appears, and the series of [`Metrics::aborted`] are unknown before their first abort.
     aborted_by_reason: Family<ReasonLabel, Counter>,
     /// Answers from the id table.
     pub replayed: Counter,
-    /// The system clock minus the node's time, milliseconds.
+    /// The system clock minus the node's time, seconds.
     pub clock_offset_seconds: Gauge<f64, AtomicU64>,
     /// Jumps of the system clock.
     pub clock_jumps: Counter,
@@ -211,7 +212,7 @@ pub struct Metrics {
     pub log_fdatasyncs: Counter,
     /// Syncs of the log's mark, off the commit path.
     pub log_mark_fdatasyncs: Counter,
-    /// Bytes of entries and outcomes, frames included.
+    /// Bytes of entries and outcomes, including frames.
     pub log_appended_bytes: Counter,
     /// Bytes of the log's files.
     pub log_file_bytes: Level,
@@ -223,23 +224,23 @@ pub struct Metrics {
     pub plugin_calls: Family<SlotLabel, Counter>,
     /// Transactions or records in them.
     pub plugin_items: Family<SlotLabel, Counter>,
-    /// Fuel that they took.
+    /// Fuel that they consumed.
     pub plugin_fuel: Family<SlotLabel, Counter>,
-    /// Time that they took, nanoseconds.
+    /// Time that they took, seconds.
     pub plugin_seconds: Family<SlotLabel, Counter<f64, AtomicU64>>,
     /// Epochs that the native fallback of a slot decided.
     pub plugin_fallbacks: Family<SlotLabel, Counter>,
-    /// Slots that went back by themselves, because their plugin failed too often in a row.
+    /// Slots rolled back automatically because their plugin failed too often in a row.
     pub plugin_rollbacks: Family<SlotLabel, Counter>,
     /// Faults of a slot's plugin by kind.
     pub plugin_call_faults: Family<FaultLabel, Counter>,
-    /// Uploaded components that were loaded, by where their code came from.
+    /// Uploaded components that were loaded, by the origin of their code.
     pub plugin_loads: Family<CodeLabel, Counter>,
     /// Last complete epoch.
     pub epoch: Level,
     /// Oldest snapshot that can be judged.
     pub floor: Level,
-    /// Rows in the version map, tombstones included.
+    /// Rows in the version map, including tombstones.
     pub rows: Level,
     /// Bytes of the version map.
     pub row_bytes: Level,
@@ -247,7 +248,7 @@ pub struct Metrics {
     pub history_bytes: Level,
     /// Ids in the status table.
     pub ids: Level,
-    /// Where a transaction's time goes.
+    /// A transaction's time by phase.
     pub phases: Phases,
     /// Transactions in an epoch, for percentiles.
     pub txns_of_epochs: QuantileHistogram,
@@ -255,7 +256,7 @@ pub struct Metrics {
     pub aborts: Mutex<BTreeMap<String, u64>>,
     /// Commits and aborts by tenant.
     pub tenants: TenantCounts,
-    /// Commits by tenant, as [`Metrics::tenants`] had them last.
+    /// Commits by tenant, as last read from [`Metrics::tenants`].
     pub tenant_committed: Family<NamespaceLabel, Counter>,
     /// Rows of a tracked store.
     pub store_rows: Family<StoreLabel, Level>,
@@ -263,15 +264,15 @@ pub struct Metrics {
     pub store_head: Family<StoreLabel, Level>,
     /// Newest acknowledged record, by store.
     pub store_acked: Family<StoreLabel, Level>,
-    /// Records that a consumer is not done with.
+    /// Records that a consumer has not acknowledged.
     pub consumer_lag_records: Family<ConsumerLabel, Level>,
-    /// Age of the oldest of them, milliseconds.
+    /// Age of the oldest of them, seconds.
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,
     /// Whether a store's webhook has stopped.
     pub webhook_stopped: Family<StoreLabel, Level>,
-    /// What a store's push is doing: 1 for its state, 0 for the others.
+    /// State of a store's push: 1 for its state, 0 for the others.
     pub store_push_state: Family<PushStateLabel, Level>,
     /// Age of the oldest record that a store's storage has not acknowledged, seconds.
     pub store_push_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
@@ -279,18 +280,18 @@ pub struct Metrics {
     pub data_free_bytes: Level,
     /// Whether the node is ready.
     pub ready: Level,
-    /// How long certificates remain valid.
+    /// Remaining validity of certificates.
     pub certificates: CertificateMetrics,
     /// Whether the log is truncated without waiting for a store's storage.
     pub store_detached: Family<StoreLabel, Level>,
-    /// What became of spans.
+    /// Fate of spans.
     pub spans: Family<FateLabel, Counter>,
-    /// What a member of a cluster has beside them.
+    /// Additional metrics of a cluster member.
     pub cluster: ClusterMetrics,
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Creates and registers all metrics.
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("tribunal");
@@ -358,7 +359,7 @@ impl Metrics {
             "1; the labels are the version, and the commit if TRIBUNAL_COMMIT was set at build time",
             build,
         );
-        // So that a query for a reason finds a series before its first abort.
+        // Create the series up front, so that a query for a reason finds one before its first abort.
         for reason in (0..=u8::MAX).filter_map(Reason::from_code) {
             drop(metrics.aborted_by_reason.get_or_create(&ReasonLabel { reason: reason.name() }));
             if matches!(reason, Reason::Plugin(_)) {
@@ -456,7 +457,7 @@ impl Metrics {
         Metrics { registry, of_member, of_process, ..metrics }
     }
 
-    /// Counts what an epoch decided, those of its transactions that are of this node's clients, and how long its log and its
+    /// Counts the decisions of an epoch, those for this node's clients, and the time that its log write and its
     /// resolving took.
     pub fn count_epoch(&self, outcome: &EpochOutcome, own: OwnTxns, sync: Duration, resolve: Duration) {
         self.epochs.inc();
@@ -476,13 +477,13 @@ impl Metrics {
         }
     }
 
-    /// Counts a commit that only read: no epoch contains it.
+    /// Counts a read-only commit: no epoch contains it.
     pub fn count_read_only(&self, namespace: NamespaceId) {
         self.committed.inc();
         self.tenants.count_commit(namespace);
     }
 
-    /// Counts an abort that a client got.
+    /// Counts an abort returned to a client.
     pub fn count_abort(&self, namespace: NamespaceId, reason: Reason, abort: &AbortLabel) {
         self.aborted.get_or_create(abort).inc();
         self.aborted_by_reason.get_or_create(&ReasonLabel { reason: reason.name() }).inc();
@@ -494,13 +495,13 @@ impl Metrics {
         }
     }
 
-    /// Takes over how the system clock differs from the node's time.
+    /// Sets the difference between the system clock and the node's time.
     pub fn set_clock(&self, clock: ClockState) {
         self.clock_offset_seconds.set(clock.offset_ms as f64 / 1000.0);
         self.clock_jumps.inner().store(clock.jumps, Ordering::Relaxed);
     }
 
-    /// Takes over the log's own counters.
+    /// Sets the log's own counters.
     pub fn set_log(&self, stats: tribunal_log::LogStats) {
         self.log_fdatasyncs.inner().store(stats.fdatasyncs, Ordering::Relaxed);
         self.log_mark_fdatasyncs.inner().store(stats.mark_fdatasyncs, Ordering::Relaxed);
@@ -508,7 +509,7 @@ impl Metrics {
         self.log_file_bytes.set(stats.file_bytes);
     }
 
-    /// Takes over how often the code of uploaded components was compiled.
+    /// Sets the number of compilations and loads of uploaded components.
     pub fn set_loads(&self, loads: Loads) {
         for (code, count) in [("compiled", loads.compiled), ("kept", loads.kept)] {
             let label = CodeLabel { code: code.to_owned() };
@@ -516,12 +517,12 @@ impl Metrics {
         }
     }
 
-    /// Counts a slot that went back by itself.
+    /// Counts a slot that was rolled back automatically.
     pub fn count_rollback(&self, slot: &PluginSlot) {
         self.plugin_rollbacks.get_or_create(&SlotLabel { slot: slot.to_string() }).inc();
     }
 
-    /// Takes over the counters of what fills the slots. They start at 0 when another plugin does.
+    /// Sets the counters of the slots' plugins. They start at 0 for every new plugin.
     pub fn set_plugins(&self, slots: &[(PluginSlot, Health)]) {
         for (slot, health) in slots {
             let label = SlotLabel { slot: slot.to_string() };
@@ -542,7 +543,7 @@ impl Metrics {
         }
     }
 
-    /// Drops what is known of a store's push, which another node does now.
+    /// Removes the metrics of a store's push that another node now runs.
     pub fn forget_push(&self, store: &StoreLabel) {
         for state in PushState::ALL {
             let StoreLabel { namespace, store } = store.clone();
@@ -551,7 +552,7 @@ impl Metrics {
         self.store_push_lag_seconds.remove(store);
     }
 
-    /// Sets what a store's push is doing.
+    /// Sets the state of a store's push.
     pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: u64) {
         for known in PushState::ALL {
             let StoreLabel { namespace, store } = store.clone();
@@ -561,12 +562,12 @@ impl Metrics {
         self.store_push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0);
     }
 
-    /// Takes over how many transactions of a tenant committed.
+    /// Sets the number of a tenant's committed transactions.
     pub fn set_committed_of(&self, tenant: &NamespaceLabel, committed: u64) {
         self.tenant_committed.get_or_create(tenant).inner().store(committed, Ordering::Relaxed);
     }
 
-    /// Takes over what became of spans.
+    /// Sets the fates of spans.
     pub fn set_spans(&self, counts: SpanCounts) {
         for (fate, count) in [("sent", counts.sent), ("dropped", counts.dropped), ("lost", counts.lost)] {
             let label = FateLabel { fate: fate.to_owned() };
@@ -574,7 +575,7 @@ impl Metrics {
         }
     }
 
-    /// Renders everything as OpenMetrics text.
+    /// Renders all metrics as OpenMetrics text.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = String::new();

@@ -1,9 +1,9 @@
-//! Traces and metrics over OTLP, switched on and steered by the standard `OTEL_*` variables.
+//! Traces and metrics over OTLP, enabled and configured by the standard `OTEL_*` variables.
 //!
-//! Without an endpoint nothing here runs. With one, a dead or hanging collector costs what it fails to take: spans wait in
-//! a bounded budget and are dropped and counted when it is full, and threads of their own send. Only requests that are
-//! drawn are traced (`sampling.rs`), and their spans are made when they end, from times that were taken anyway, so an
-//! untraced commit pays for one decision.
+//! Without an endpoint nothing here runs. With one, a dead or hanging collector costs only the lost spans: they wait in
+//! a bounded budget, are dropped and counted when it is full, and are sent by separate threads. Only sampled requests
+//! are traced (`sampling.rs`), and their spans are created when they end, from timestamps taken anyway, so an untraced
+//! commit pays for one decision only.
 
 pub mod certificates;
 pub mod cluster_metrics;
@@ -43,12 +43,12 @@ use self::span_budget::{Counting, SpanBudget};
 use self::transport::Transport;
 use crate::commit::epoch_cache::EpochCache;
 
-/// How long the last spans, and then the last figures, may take when the node stops.
+/// How long the last spans, and then the last metrics, may take when the node stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Name of the resource, unless `OTEL_SERVICE_NAME` is set.
 const SERVICE_NAME: &str = "tribunal";
 
-/// What is switched on.
+/// The enabled signals.
 #[derive(Default)]
 pub struct Telemetry {
     tracing: Option<Arc<Tracing>>,
@@ -57,7 +57,7 @@ pub struct Telemetry {
     instance: Option<String>,
 }
 
-/// Returns what is wrong with the variables that enable and shape what is sent.
+/// Returns the faults of the variables that enable and configure the signals.
 #[must_use]
 pub fn faults() -> Vec<String> {
     let traces = Signal::Traces.settings();
@@ -66,11 +66,11 @@ pub fn faults() -> Vec<String> {
 }
 
 impl Telemetry {
-    /// Starts traces, if the variables enable them. `cache` contains when an epoch's plugins were called. `instance` names a
-    /// member of a cluster.
+    /// Starts traces, if the variables enable them. `cache` contains the call times of an epoch's plugins. `instance`
+    /// names a member of a cluster.
     ///
     /// # Errors
-    /// If a variable has a value that is not supported, with the values that are.
+    /// If a variable has an unsupported value; lists the supported ones.
     pub fn start(runtime: &Handle, cache: &Arc<EpochCache>, instance: Option<String>) -> Result<Telemetry, String> {
         let mut telemetry = Telemetry { instance, ..Telemetry::default() };
         if let Some(settings) = Signal::Traces.settings()? {
@@ -90,7 +90,7 @@ impl Telemetry {
     /// Starts to send metrics, if the variables enable it. `figures` renders all of them as text.
     ///
     /// # Errors
-    /// As [`Telemetry::start`].
+    /// See [`Telemetry::start`].
     pub fn send_figures(
         &mut self,
         runtime: &Handle,
@@ -105,8 +105,8 @@ impl Telemetry {
         Ok(())
     }
 
-    /// Says who reports: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, else the service's own name and, in a cluster, the
-    /// node's.
+    /// Returns the reporting resource: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, otherwise the service's own
+    /// name and, in a cluster, the node's.
     fn resource(&self) -> Resource {
         let attributes = std::env::var("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
         let is_given = |name: &str| attributes.split(',').any(|one| one.trim_start().starts_with(&format!("{name}=")));
@@ -121,13 +121,14 @@ impl Telemetry {
         builder.build()
     }
 
-    /// Returns what makes spans, if traces are on.
+    /// Returns the creator of spans, if traces are on.
     #[must_use]
     pub fn tracing(&self) -> Option<Arc<Tracing>> {
         self.tracing.clone()
     }
 
-    /// Sends what is left, as far as that is quick. Must not be called on the runtime.
+    /// Sends the remaining data, unless that takes longer than [`FLUSH_TIMEOUT`] per signal. Must not be called on the
+    /// runtime.
     pub fn stop(self) {
         if let Some(tracing) = self.tracing {
             tracing.stop(FLUSH_TIMEOUT);

@@ -1,7 +1,8 @@
-//! What an epoch decided for the clients of this node.
+//! The part of an epoch's decisions that concerns the clients of this node.
 //!
-//! Every node of a cluster decides the transactions of all nodes. Each counts those of its own clients only, so that the
-//! figures of all nodes add up to what all clients got, and commits and aborts of one node are of the same transactions.
+//! Every node of a cluster decides the transactions of all nodes. Each counts only those of its own clients, so that
+//! the metrics of all nodes sum to the totals of all clients, and commits and aborts of one node refer to the same
+//! transactions.
 
 use tribunal_types::{Decision, EpochInput, EpochOutcome, GroupId};
 
@@ -10,9 +11,9 @@ use tribunal_types::{Decision, EpochInput, EpochOutcome, GroupId};
 pub struct OwnTxns {
     /// All of them.
     pub txns: u64,
-    /// Those that committed.
+    /// Committed transactions.
     pub committed: u64,
-    /// Those that were answered from the id table.
+    /// Transactions answered from the id table.
     pub replayed: u64,
 }
 

@@ -11,20 +11,20 @@ use tribunal_types::{EpochInput, EpochOutcome, Lsn, RecordBatch, StoreId};
 
 use super::spans::{Parent, Piece, Tracing, parent_of};
 
-/// Records of one push that get spans of their own.
+/// Maximum number of records of one push with separate spans.
 const RECORDS_MAX: usize = 16;
 
-/// Watches one batch on its way into a storage.
+/// Traces one batch on its way into a storage.
 pub struct PushTraces {
     tracing: Arc<Tracing>,
     store: String,
-    /// The commits above, and their records.
+    /// The parent commits, and their records.
     commits: Vec<(Parent, Lsn)>,
     began: Instant,
     encoded: Option<Instant>,
 }
 
-/// Returns the traced commits of a batch, as many as get spans.
+/// Returns the traced commits of a batch, up to [`RECORDS_MAX`].
 pub(super) fn parents_of(batch: &RecordBatch) -> impl Iterator<Item = (Parent, Lsn)> {
     let traced = batch.records.iter().filter(|record| record.traceparent.len > 0).filter_map(|record| {
         let text = std::str::from_utf8(record.traceparent.of(&batch.bytes)).ok()?;
@@ -34,7 +34,7 @@ pub(super) fn parents_of(batch: &RecordBatch) -> impl Iterator<Item = (Parent, L
 }
 
 impl PushTraces {
-    /// Watches a batch, if a commit of it is traced.
+    /// Traces a batch, if a commit of it is traced.
     #[must_use]
     pub fn of(tracing: &Arc<Tracing>, store: &str, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         let commits: Vec<_> = parents_of(batch).collect();
@@ -72,7 +72,7 @@ impl PushWatch for PushTraces {
     }
 }
 
-/// Makes the spans of epochs that an embedded store applies.
+/// Creates the spans of epochs that an embedded store applies.
 pub struct ApplyTraces {
     tracing: Arc<Tracing>,
     store: StoreId,
@@ -80,7 +80,7 @@ pub struct ApplyTraces {
 }
 
 impl ApplyTraces {
-    /// Prepares them for a store.
+    /// Creates the tracer of a store.
     #[must_use]
     pub fn new(tracing: Arc<Tracing>, store: StoreId, name: String) -> ApplyTraces {
         ApplyTraces { tracing, store, name }

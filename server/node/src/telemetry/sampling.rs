@@ -1,5 +1,5 @@
-//! Which requests are traced: by `OTEL_TRACES_SAMPLER`, exactly; without it by the caller's decision, and of requests
-//! whose caller made none so many in a second as cost nothing that one could measure.
+//! Selects the traced requests: exactly by `OTEL_TRACES_SAMPLER`; without it, by the caller's decision, or if the
+//! caller made none, as many per second as cost nothing measurable.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,28 +10,28 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
 use super::spans::Parent;
 
-/// Length of a slice of time, as a power of two of milliseconds. Budgets are given by the slice and not by the second, or
-/// all traces of a busy node would be from the first moments of every second.
+/// Length of a time slice, as a power of two of milliseconds. Budgets are per slice and not per second, or all traces
+/// of a busy node would be from the first moments of every second.
 const SLICE_MS_LOG2: u32 = 6;
-/// Traces that begin in one slice without anybody asking for them: 125 a second.
+/// Maximum number of unrequested traces that begin in one slice: 125 a second.
 const ROOTS_PER_SLICE_MAX: u64 = 8;
 
-/// Who is traced.
+/// Selects the traced requests.
 #[derive(Debug)]
 pub struct Sampling {
-    /// Whether a caller's own decision counts.
+    /// Whether the caller's own decision counts.
     parent_based: bool,
-    /// Traces whose id is below this are taken.
+    /// Traces with an id below this are sampled.
     below: u64,
-    /// What bounds traces that no caller has requested.
+    /// Bounds the traces that no caller has requested.
     roots: Option<Budget>,
 }
 
-/// So many in a slice of time.
+/// A maximum per time slice.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
-    /// The slice in the upper half, how many were taken in it in the lower.
+    /// The slice in the upper half, the number taken in it in the lower.
     taken: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Budget {
         Budget { most, taken: AtomicU64::new(0) }
     }
 
-    /// Takes one, unless this slice's are used up.
+    /// Takes one, unless this slice's budget is used up.
     pub fn take(&self) -> bool {
         static BASE: OnceLock<Instant> = OnceLock::new();
         self.take_in(BASE.get_or_init(Instant::now).elapsed().as_millis() as u64 >> SLICE_MS_LOG2)
@@ -65,7 +65,7 @@ impl Sampling {
     /// Reads the variables.
     ///
     /// # Errors
-    /// If the sampler is unknown or its argument is no ratio.
+    /// If the sampler is unknown or its argument is not a ratio.
     pub fn from_env() -> Result<Sampling, String> {
         let get = |name| std::env::var(name).ok().filter(|value: &String| !value.trim().is_empty());
         Self::parse(get("OTEL_TRACES_SAMPLER").as_deref(), get("OTEL_TRACES_SAMPLER_ARG").as_deref())
@@ -98,7 +98,7 @@ impl Sampling {
         Ok(Sampling { parent_based, below, roots: None })
     }
 
-    /// Returns the trace that a request goes into, if it is traced. `parent` is its caller's.
+    /// Returns the trace of a request, if it is sampled. `parent` is its caller's.
     pub fn draw(&self, parent: Option<Parent>) -> Option<TraceId> {
         match parent {
             Some(parent) if self.parent_based => parent.sampled.then_some(parent.trace),
@@ -107,7 +107,7 @@ impl Sampling {
         }
     }
 
-    /// Tells whether a request that was not drawn may still be traced, now that it is worth it.
+    /// Returns whether a request that was not sampled may still be traced once it proves worth it.
     pub fn may_be_late(&self, parent: Option<Parent>) -> bool {
         self.below > 0 && !(self.parent_based && parent.is_some())
     }
@@ -154,7 +154,7 @@ mod tests {
         let default = Sampling::parse(None, None).unwrap();
         assert!((0..1000).all(|_| default.draw(parent(1, true)).is_some()));
         assert!((0..1000).all(|_| default.draw(parent(1, false)).is_none()));
-        // However long this takes, it cannot take as many slices.
+        // However long this takes, it cannot span as many slices.
         let drawn = (0..100_000).filter(|_| default.draw(None).is_some()).count();
         assert!((1..50_000).contains(&drawn), "{drawn}");
         assert!((0..100_000).all(|_| of("always_on", None).draw(None).is_some()), "asked for exactly that");

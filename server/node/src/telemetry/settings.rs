@@ -1,10 +1,10 @@
-//! The settings in the `OTEL_*` variables. What is not supported is refused at the start, by name, rather than ignored.
+//! The settings in the `OTEL_*` variables. Unsupported values are refused by name at the start, rather than ignored.
 
 use std::time::Duration;
 
 /// Default timeout of one request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Default interval of figures.
+/// Default interval of metrics.
 const METRIC_INTERVAL: Duration = Duration::from_secs(60);
 /// Default number of spans that may wait to be sent.
 const QUEUE_SIZE: usize = 2048;
@@ -13,23 +13,23 @@ const QUEUE_SIZE_MAX: usize = 1 << 18;
 /// Maximum of times in variables, milliseconds.
 const MILLIS_MAX: usize = 3_600_000;
 
-/// What is sent.
+/// A kind of telemetry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Spans.
     Traces,
-    /// Figures.
+    /// Metrics.
     Metrics,
 }
 
-/// How one signal is sent.
+/// Settings of one signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How long one request to the collector may take.
     pub timeout: Duration,
-    /// How often figures are sent.
+    /// How often metrics are sent.
     pub metric_interval: Duration,
-    /// Spans that may wait to be sent.
+    /// Maximum number of spans that may wait to be sent.
     pub queue_size: usize,
 }
 
@@ -44,7 +44,7 @@ impl Signal {
     /// Reads the environment; `None` if this signal is not sent.
     ///
     /// # Errors
-    /// If a variable has a value that is not supported, or is no number, with the values that are.
+    /// If a variable has an unsupported value, or is not a number; lists the supported values.
     pub fn settings(self) -> Result<Option<Settings>, String> {
         self.settings_of(|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
     }
@@ -67,7 +67,7 @@ impl Signal {
             of(format!("OTEL_EXPORTER_OTLP_{word}_{name}")).or_else(|| of(format!("OTEL_EXPORTER_OTLP_{name}")))
         };
         match own("ENDPOINT") {
-            // Enabled by the other variable: the endpoint is the default of the standard.
+            // Enabled by the other variable: the endpoint is the standard's default.
             None if exporter.is_some() => {}
             None => return Ok(None),
             Some((_, endpoint)) if endpoint.starts_with("http://") => {}

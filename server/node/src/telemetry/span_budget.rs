@@ -1,6 +1,6 @@
-//! The budget for spans that wait to be sent, and what became of every span: sent, dropped because there was no budget, or lost
-//! because the collector did not take them. A sender of spans takes from the budget first, so that a dead collector costs
-//! memory up to a bound and no waiting.
+//! The budget for spans that wait to be sent, and the fate of every span: sent, dropped for lack of budget, or lost
+//! because the collector did not accept it. Senders of spans take from the budget first, so that a dead collector costs
+//! bounded memory and no waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,19 +20,19 @@ pub struct SpanBudget {
     lost: AtomicU64,
 }
 
-/// What became of spans so far.
+/// The fates of spans so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// The collector has them.
+    /// The collector accepted them.
     pub sent: u64,
     /// There was no budget for them.
     pub dropped: u64,
-    /// The collector did not take them.
+    /// The collector did not accept them.
     pub lost: u64,
 }
 
 impl SpanBudget {
-    /// Makes budget for `most` spans.
+    /// Creates a budget for `most` spans.
     #[must_use]
     pub fn new(most: usize) -> SpanBudget {
         let count = || AtomicU64::new(0);
@@ -55,19 +55,19 @@ impl SpanBudget {
         to.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Returns what became of spans so far.
+    /// Returns the fates of spans so far.
     pub fn counts(&self) -> SpanCounts {
         let at = |count: &AtomicU64| count.load(Ordering::Relaxed);
         SpanCounts { sent: at(&self.sent), dropped: at(&self.dropped), lost: at(&self.lost) }
     }
 }
 
-/// An exporter that gives budget back.
+/// An exporter that returns the budget.
 #[derive(Debug)]
 pub struct Counting {
-    /// What sends.
+    /// The wrapped exporter.
     pub exporter: SpanExporter,
-    /// Where the spans had waited.
+    /// The budget of the exported spans.
     pub budget: Arc<SpanBudget>,
 }
 

@@ -1,5 +1,5 @@
-//! The spans of a request: itself, the phases that its epoch went through, and the plugins that were called in them.
-//! They are made when the request ends, from times that were taken anyway.
+//! The spans of a request: itself, the phases of its epoch, and the plugins called in them. They are created when the
+//! request ends, from timestamps taken anyway.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use super::span_budget::{SpanBudget, SpanCounts};
 use crate::commit::epoch_cache::{EpochCache, Timing};
 use crate::plugins::plugin_health::CallTimes;
 
-/// Transactions that are traced although they were not drawn, because they were slow or aborted: 31 a second.
+/// Transactions traced although not sampled, because they were slow or aborted: 31 a second.
 const LATE_PER_SLICE_MAX: u64 = 2;
 
 type Answer = Result<Decided, ServiceError>;
 
-/// Makes spans and hands them to the exporter.
+/// Creates spans and passes them to the exporter.
 pub struct Tracing {
     processor: BatchSpanProcessor,
     budget: Arc<SpanBudget>,
     sampling: Sampling,
     late: Budget,
     scope: InstrumentationScope,
-    /// One moment on both clocks.
+    /// The same moment on both clocks.
     base: (Instant, SystemTime),
     cache: Arc<EpochCache>,
 }
@@ -56,14 +56,14 @@ struct Request {
     own: Option<Own>,
 }
 
-/// A span of ours.
+/// A span created here.
 #[derive(Clone, Copy)]
 struct Own {
     trace: TraceId,
     span: SpanId,
 }
 
-/// One span of a trace, about to be handed on.
+/// One span of a trace, about to be exported.
 pub(super) struct Piece {
     pub name: &'static str,
     pub kind: SpanKind,
@@ -71,11 +71,11 @@ pub(super) struct Piece {
     pub until: Instant,
     pub attributes: Vec<KeyValue>,
     pub status: Status,
-    /// Spans of other traces that it belongs to as well.
+    /// Spans of other traces that it also belongs to.
     pub links: Vec<Parent>,
 }
 
-/// A span whose id was made before it ended, because it is sent to others.
+/// A span whose id was created before it ended, because it is sent to other systems.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub trace: TraceId,
@@ -84,31 +84,31 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes a span below `parent`, or the first one of a new trace.
+    /// Creates a span below `parent`, or the first one of a new trace.
     pub fn below(parent: Option<Parent>) -> Place {
         let above = parent.map_or(SpanId::INVALID, |parent| parent.span);
         Place { trace: trace_of(parent), span: new_span_id(), parent: above }
     }
 
-    /// Makes a span below this one.
+    /// Creates a span below this one.
     pub fn child(self) -> Place {
         Place { span: new_span_id(), parent: self.span, ..self }
     }
 
-    /// Returns the header that hands the trace on.
+    /// Returns the header that propagates the trace.
     pub fn traceparent(self) -> String {
         Own { trace: self.trace, span: self.span }.traceparent()
     }
 }
 
 impl Own {
-    /// Returns the header that hands the trace on.
+    /// Returns the header that propagates the trace.
     fn traceparent(self) -> String {
         format!("00-{}-{}-01", self.trace, self.span)
     }
 }
 
-/// Reads a well-formed `traceparent`.
+/// Parses a well-formed `traceparent`.
 pub(super) fn parent_of(traceparent: &str) -> Option<Parent> {
     let mut fields = traceparent.split('-').skip(1);
     let trace = TraceId::from_hex(fields.next()?).ok().filter(|id| *id != TraceId::INVALID)?;
@@ -118,7 +118,7 @@ pub(super) fn parent_of(traceparent: &str) -> Option<Parent> {
 }
 
 impl Tracing {
-    /// Makes spans for `processor`, which `budget` bounds, of the requests that `sampling` takes.
+    /// Creates spans for `processor`, bounded by `budget`, for the requests selected by `sampling`.
     #[must_use]
     pub fn new(
         processor: BatchSpanProcessor,
@@ -131,7 +131,7 @@ impl Tracing {
         Tracing { processor, budget, sampling, late: Budget::new(LATE_PER_SLICE_MAX), scope, base, cache }
     }
 
-    /// Decides a transaction and traces it if it is drawn; or late, if it was slow or aborted.
+    /// Decides a transaction and traces it if it is sampled; or late, if it was slow or aborted.
     ///
     /// # Errors
     /// Those of `decide`.
@@ -185,7 +185,7 @@ impl Tracing {
         Request { began: Instant::now(), parent, own }
     }
 
-    /// Traces a request after all: its log records, if there are any, carry what its caller sent.
+    /// Traces a request late: its log records, if any, carry the caller's `traceparent`.
     fn begin_late(&self, request: &Request, answer: &Answer) -> Option<Own> {
         let aborted = matches!(answer, Ok(Decided { verdict: Verdict::Aborted { .. }, .. }));
         let worth = aborted || answer.as_ref().is_err_and(is_our_blame) || request.began.elapsed() >= SLOW;
@@ -226,7 +226,7 @@ impl Tracing {
                 attributes.push(KeyValue::new("tribunal.txns", number(answers.len() as u64)));
                 attributes.push(KeyValue::new("tribunal.txns.committed", counted("committed")));
                 attributes.push(KeyValue::new("tribunal.txns.aborted", counted("aborted")));
-                // They went through the log together; the last one is the last to be answered.
+                // They went through the log together; the last one is answered last.
                 let decided = answers.iter().flatten().rfind(|decided| decided.phases != Phases::default());
                 below = decided.map(|decided| self.below(request.began, decided)).unwrap_or_default();
             }
@@ -236,7 +236,7 @@ impl Tracing {
         self.end(request, own, "batch-commit", attributes, status, below);
     }
 
-    /// Hands a request's span on, with those below it, or none of them.
+    /// Exports a request's span with those below it, or none of them.
     fn end(
         &self,
         request: &Request,
@@ -260,8 +260,8 @@ impl Tracing {
         self.put(own.trace, own.span, request.parent.map_or(SpanId::INVALID, |parent| parent.span), piece);
     }
 
-    /// The phases follow one another without a gap, from the moment that the request was taken in; plugins are called
-    /// while the epoch is resolved.
+    /// Returns the spans below a request. The phases follow one another without a gap, from the acceptance of the
+    /// request; plugins are called while the epoch is resolved.
     fn below(&self, began: Instant, decided: &Decided) -> Vec<(Piece, Vec<Piece>)> {
         let phases = &decided.phases;
         let epoch = self.cache.epoch(epoch_of(&decided.verdict)).filter(|_| !decided.replayed);
@@ -284,7 +284,7 @@ impl Tracing {
             .collect()
     }
 
-    /// Hands a span on. Budget must have been taken for it.
+    /// Exports a span. Its budget must have been taken.
     fn put(&self, trace: TraceId, span: SpanId, parent: SpanId, piece: Piece) {
         let linked = |of: Parent| SpanContext::new(of.trace, of.span, TraceFlags::SAMPLED, true, TraceState::NONE);
         let mut links = SpanLinks::default();
@@ -306,7 +306,7 @@ impl Tracing {
         });
     }
 
-    /// Hands on a span and those below it, or none of them.
+    /// Exports a span and those below it, or none of them.
     pub(super) fn put_tree(&self, parent: Parent, top: Piece, below: Vec<Piece>) {
         if !self.budget.take(1 + below.len()) {
             return;
@@ -316,7 +316,7 @@ impl Tracing {
         self.put(parent.trace, span, parent.span, top);
     }
 
-    /// Hands on spans whose places are known, or none of them.
+    /// Exports spans with given places, or none of them.
     pub(super) fn put_placed<const N: usize>(&self, spans: [(Place, Piece); N]) {
         if self.budget.take(N) {
             spans.into_iter().for_each(|(at, piece)| self.put(at.trace, at.span, at.parent, piece));
@@ -327,12 +327,12 @@ impl Tracing {
         self.base.1 + at.saturating_duration_since(self.base.0)
     }
 
-    /// Returns what became of spans so far.
+    /// Returns the fates of spans so far.
     pub fn counts(&self) -> SpanCounts {
         self.budget.counts()
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(super) fn stop(&self, timeout: Duration) {
         if let Err(error) = self.processor.shutdown_with_timeout(timeout) {
             tracing::debug!(%error, "the last spans were not exported");
@@ -341,7 +341,7 @@ impl Tracing {
 }
 
 impl Piece {
-    /// A span within the node.
+    /// Creates a span within the node.
     pub(super) fn internal(name: &'static str, from: Instant, until: Instant) -> Piece {
         let (attributes, links) = (Vec::new(), Vec::new());
         Piece { name, kind: SpanKind::Internal, from, until, attributes, status: Status::Unset, links }
@@ -379,7 +379,7 @@ fn verdict_word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Returns whether it is an error of the service; the rest concerns only the client and its request.
+/// Returns whether an error is the service's; the others concern only the client and its request.
 fn is_our_blame(error: &ServiceError) -> bool {
     use ServiceError as E;
     matches!(error, E::Unavailable { .. } | E::OutcomeUnknown { .. } | E::Overloaded { .. })

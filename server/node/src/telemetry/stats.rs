@@ -1,6 +1,6 @@
-//! Rates and percentiles of the last seconds: what the counters hold now, less what they held a window ago.
+//! Rates and percentiles of the last seconds: the current counters minus those of one window ago.
 //!
-//! A sample is taken once a second, so nothing of this is on the way of a commit.
+//! A sample is taken once a second, so none of this delays a commit.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::telemetry::tenant_counts::TenantSample;
 
 /// Time between two samples.
 pub const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// Samples that are kept: the window is about as many seconds.
+/// Number of samples kept: the window is about as many seconds.
 const SAMPLES_MAX: usize = 10;
 
 struct Sample {
@@ -39,7 +39,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Starts with what the counters hold now.
+    /// Starts with the current counters.
     #[must_use]
     pub fn new(metrics: Arc<Metrics>) -> Window {
         let window = Window { started: Instant::now(), metrics, samples: Mutex::default() };
@@ -78,7 +78,7 @@ impl Window {
         }
     }
 
-    /// Returns what happened since the oldest sample.
+    /// Returns the changes since the oldest sample.
     #[must_use]
     pub fn stats(&self, epoch: Epoch) -> Stats {
         let now = self.now();
@@ -107,13 +107,13 @@ impl Window {
         }
     }
 
-    /// Returns what a tenant's transactions came to since the oldest sample.
+    /// Returns the counts of a tenant's transactions since the oldest sample.
     #[must_use]
     pub fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats {
         let (at, now) = (Instant::now(), self.metrics.tenants.of(namespace));
         let samples = self.samples.lock();
         let Some(oldest) = samples.front() else { return TenantStats::default() };
-        // A tenant that the sample does not have had nothing then.
+        // A tenant missing in the sample had no counts then.
         let none = TenantSample::default();
         let then = oldest.tenants.get(&namespace).unwrap_or(&none);
         TenantStats {

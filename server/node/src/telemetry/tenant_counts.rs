@@ -1,4 +1,4 @@
-//! Commits and aborts by tenant: what a tenant's operator is shown of the service.
+//! Commits and aborts by tenant, as shown to a tenant's operator.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tribunal_types::NamespaceId;
 
-/// The counts of all tenants that have any; there are no more than `limits::TENANTS_MAX`.
+/// The counts of all tenants that have any; at most `limits::TENANTS_MAX`.
 #[derive(Debug, Default)]
 pub struct TenantCounts {
     tenants: RwLock<HashMap<NamespaceId, Arc<Counts>>>,

@@ -1,5 +1,5 @@
-//! Sends OTLP requests from the exporters' own threads, by hyper on the node's runtime, each within its time. Says once
-//! that the collector stays away, and once that it is back.
+//! Sends OTLP requests from the exporters' own threads, through hyper on the node's runtime, each within its timeout.
+//! Logs once that the collector is unavailable, and once that it is back.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
-/// Bytes of an answer.
+/// Maximum length of an answer in bytes.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The client.
+/// The OTLP client.
 #[derive(Clone, Debug)]
 pub struct Transport {
     signal: &'static str,
@@ -31,14 +31,14 @@ pub struct Transport {
 type Sent = Result<Response<Bytes>, HttpError>;
 
 impl Transport {
-    /// Makes a client for one signal that works on `runtime`.
+    /// Creates a client for one signal on `runtime`.
     #[must_use]
     pub fn new(signal: &'static str, runtime: Handle, timeout: Duration) -> Transport {
         let client = Client::builder(TokioExecutor::new()).build_http();
         Transport { signal, client, runtime, timeout, away: Arc::default() }
     }
 
-    /// Notes how a request went.
+    /// Records the result of a request.
     fn note(&self, sent: &Sent) {
         let trouble = match sent {
             Ok(response) if response.status().is_success() => None,

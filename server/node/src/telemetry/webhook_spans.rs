@@ -1,5 +1,5 @@
-//! The spans of a post to a webhook. It carries the records of several commits and can go on with one trace only: with
-//! theirs, if all that have one have the same, or with a trace of its own that is linked to those that are recorded.
+//! The spans of a post to a webhook. It carries the records of several commits but can continue only one trace: theirs,
+//! if all traced commits share it, otherwise a new trace that links to the recorded ones.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use tribunal_types::RecordBatch;
 use super::push_spans::parents_of;
 use super::spans::{Parent, Piece, Place, Tracing, parent_of};
 
-/// Watches one batch on its way to a receiver.
+/// Traces one batch on its way to a receiver.
 pub struct PostTraces {
     tracing: Arc<Tracing>,
     attributes: Vec<KeyValue>,
@@ -23,8 +23,8 @@ pub struct PostTraces {
     encoded: Option<Instant>,
 }
 
-/// Returns the commit that a batch's span is below, if there is one for all of it, and the others that it is linked to;
-/// `None` if no commit is recorded.
+/// Returns the commit above a batch's span, if there is one for the whole batch, and the other commits that it links
+/// to; `None` if no commit is recorded.
 fn above(batch: &RecordBatch) -> Option<(Option<Parent>, Vec<Parent>)> {
     let mut commits: Vec<Parent> = parents_of(batch).map(|(parent, _)| parent).collect();
     let first = *commits.first()?;
@@ -35,8 +35,8 @@ fn above(batch: &RecordBatch) -> Option<(Option<Parent>, Vec<Parent>)> {
     Some((sole, commits))
 }
 
-/// Tells whether all records that carry a trace carry this one. Those that are not recorded count: the batch is as much
-/// theirs.
+/// Returns whether all traced records belong to this trace. Unrecorded traces count: the batch carries their records as
+/// well.
 fn is_all_of(batch: &RecordBatch, trace: TraceId) -> bool {
     batch.records.iter().filter(|record| record.traceparent.len > 0).all(|record| {
         let text = std::str::from_utf8(record.traceparent.of(&batch.bytes)).ok();
@@ -45,7 +45,7 @@ fn is_all_of(batch: &RecordBatch, trace: TraceId) -> bool {
 }
 
 impl PostTraces {
-    /// Watches a batch, if a commit of it is traced.
+    /// Traces a batch, if a commit of it is traced.
     #[must_use]
     pub fn of(tracing: &Arc<Tracing>, store: &str, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
         let (sole, links) = above(batch)?;

@@ -1,5 +1,5 @@
-//! A cluster that pushes to one PostgreSQL: the node that pushes is killed, or paused within a transaction for all that others
-//! know, and the tables equal the log.
+//! A cluster that pushes to one PostgreSQL: the pushing node is killed, or paused (as far as the other nodes know,
+//! within a transaction), and the tables equal the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A PostgreSQL of the test's own, a node that may log in there, and what both say at the end.
+//! A PostgreSQL for the test, a node that can log in there, and the final state of both.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Rows that do not fit their table, and a database that says no: the push stops or waits, and says at which record
-//! and why; nothing of that record is applied, nor of later ones.
+//! Rows that do not fit their table, and a database that refuses: the push stops or waits, and reports the record and
+//! the reason; nothing of that record or of later ones is applied.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! kill -9 of the node, of the database, of both, at any moment under load: the tables equal the log.
+//! kill -9 of the node, the database, or both, at any moment under load: the tables equal the log.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Stores that name the same tables, and one store whose tables change: no table is filled by two, and no `add` counts twice.
+//! Stores that name the same tables, and one store whose tables change: no two stores fill one table, and no `add`
+//! counts twice.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A real `redis-server` on loopback, as a child process with a folder of its own, and a few questions to it.
+//! A real `redis-server` on loopback, as a child process with its own folder, and a few queries to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

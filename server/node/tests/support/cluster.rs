@@ -1,4 +1,4 @@
-//! Real processes that are the nodes of one cluster on loopback.
+//! Real processes as the nodes of one cluster on loopback.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

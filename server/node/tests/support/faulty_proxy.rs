@@ -1,7 +1,7 @@
-//! TCP proxies between the nodes of a cluster, one for each direction: node A dials node B through the link from A to B, and
-//! sends to B on that connection only. Each link can be cut, go silent, be slow, or reset what is connected.
+//! TCP proxies between the nodes of a cluster, one per direction: node A dials node B through the link from A to B, and
+//! sends to B on that connection only. Each link can be cut, go silent, be slow, or reset its connections.
 //!
-//! No byte is ever lost or changed on a connection that lives on, as TCP has it: what a silent link holds back arrives later.
+//! As in TCP, no byte is lost or changed on a connection that stays up: bytes held back by a silent link arrive later.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

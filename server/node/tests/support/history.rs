@@ -1,4 +1,4 @@
-//! What clients of a cluster were told, and whether all of it is true afterwards.
+//! The answers that clients of a cluster received, and the check that all of them are true afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

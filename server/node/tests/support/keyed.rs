@@ -1,4 +1,4 @@
-//! Nodes that ask who calls, and callers with keys.
+//! Nodes with authentication, and callers with keys.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,9 @@
-//! Checks histories of transactions that read lists and append to them, as Elle does (Kingsbury and Alvaro, VLDB 2020).
+//! Checks histories of transactions that read lists and append to them, like Elle (Kingsbury and Alvaro, VLDB 2020).
 //!
-//! An element is appended once, so a list tells who wrote each of its versions, and in which order. From that follow the
-//! dependencies between transactions: who overwrote whom (ww), who read from whom (wr), whose read was overwritten by whom (rw),
-//! and, by the clients' clock, who ended before whom began. A cycle of them is an anomaly; which edges it needs says which one.
+//! An element is appended once, so a list reveals the writer of each of its versions, and their order. The dependencies
+//! between transactions follow: overwrites (ww), reads of writes (wr), overwrites of reads (rw), and, by the clients'
+//! clock, transactions that ended before others began. A cycle of them is an anomaly; the edges that it needs determine
+//! which one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

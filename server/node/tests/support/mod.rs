@@ -1,4 +1,4 @@
-//! A real `tribunal` process on loopback, with a data directory of its own, and a small client for it.
+//! A real `tribunal` process on loopback, with its own data directory, and a small client for it.
 #![expect(dead_code, reason = "every test target uses another part of this support")]
 
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! A receiver of webhooks: an HTTP server that does what a test says, and remembers what arrived.
+//! A receiver of webhooks: an HTTP server that behaves as the test specifies, and records all requests.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};

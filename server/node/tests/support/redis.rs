@@ -1,4 +1,5 @@
-//! A real redis-server as a child process: own port, own directory, killed by its id; and a few words of its protocol.
+//! A real redis-server as a child process: own port, own directory, killed by its id; and a minimal client of its
+//! protocol.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
-//! Clients of a cluster under faults: half of them move money, half of them read lists and append to them. What they were told is
-//! audited at the end against the logs and the rows of all nodes.
+//! Clients of a cluster under faults: half of them move money, half of them read lists and append to them. Their
+//! answers are audited at the end against the logs and the rows of all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Nodes whose system clock is wrong, by as much as a test says: a library that is loaded before all others shifts what they read.
+//! Nodes whose system clock is wrong by a chosen amount: a preloaded library shifts their clock readings.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -1,8 +1,8 @@
-//! Where a copy of another member's state is gathered, and how it is put in its place.
+//! Collects a copy of another member's state, and puts it in place.
 //!
-//! A copy is gathered in `incoming` and named `copied` once it is complete and durable. From then on it counts, and each step
-//! of putting it in its place may be done again: a start after a crash finishes what was begun. Stores go first: rows that are
-//! ahead of the log wait for it, but a log that is ahead of the rows would never have what they lack.
+//! A copy is collected in `incoming` and renamed to `copied` once it is complete and durable. From then on it counts,
+//! and each step of putting it in place is repeatable: a start after a crash finishes the work. Stores go first: rows
+//! ahead of the log wait for it, but a log ahead of the rows would never supply the missing ones.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -22,12 +22,12 @@ const COPIED: &str = "copied";
 const IMAGE: &str = "image";
 const STORES: &str = "stores";
 
-/// A copy that is being gathered.
+/// A copy being collected.
 pub struct Incoming {
     data: PathBuf,
 }
 
-/// A file of it.
+/// A file of the copy.
 pub struct IncomingFile {
     file: File,
     path: PathBuf,
@@ -49,19 +49,19 @@ fn sync(dir: &Path) -> Result<(), String> {
 }
 
 impl Incoming {
-    /// Begins a copy in a data directory in which none counts; what is left of an earlier one is removed.
+    /// Starts a copy in a data directory in which no copy counts; removes leftovers of an earlier one.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn restart(data: &Path) -> Result<Incoming, String> {
         remove_dir(&data.join(COPIED))?;
         Incoming::begin(data)
     }
 
-    /// Begins a copy in a data directory; what is left of an earlier one is removed.
+    /// Starts a copy in a data directory; removes leftovers of an earlier one.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn begin(data: &Path) -> Result<Incoming, String> {
         let dir = data.join(INCOMING);
         remove_dir(&dir)?;
@@ -77,7 +77,7 @@ impl Incoming {
     /// Creates a file of the copy.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn create(&self, place: &Place) -> Result<IncomingFile, String> {
         let path = match place {
             Place::Image => self.dir().join(IMAGE),
@@ -91,10 +91,10 @@ impl Incoming {
         file.map(|file| IncomingFile { file, path: path.clone() }).map_err(|error| failed("create", &path, &error))
     }
 
-    /// Writes the image of the copy, which is this node's own, and reads it again.
+    /// Writes the image of the copy, which is this node's own, and reads it back.
     ///
     /// # Errors
-    /// If it cannot be written, or is not what is read.
+    /// If it cannot be written, or reads back differently.
     pub fn put_image(&self, image: &StateImage) -> Result<(), String> {
         let path = self.dir().join(IMAGE);
         write_image(&RealFiles, &path, image).map_err(|error| error.to_string())?;
@@ -112,10 +112,10 @@ impl Incoming {
         read_image(&RealFiles, &self.dir().join(IMAGE)).map_err(|error| error.to_string())
     }
 
-    /// Makes the copy count: durably on return.
+    /// Makes the copy count; durable on return.
     ///
     /// # Errors
-    /// In words; then it does not count.
+    /// A description of the failure; the copy does not count then.
     pub fn complete(self) -> Result<(), String> {
         let (dir, copied) = (self.dir(), self.data.join(COPIED));
         let stores = dir.join(STORES);
@@ -133,7 +133,7 @@ impl IncomingFile {
     /// Writes a part.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn write(&self, offset: u64, part: &[u8]) -> Result<(), String> {
         self.file.write_all_at(part, offset).map_err(|error| failed("write", &self.path, &error))
     }
@@ -141,16 +141,16 @@ impl IncomingFile {
     /// Makes the file durable.
     ///
     /// # Errors
-    /// In words.
+    /// A description of the failure.
     pub fn sync(&self) -> Result<(), String> {
         self.file.sync_all().map_err(|error| failed("sync", &self.path, &error))
     }
 }
 
-/// Puts a complete copy in its place, if there is one. Nothing in the data directory may be open.
+/// Puts a complete copy in place, if there is one. Nothing in the data directory may be open.
 ///
 /// # Errors
-/// In words; the next start tries again.
+/// A description of the failure; the next start tries again.
 pub fn put_in_place(data: &Path) -> Result<(), String> {
     remove_dir(&data.join(INCOMING))?;
     let copied = data.join(COPIED);
@@ -171,7 +171,7 @@ pub fn put_in_place(data: &Path) -> Result<(), String> {
     let epoch = image.epoch.0;
     let files = Arc::new(RealFiles) as Arc<dyn Files>;
     add_image(&files, &log_dir(data), &image).map_err(|error| error.to_string())?;
-    // What is half removed must not count.
+    // A partially removed copy must not count.
     let done = data.join(INCOMING);
     fs::rename(&copied, &done).map_err(|error| failed("rename", &copied, &error))?;
     sync(data)?;
@@ -195,7 +195,7 @@ mod tests {
             file.write(0, first).unwrap();
             file.sync().unwrap();
         };
-        // A file as the log writes it.
+        // A file as written by the log.
         let files = Arc::new(RealFiles) as Arc<dyn Files>;
         let elsewhere = tempfile::tempdir().unwrap();
         add_image(&files, elsewhere.path(), &StateImage { epoch: Epoch(7), ..StateImage::default() }).unwrap();
@@ -213,12 +213,12 @@ mod tests {
             fs::write(data.join(STORES).join(store).join("run-9"), "old").unwrap();
         }
         let image = data.join("log/images/image-0000000000000007");
-        // One that is not complete is dropped.
+        // An incomplete copy is dropped.
         assert_eq!(gathered(data).image().unwrap().epoch, Epoch(7));
         put_in_place(data).unwrap();
         assert!(!data.join(INCOMING).exists() && data.join("stores/3/run-9").exists() && !image.exists());
         gathered(data).complete().unwrap();
-        // The process died after the stores.
+        // The process died after the stores were moved.
         fs::remove_dir_all(data.join("stores/3")).unwrap();
         fs::rename(data.join("copied/stores/3"), data.join("stores/3")).unwrap();
         put_in_place(data).unwrap();

@@ -1,16 +1,16 @@
-//! What belongs to a copy of a member's state: files by name, each with its length.
+//! The files of a copy of a member's state, by name, each with its length.
 
 use tribunal_codec::{Malformed, Reader, put_bytes, put_varint};
 use tribunal_types::{Epoch, StoreId};
 
-/// What the names of all contents that belong to copies begin with.
+/// Prefix of the names of all contents that belong to copies.
 pub const STATE: &str = "state";
-/// The next part of the name of what begins a copy.
+/// Second part of the name of the content that starts a copy.
 pub const WANTED: &str = "wanted";
-/// Its content once the offer is made; before, it is empty.
+/// Its content once the offer is made; empty before.
 pub const MADE: &[u8] = b"made";
 
-/// Where a file of a copy belongs.
+/// Destination of a file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The state image.
@@ -22,13 +22,13 @@ pub enum Place {
 /// A file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedFile {
-    /// Where it belongs.
+    /// Its destination.
     pub place: Place,
     /// Its length.
     pub bytes: u64,
 }
 
-/// The files of a copy, in the order in which they are numbered.
+/// The files of a copy, in the order of their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// Epoch of the image.
@@ -38,7 +38,8 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Returns the name of what begins a copy that the caller has numbered: [`MADE`], or nothing while it is prepared.
+    /// Returns the name of the content that starts the copy with the caller's number: [`MADE`], or empty while the copy
+    /// is prepared.
     #[must_use]
     pub fn wanted(copy: u64) -> String {
         format!("{STATE}/{WANTED}/{copy}")
@@ -56,7 +57,7 @@ impl Listing {
         format!("{STATE}/{copy}/{number}")
     }
 
-    /// Returns how many bytes all files have.
+    /// Returns the total length of the files in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
@@ -83,7 +84,8 @@ impl Listing {
     /// Decodes a listing.
     ///
     /// # Errors
-    /// If it is not a listing, if it has not exactly one image, or if a name is not that of a file in its directory.
+    /// If it is not a listing, does not have exactly one image, or has a name that is not that of a file in its
+    /// directory.
     pub fn decode(bytes: &[u8]) -> Result<Listing, Malformed> {
         let mut reader = Reader::new(bytes);
         let epoch = Epoch(reader.varint("epoch")?);
@@ -104,7 +106,7 @@ impl Listing {
     }
 }
 
-/// Tells whether a name is that of a file within a directory, and of nothing else.
+/// Returns whether a name is a plain file name within a directory.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 64

@@ -1,5 +1,5 @@
-//! Copies of its state that a member offers to others. What is offered stays readable until the offer ends: files are held
-//! open, also when the node has replaced or removed them.
+//! Copies of its state that a member offers to other nodes. Offered files stay readable until the offer ends: they are
+//! held open even if the node has replaced or removed them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,10 +18,10 @@ use crate::cluster::state_copy::listing::{ListedFile, Listing, MADE, Place, STAT
 use crate::cluster::transfers::Source;
 use crate::stores::pushes::Pushes;
 
-/// How long nobody may pull from an offer before it ends: it may keep files on the disk that the node no longer needs.
+/// How long an offer may be idle before it ends: it may keep files on disk that the node no longer needs.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A file that is offered.
+/// An offered file.
 enum Offered {
     Image(File),
     Of(StoreFile),
@@ -29,7 +29,7 @@ enum Offered {
 }
 
 struct Offer {
-    /// The listing is the last one.
+    /// The listing is the last file.
     files: Vec<Offered>,
     listing: Listing,
     used: Instant,
@@ -39,14 +39,14 @@ struct Offer {
 pub struct Offers {
     images: ImageWriter,
     pushes: Arc<Pushes>,
-    /// By the node that copies.
+    /// By copying node.
     open: Mutex<BTreeMap<NodeId, Offering>>,
     this: Weak<Offers>,
 }
 
-/// The offer to a node, as far as it is.
+/// The offer to a node, complete or in preparation.
 struct Offering {
-    /// What the node calls the copy.
+    /// The node's number of the copy.
     copy: u64,
     stage: Stage,
 }
@@ -64,12 +64,12 @@ impl Offers {
         Arc::new_cyclic(|this| Offers { this: this.clone(), images, pushes, open: Mutex::default() })
     }
 
-    /// Ends offers that nobody pulls from any more. To be called now and then.
+    /// Ends idle offers. Must be called periodically.
     pub fn end_idle(&self) {
         self.open.lock().retain(|_, offering| !offering.is_idle());
     }
 
-    /// Returns whether the offer of a copy is made. Begins to make it if there is none, in the place of an earlier one to the
+    /// Returns whether the offer of a copy is made. Starts to make it if there is none, replacing an earlier one to the
     /// same node.
     fn is_made(&self, to: NodeId, copy: u64) -> Result<bool, String> {
         let mut open = self.open.lock();
@@ -98,10 +98,9 @@ impl Offers {
         })
     }
 
-    /// Makes an offer of the state as it is now. Embedded stores write to the disk what they have in memory, and this waits
-    /// for them.
+    /// Makes an offer of the current state. Embedded stores flush their memory to disk, and this waits for them.
     fn make(&self, to: NodeId) -> Result<Offer, String> {
-        // The image first: the rows have to be those of its epoch, or later ones.
+        // The image first: the rows must be those of its epoch, or later ones.
         let (epoch, path) = self.images.newest().ok_or("it has no state image yet")?;
         let unreadable = |error: std::io::Error| format!("its state image cannot be read: {error}");
         let image = File::open(&path).map_err(unreadable)?;

@@ -1,7 +1,7 @@
-//! Pulls a copy of another member's state, while this node takes no part in anything.
+//! Pulls a copy of another member's state, while this node takes no part in the cluster.
 //!
-//! One member after the other is asked, that which leads first, until one has given all of it. What they send otherwise is
-//! dropped: their groups send it again when this node is back.
+//! The members are tried one after another, the leader first, until one has supplied the whole copy. Their other frames
+//! are dropped: their groups resend them when this node is back.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -23,18 +23,18 @@ use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::transfers::{InMemory, Transfers};
 use crate::cluster::{first_start, links};
 
-/// How long a member may take to write what it has in memory, before it offers a copy.
+/// How long a member may take to flush its memory before it offers a copy.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time between two questions whether it does.
+/// Time between two polls for the offer.
 const OFFER_POLL: Duration = Duration::from_millis(100);
 /// Time between two attempts.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Time between two lines of the log about the progress.
+/// Time between two log lines about the progress.
 const TOLD_EVERY: Duration = Duration::from_secs(5);
-/// Bytes of a listing: thousands of stores with dozens of files each.
+/// Maximum length of a listing in bytes: thousands of stores with dozens of files each.
 const LISTING_BYTES_MAX: usize = 64 << 20;
 
-/// Hands what belongs to transfers on, and drops the rest.
+/// Passes frames of transfers on, and drops the rest.
 struct TransfersOnly {
     transfers: Arc<Transfers>,
     removed: AtomicBool,
@@ -56,12 +56,12 @@ impl PeerEvents for TransfersOnly {
     }
 }
 
-/// Copies the state of another member into the data directory `data`, of which nothing may be open. Each member is asked once:
-/// if none can give it, the node starts again without, and finds out once more what it lacks. The node that had compacted what is
-/// missing may be gone, and another one lead that has it. Dropping the future ends it.
+/// Copies the state of another member into the data directory `data`, in which nothing may be open. Each member is
+/// tried once: if none can supply it, the node starts again without, and finds out again what it lacks. The node that
+/// compacted the missing entries may be gone, and the new leader may have them. Dropping the future aborts the copy.
 ///
 /// # Errors
-/// In words, if this node cannot listen for the others, or was removed from the cluster.
+/// If this node cannot listen for the others, or was removed from the cluster.
 pub async fn copy_state(
     data: &Path,
     listener: TcpListener,
@@ -147,7 +147,7 @@ async fn copy_from(transfers: &Transfers, from: NodeId, data: &Path, lag: &Lag) 
 
 /// Waits until another node offers a copy; returns its number.
 async fn offered(transfers: &Transfers, from: NodeId) -> Result<u64, String> {
-    // It is asked again and again, and has to know that it is the same copy.
+    // The node is polled repeatedly, and must recognize the same copy.
     let mut wanted = [0; 8];
     SystemRandom::new().fill(&mut wanted).map_err(|_| "the operating system gives no random bytes")?;
     let copy = u64::from_le_bytes(wanted);
@@ -168,7 +168,7 @@ async fn small(transfers: &Transfers, from: NodeId, name: &str) -> Result<Vec<u8
     Ok(small.content)
 }
 
-/// Checks that an image is what this node needs.
+/// Checks that an image meets this node's needs.
 fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String> {
     if image.epoch != listing.epoch {
         return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));

@@ -1,4 +1,4 @@
-//! `tribunal plugin build`: compiles with the language's own tools, encodes the component, and shows what it imports.
+//! `tribunal plugin build`: compiles with the language's own tools, encodes the component, and prints its imports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,10 +10,10 @@ use crate::commands::output::out;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Builds the plugin in `folder`; its component is beside `plugin.toml` then.
+/// Builds the plugin in `folder`; writes its component beside `plugin.toml`.
 ///
 /// # Errors
-/// If a tool is missing or fails, or the result imports anything or does not fit its world.
+/// If a tool is missing or fails, or the result has imports or does not fit its world.
 pub fn build(folder: &Path) -> Result<(), String> {
     let manifest = Manifest::read(folder)?;
     let world = manifest.world()?;
@@ -24,7 +24,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
         other => return Err(format!("plugin.toml: this version cannot build `{other}`, but rust, c and js")),
     };
     gate::check(&component, world, &PluginLimits::default()).map_err(|refusal| refusal.to_string())?;
-    // The gate lets nothing pass that imports.
+    // The gate rejects any component with imports.
     out!("imports: none");
     let path = manifest.component(folder);
     std::fs::write(&path, &component).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -32,7 +32,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a component of a core module.
+/// Encodes a core module as a component.
 fn component_of(module: &[u8], world: World) -> Result<Vec<u8>, String> {
     let imports = encode::imports(module).map_err(|error| error.to_string())?;
     if !imports.is_empty() {
@@ -41,7 +41,7 @@ fn component_of(module: &[u8], world: World) -> Result<Vec<u8>, String> {
     encode::encode(module, world).map_err(|error| error.to_string())
 }
 
-/// Runs a tool, whose complaints go to the terminal, and returns what it printed.
+/// Runs a tool, whose errors go to the terminal, and returns its output.
 fn run(command: &mut Command, install: &str) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -57,8 +57,9 @@ fn rust(folder: &Path) -> Result<Vec<u8>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(folder).args(["build", "--release", "--lib", "--target", TARGET]);
-    // In the plugin's own folder, whatever the environment or a configuration of cargo says: in a target folder that they share,
-    // cargo takes plugins of one name, and the SDKs of all, for the same package, and one gets what was built for another.
+    // In the plugin's own folder, whatever the environment or cargo's configuration specifies: in a shared target
+    // folder, cargo treats plugins of the same name, and the SDKs of all plugins, as the same package, and one gets the
+    // build of another.
     command.args(["--target-dir", "target", "--message-format", "json-render-diagnostics"]);
     let said =
         run(&mut command, &format!("install Rust with rustup (https://rustup.rs), then `rustup target add {TARGET}`"))
@@ -72,7 +73,7 @@ fn rust(folder: &Path) -> Result<Vec<u8>, String> {
     read(&modules.next_back().ok_or_else(missing)?)
 }
 
-/// How a C compiler for WebAssembly is called, best first.
+/// Commands of a C compiler for WebAssembly, best first.
 const C_COMPILERS: [&[&str]; 3] = [&["zig", "cc"], &["python3", "-m", "ziglang", "cc"], &["clang"]];
 const C_INSTALL: &str = "install one of: zig (https://ziglang.org, or `pip install ziglang`), clang with lld; or name a \
                          compiler in TRIBUNAL_CC, for example TRIBUNAL_CC=\"clang-18\"";
@@ -99,7 +100,7 @@ fn c(folder: &Path) -> Result<Vec<u8>, String> {
             entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "c"));
         sources.extend(files.filter_map(|path| Some(Path::new(part).join(path.file_name()?))));
     }
-    // Nothing depends on the order in which a folder lists its files.
+    // Make the build independent of the order in which a folder lists its files.
     sources.sort();
     let module = tempfile::Builder::new().suffix(".wasm").tempfile().map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
@@ -117,7 +118,7 @@ fn c(folder: &Path) -> Result<Vec<u8>, String> {
 
 const JS_INSTALL: &str = "install Node.js 20 or later (https://nodejs.org), which brings npm along";
 
-/// Lets componentize-js put the source and an engine of JavaScript into one component, and returns that.
+/// Combines the source and a JavaScript engine into one component with componentize-js, and returns it.
 fn js(folder: &Path, world: World) -> Result<Vec<u8>, String> {
     if !folder.join("node_modules").exists() {
         out!("installing what package-lock.json names");

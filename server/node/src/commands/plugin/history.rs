@@ -1,4 +1,4 @@
-//! `tribunal plugin history`: what has filled each slot, newest first.
+//! `tribunal plugin history`: the plugins of each slot over time, newest first.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -36,7 +36,7 @@ pub fn show(target: &Target, slot: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Tells which epochs an entry decided.
+/// Describes the epochs that an entry decided.
 fn epochs(entry: &PluginActivation, pending: bool) -> String {
     match (&entry.since_epoch, &entry.until_epoch) {
         (Some(since), Some(until)) => format!("{since}..={until}"),
@@ -46,7 +46,7 @@ fn epochs(entry: &PluginActivation, pending: bool) -> String {
     }
 }
 
-/// Tells what kind of change it was, who requested it, and when.
+/// Describes the kind of change, its requester, and its time.
 pub fn change(entry: &PluginActivation) -> String {
     let who = entry.who.as_deref().map_or(String::new(), |who| format!(" by {who}"));
     let at_ms = entry.at_ms.as_deref().and_then(|text| text.parse().ok());

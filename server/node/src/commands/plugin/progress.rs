@@ -1,13 +1,13 @@
-//! Tells a person at a terminal that a long step is still running. Programs that read the output see nothing of it.
+//! Shows at a terminal that a long step is still running. Programs that read the output see none of it.
 
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A shorter step needs no word.
+/// Shorter steps show nothing.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Runs `step`; once it takes long, shows on standard error what is being done and for how long.
+/// Runs `step`; if it takes long, shows on standard error what is running and for how long.
 pub fn during<T>(what: &str, step: impl FnOnce() -> T) -> T {
     if !std::io::stderr().is_terminal() {
         return step();

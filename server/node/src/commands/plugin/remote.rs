@@ -22,14 +22,14 @@ use crate::commands::store::{block_on, refusal};
 use crate::plugins::plugin_store::hex;
 use crate::plugins::signatures;
 
-/// A check may compile for minutes.
+/// Timeout of a call: a check may compile for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
-/// Bytes of a configuration that are printed; `--json` prints all of it.
+/// Maximum length of a printed configuration in bytes; `--json` prints all of it.
 const CONFIG_BYTES_MAX: usize = 200;
-/// How long a node may take to answer at all, before another one is asked.
+/// How long a node may take to answer at all before another one is tried.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Makes a request and reads its answer, or why there is none.
+/// Sends a request and parses its answer, or returns why there is none.
 fn call<T: DeserializeOwned>(
     target: &Target,
     method: &str,
@@ -56,8 +56,8 @@ fn call<T: DeserializeOwned>(
     }
 }
 
-/// Returns a client of only the first of several nodes that answers. What it refuses is refused: another node, which may hang,
-/// would be waited for as long as a check may take.
+/// Returns a client of the first of several nodes that answers. Its refusals are final: waiting for another node, which
+/// may hang, would take as long as a check.
 async fn answering(target: &Target) -> Result<Option<Client>, Error> {
     let clients = target.clients(CALL_TIMEOUT)?;
     if clients.len() < 2 {
@@ -90,7 +90,7 @@ pub(super) fn print_json(wire: &impl serde::Serialize) -> Result<(), String> {
 /// Uploads a component.
 ///
 /// # Errors
-/// If it is not there, or refused.
+/// If it is missing, or refused.
 pub fn push(flags: &Push) -> Result<(), String> {
     check_config(&flags.config)?;
     let component = Component::at(&flags.path)?;
@@ -129,7 +129,7 @@ pub fn push(flags: &Push) -> Result<(), String> {
     if !done.version.levels.is_empty() {
         out!("it may fill validator:{}", done.version.levels.join(", validator:"));
     }
-    // The strongest level that the validator is good for.
+    // The strongest level that the validator upholds.
     let slot = done.version.levels.last().map_or(String::new(), |level| format!(" --slot validator:{level}"));
     // An adaptor gets its configuration from each store that is declared with it.
     let config = match flags.config.as_str() {
@@ -144,7 +144,7 @@ pub fn push(flags: &Push) -> Result<(), String> {
 /// Activates a version.
 ///
 /// # Errors
-/// If there is none such, or it does not fit.
+/// If there is no such version, or it does not fit.
 pub fn activate(flags: &Activate) -> Result<(), String> {
     let at_epoch = flags.at_epoch.as_deref().map(|text| epoch_named(&flags.target, text)).transpose()?.flatten();
     let config = match flags.config.as_str() {
@@ -180,7 +180,7 @@ fn only_version(versions: &[PluginVersion], name: &str, digits: &str) -> Result<
     }
 }
 
-/// Returns the epoch that `--at-epoch` names; `None`, the next one, if that epoch has passed.
+/// Returns the epoch named by `--at-epoch`; `None`, meaning the next one, if that epoch has passed.
 fn epoch_named(target: &Target, text: &str) -> Result<Option<String>, String> {
     let (more, number) = match text.strip_prefix('+') {
         Some(more) => (true, more.parse::<u64>()),
@@ -201,7 +201,7 @@ fn epoch_named(target: &Target, text: &str) -> Result<Option<String>, String> {
 /// Rolls a slot back.
 ///
 /// # Errors
-/// If there is nothing to go back to.
+/// If there is nothing to roll back to.
 pub fn roll_back(target: &Target, name: &str, slot: Option<String>) -> Result<(), String> {
     let done: PluginActivation = post(target, &format!("/v1/admin/plugins/{name}/rollback"), &PluginRollback { slot })?;
     said(target, &done)
@@ -221,7 +221,7 @@ pub fn deactivate(target: &Target, name: &str, slot: Option<String>, at_epoch: O
 /// Deletes a plugin, or one version of it.
 ///
 /// # Errors
-/// If there is none such, or a slot needs it.
+/// If there is no such version, or a slot needs it.
 pub fn remove(target: &Target, name: &str, digest: Option<&str>) -> Result<(), String> {
     let path = match digest.map(|digest| whole_digest(target, name, digest)).transpose()? {
         Some(digest) => format!("/v1/admin/plugins/{name}/versions/{digest}"),
@@ -249,7 +249,7 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
     Ok(())
 }
 
-/// Names what fills a slot from an activation on, with its configuration.
+/// Describes the plugin in a slot from an activation on, with its configuration.
 pub(super) fn filler(entry: &PluginActivation) -> String {
     if is_empty(entry) {
         return "nothing".to_owned();
@@ -258,7 +258,7 @@ pub(super) fn filler(entry: &PluginActivation) -> String {
     format!("{} ({}){config}", entry.name, short(&entry.digest))
 }
 
-/// Returns a configuration's text on one line, cut if it is long.
+/// Returns a configuration's text on one line, truncated if it is long.
 fn bounded(config: &str) -> String {
     let line: String = config.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let end = line.floor_char_boundary(CONFIG_BYTES_MAX);

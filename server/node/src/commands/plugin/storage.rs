@@ -1,5 +1,5 @@
-//! `tribunal plugin test --storage`: whether a LogAdaptor's requests, sent twice, late or from the middle, change nothing
-//! that they should not. On a real storage, because only that knows what its own transactions do.
+//! `tribunal plugin test --storage`: checks that a LogAdaptor's requests, sent twice, late or from the middle, have no
+//! unintended effect. Runs on a real storage, because the result depends on the storage's own transactions.
 
 use std::path::Path;
 
@@ -11,20 +11,20 @@ use tribunal_wasm::{Module, WasmAdaptor, World};
 
 use crate::plugins::engine::engine;
 
-/// How many records the test writes.
+/// Number of records that the test writes.
 const RECORDS: u64 = 8;
 
-/// A bench for one adaptor on one storage.
+/// A test bench for one adaptor on one storage.
 struct Bench {
     adaptor: WasmAdaptor,
     transport: RespTransport,
     runtime: tokio::runtime::Runtime,
 }
 
-/// Writes records through the adaptor in `file` to the Redis at `endpoint`; returns what was seen to hold.
+/// Writes records through the adaptor in `file` to the Redis at `endpoint`; returns the verified properties.
 ///
 /// # Errors
-/// If the storage cannot be used, or something does not hold.
+/// If the storage cannot be used, or a property does not hold.
 pub fn try_on(file: &Path, config: &str, endpoint: &str) -> Result<Vec<String>, String> {
     let bytes = std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let module = Module::load(engine()?, World::LogAdaptor, &bytes, config).map_err(|error| error.to_string())?;
@@ -103,7 +103,7 @@ impl Bench {
     }
 }
 
-/// Records with an object, an overwrite of it and a delete, in turn.
+/// Creates records with an object, an overwrite of it and a delete, in turn.
 fn records(first: Lsn, last: Lsn) -> RecordBatch {
     let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
     for lsn in first.0..=last.0 {

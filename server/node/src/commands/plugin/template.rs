@@ -1,5 +1,5 @@
-//! `tribunal plugin new`: self-contained sources. The interfaces and the guest SDK are inside, so that a build needs
-//! nothing but the registry's crates, at the versions that this program itself was built with.
+//! `tribunal plugin new`: self-contained sources. They include the interfaces and the guest SDK, so that a build needs
+//! only the registry's crates, at the versions that this program itself was built with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const SDK: [(&str, &str); 9] = [
     ("traces.rs", include_str!("../../../../../sdk/plugin/src/traces.rs")),
     ("validator.rs", include_str!("../../../../../sdk/plugin/src/validator.rs")),
 ];
-/// Where the SDK looks for the interfaces: in this repository, and in a plugin's folder.
+/// Path of the interfaces in the SDK: in this repository, and in a plugin's folder.
 const WIT_PATH: (&str, &str) = ("path: \"../../plugins/wit\"", "path: \"../wit\"");
 
 const SDK_MANIFEST: &str = include_str!("../../../../../sdk/templates/rust/sdk.toml");
@@ -39,7 +39,7 @@ const OLDEST_WAITING: &str = include_str!("../../../../../sdk/templates/rust/exa
 const VALIDATOR: &str = include_str!("../../../../../sdk/templates/rust/validator.rs");
 const ADAPTOR: &str = include_str!("../../../../../sdk/templates/rust/adaptor.rs");
 
-/// A C library of a few functions, and the bindings that `wit-bindgen c` makes of the interfaces.
+/// A C library of a few functions, and the bindings that `wit-bindgen c` generates from the interfaces.
 const C_RUNTIME: [(&str, &str); 3] = [
     ("runtime.c", include_str!("../../../../../sdk/templates/c/runtime/runtime.c")),
     ("stdlib.h", include_str!("../../../../../sdk/templates/c/runtime/stdlib.h")),
@@ -88,7 +88,7 @@ type File = (PathBuf, String);
 /// Writes a new plugin.
 ///
 /// # Errors
-/// If the name or world is none, or the folder exists.
+/// If the name or world is invalid, or the folder exists.
 pub fn write(flags: &New) -> Result<(), String> {
     let world = world(&flags.world)?;
     let name = &flags.name;
@@ -136,7 +136,7 @@ pub fn write(flags: &New) -> Result<(), String> {
     Ok(())
 }
 
-/// Says what already has this name, so that no plugin can have it.
+/// Describes what already has this name, so that no plugin can have it.
 fn taken(name: &str) -> Option<String> {
     if let Some(builtin) = BUILTINS.iter().find(|builtin| builtin.name == name) {
         return Some(format!("the name of a built-in {}, which an upload cannot have", builtin.world.name()));
@@ -144,7 +144,7 @@ fn taken(name: &str) -> Option<String> {
     if name == EMBEDDED_ADAPTOR {
         return Some("the name of the adaptor of embedded stores, which an upload cannot have".to_owned());
     }
-    // Two packages of one name do not build.
+    // Two packages of the same name do not build.
     let sdk: toml::Table = toml::from_str(SDK_MANIFEST).ok()?;
     let own = sdk.get("package")?.get("name")?.as_str() == Some(name);
     let packages = sdk.get("dependencies")?.as_table()?;
@@ -164,7 +164,7 @@ fn filled(text: &str, name: &str) -> String {
     text.replace("{{name}}", name).replace("{{Name}}", &camel)
 }
 
-/// Returns the source in Rust: an example, or the template of the world.
+/// Returns the Rust source: an example, or the template of the world.
 fn source_of(example: Option<Example>, world: World) -> Result<&'static str, String> {
     match (example, world) {
         (Some(Example::OldestWaiting), World::ConflictRule) => Ok(OLDEST_WAITING),

@@ -1,11 +1,11 @@
-//! Whether a member takes transactions, as its log tells it: when it begins to, when it stops, and when it does again.
+//! Logs whether a member takes transactions: when it starts, stops and resumes.
 
 use std::time::{Duration, Instant};
 
-/// A shorter interruption is not told: an election, a node that hands over.
+/// Shorter interruptions are not logged: an election, a node that hands over.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// What was last seen, and last told.
+/// The state last seen, and the state last logged.
 #[derive(Debug, Default)]
 pub(super) struct Availability {
     seen: Option<(bool, Instant)>,
@@ -13,7 +13,7 @@ pub(super) struct Availability {
 }
 
 impl Availability {
-    /// Notes whether the member takes transactions now. Returns that if it is to be told.
+    /// Records whether the member takes transactions now. Returns the state if it is to be logged.
     pub(super) fn note(&mut self, takes: bool, now: Instant) -> Option<bool> {
         let since = match self.seen {
             Some((seen, since)) if seen == takes => since,

@@ -1,4 +1,4 @@
-//! Carries out what the replica wants done, at the moment when it says so: publishes, answers, writes.
+//! Carries out the replica's effects in the order it emits them: publishes, answers, writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::telemetry::own_txns::OwnTxns;
 
-/// What happens to a broken copy of an embedded store that holds the log back, and what to do.
+/// Consequence and remedy for a broken copy of an embedded store that holds the log back.
 const LEFT_OUT: &str = "the log no longer waits for it, but for the copies of other nodes: repair its disk, then have this node try \
                         again (`tribunal store resume`). If its log no longer has what the copy lacks, the node restarts with a \
                         copy of another node's state";
@@ -29,7 +29,7 @@ impl Sequencer {
             Output::Effect(effect) => self.effect(effect),
             Output::Decided { decided, entries } => self.decided(*decided, entries),
             Output::Image { image, groups, applied, last } => {
-                // First the outcomes of the epochs that it includes.
+                // First write the outcomes of the epochs that the image includes.
                 self.write_outcomes();
                 self.log.send(Job::Image { image, groups, applied, last });
             }
@@ -51,7 +51,7 @@ impl Sequencer {
             Effect::Imported(waiter, imported) => waiter.answer(imported, &self.shared.waiting_bytes),
             Effect::Known(reply, known) => drop(reply.send(known)),
             Effect::ControlApplied(effect) => self.control_applied(&effect),
-            // Its proposer may have gone away.
+            // The proposer may have disconnected.
             Effect::ControlReply(reply, answer) => drop(reply.send(answer)),
             Effect::SlotsChanged => *self.state.slots.write() = self.replica().replicated().slots().clone(),
             Effect::SlotFilled(slot) => (self.state.on_slot)(&slot),
@@ -70,7 +70,7 @@ impl Sequencer {
                 self.tell_of_broken_copy(store, &reason, LEFT_OUT);
             }
             Effect::OnlyInLog(store, reason) => self.tell_of_broken_copy(store, &reason, ONLY_IN_LOG),
-            // They come as outputs of their own, or as none.
+            // These arrive as outputs of their own, or not at all.
             Effect::Image { .. } | Effect::Decided(_) | Effect::TakeOver(_) => {}
             Effect::Stopped => self.stopped = true,
         }
@@ -100,7 +100,8 @@ impl Sequencer {
         let evicted = self.shared.cache.publish(Arc::clone(&epoch));
         self.publish_stores();
         self.publish_epoch();
-        // Clients first: waking the log thread and the pushes costs an idle service a noticeable part of its latency.
+        // Answer clients first: waking the log thread and the pushes costs an idle service a noticeable part of its
+        // latency.
         if let Some(OwnBatch { items, places, .. }) = own {
             let mut bytes = 0;
             let mut answers = Vec::with_capacity(items.len());
@@ -114,7 +115,7 @@ impl Sequencer {
             import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
         }
         if self.side.round.have_copies() {
-            // It may be decided from them.
+            // The epoch may have been decided from these copies, so write them before its outcome.
             self.log.send(Job::Groups(std::mem::take(&mut self.side.round)));
         }
         if self.inline.allowed == Allowed::Outcome || self.decider.member().is_some() {
@@ -133,7 +134,7 @@ impl Sequencer {
         {
             self.shared.metrics.count_rollback(&activation.choice.slot);
         }
-        // First: a request that finds a store in a view asks for its progress.
+        // Publish the stores first: a request that finds a store in a view queries its progress.
         self.publish_stores();
         (self.state.on_control)(self.decider.replica().replicated(), effect);
         self.shared.progress.wake();

@@ -1,5 +1,5 @@
-//! What the sequencer writes on its own thread when nothing else is there to do: a batch and the outcome after it (decision
-//! 77), or what the Raft groups of a member write (decision 110).
+//! Writes that the sequencer does on its own thread when it is otherwise idle: a batch and its outcome (decision 77),
+//! or the Raft groups' records of a member (decision 110).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::commit::epoch_cache::ResolvedEpoch;
 use crate::commit::log_thread::Job;
 use crate::commit::message::Message;
 
-/// Questions of clients do not wait for a disk: if one has come within this time, the log thread writes.
+/// Client queries must not wait for a disk: if one arrived within this duration, the log thread writes.
 const QUESTIONS_WITHIN: Duration = Duration::from_millis(10);
 
-/// What is written inline now.
+/// Writes currently allowed inline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Allowed {
     /// Nothing.
@@ -28,7 +28,7 @@ pub(super) enum Allowed {
     Batch,
     /// The outcome of that batch.
     Outcome,
-    /// What Raft groups write, and outcomes.
+    /// Raft group records, and outcomes.
     Rounds,
 }
 
@@ -41,14 +41,14 @@ pub(super) struct InlineWrites {
     pub(super) allowed: Allowed,
     pub(super) batch: Option<Arc<Batch>>,
     pub(super) outcomes: Vec<DueOutcome>,
-    /// The log thread has to bring the mark up to date once the log is quiet, and sleeps.
+    /// The log thread must update the mark once the log is quiet, and is asleep.
     mark_is_due: bool,
-    /// Why durability is in doubt, after a write that failed.
+    /// Why durability is in doubt, after a failed write.
     pub(super) failed: Option<String>,
 }
 
 impl Sequencer {
-    /// Lets the replica seal what is due, and writes the batch here if nothing else is there to do.
+    /// Lets the replica seal the due batch, and writes it inline if this thread is otherwise idle.
     pub(super) fn tick(&mut self, messages: &Receiver<Message>) {
         self.inline.allowed = if self.is_free(messages) { Allowed::Batch } else { Allowed::Nothing };
         self.step(Event::Tick);
@@ -62,19 +62,19 @@ impl Sequencer {
     pub(super) fn end_inline(&mut self) {
         self.inline.allowed = Allowed::Nothing;
         if std::mem::take(&mut self.inline.mark_is_due) {
-            // After the answers: nobody waits for the mark.
+            // After the answers: no client waits for the mark.
             self.log.send(Job::MarkIsDue);
         }
     }
 
-    /// Returns whether nobody waits for this thread.
+    /// Returns whether nothing waits for this thread.
     pub(super) fn is_free(&self, messages: &Receiver<Message>) -> bool {
         let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
         !asked && messages.is_empty()
     }
 
-    /// Writes what Raft groups have to write and makes it durable, if that is allowed, no job waits for the log and the disk is
-    /// fast: otherwise the log thread does. Returns the number of what has become durable here.
+    /// Writes and syncs the Raft groups' records if allowed, no job waits for the log and the disk is fast; otherwise
+    /// the log thread does. Returns the number of the sync that completed here.
     pub(super) fn write_round(&mut self) -> Option<u64> {
         if self.side.round.is_empty() {
             return None;
@@ -103,8 +103,8 @@ impl Sequencer {
         }
     }
 
-    /// Tells the member what this thread has made durable. Commits that have come meanwhile go into the batch that follows at
-    /// once.
+    /// Reports to the member that this thread has made its records durable. Commits queued meanwhile go into the next
+    /// batch at once.
     pub(super) fn persisted_here(&mut self, number: u64) {
         let allowed = std::mem::take(&mut self.inline.allowed);
         self.take_queued();
@@ -115,7 +115,7 @@ impl Sequencer {
         debug_assert!(refused.is_ok(), "the number is the member's own");
     }
 
-    /// Writes a batch, unless a job waits for the log or the disk is slow: then the log thread does.
+    /// Writes a batch, unless a job waits for the log or the disk is slow: then the log thread writes it.
     fn write_batch(&mut self, batch: Arc<Batch>) {
         let written = self.log.try_writer().filter(|writer| writer.syncs_fast()).map(|mut writer| {
             let mark_was_due = writer.mark_due_since.is_some();
@@ -132,7 +132,7 @@ impl Sequencer {
         }
     }
 
-    /// Notes what epochs decided, after everybody was told: here, or on the log thread if a job waits.
+    /// Records the outcomes of epochs after their clients were answered: inline, or on the log thread if a job waits.
     pub(super) fn write_outcomes(&mut self) {
         for (epoch, entries) in std::mem::take(&mut self.inline.outcomes) {
             let written = self.log.try_writer().map(|mut writer| writer.append_outcome(&epoch, &entries));
@@ -146,7 +146,7 @@ impl Sequencer {
 
     pub(super) fn write_failed(&mut self, error: &LogError) {
         self.inline.failed.get_or_insert_with(|| error.to_string());
-        // It ends when it finds that the log has failed.
+        // The log thread ends when it finds that the log has failed.
         self.log.send(Job::MarkIsDue);
     }
 }

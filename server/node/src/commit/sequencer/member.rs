@@ -1,4 +1,4 @@
-//! What a member of a cluster needs beside a replica: ticks, frames of its peers, records of its groups, fresh reads.
+//! The parts of the sequencer that only a cluster member needs: ticks, peer frames, group records, fresh reads.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,38 +20,38 @@ use crate::commit::log_thread::GroupWrite;
 use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
 
-/// How long a member that stops waits for another node to take its groups over.
+/// How long a stopping member waits for another node to take over its groups.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits in all, until a majority has decided what is under way.
+/// How long it waits in total for a majority to decide the epochs in flight.
 pub(super) const MAJORITY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ticks between two reports of what the pushes of this node are doing.
+/// Ticks between two reports of this node's push states.
 const PUSHES_TOLD_EVERY: u64 = 16;
-/// Ticks between two reports of the own clock.
+/// Ticks between two reports of this node's clock.
 const CLOCK_TOLD_EVERY: u64 = 8;
-/// Ticks between two lines of the log about nodes that are missing.
+/// Ticks between two log lines about missing nodes.
 const WAITING_TOLD_EVERY: u32 = 1_000;
 /// Ticks before the first such line.
 const TICKS_BEFORE_IT_IS_TOLD: u32 = 66;
-/// Ticks between two claims of a number.
+/// Ticks between two claims of a node number.
 const CLAIMED_EVERY: u32 = 16;
 
-/// Rounds of the groups that are written on the sequencer's thread before it looks at its messages again.
+/// Maximum number of group rounds written on the sequencer's thread before it returns to its messages.
 const ROUNDS_HERE_MAX: u32 = 2;
 
-/// How far a stop is.
+/// Phase of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Other nodes take over what this one leads.
+    /// Other nodes take over the groups that this one leads.
     HandingOver,
-    /// What is under way is decided.
+    /// The epochs in flight are being decided.
     Finishing,
-    /// It took too long.
+    /// The stop took too long.
     GivenUp,
 }
 
 impl Sequencer {
-    /// Brings an input to the member, if the node is one, and carries out what follows.
+    /// Passes an input to the member, if the node is one, and carries out the resulting outputs.
     pub(super) fn bring(&mut self, input: Input<Channels>) {
         let now = self.now();
         let Some(member) = self.decider.member() else { return };
@@ -60,7 +60,7 @@ impl Sequencer {
             (Err(refused @ Refused::PastLog { .. }), Some(from)) => {
                 self.refuse_lost(&format!("{refused} (found by a message of node {from})"));
             }
-            // A leader that should not be one steps down. Which node is to blame is not known.
+            // A leader that should not be one steps down. The node at fault is unknown.
             (Err(refused @ Refused::PastLeader { .. }), Some(_)) => self.refuse(refused.to_string()),
             (Err(refused), Some(from)) if !refused.is_momentary() => self.shared.view.refused.note(from, &refused),
             (Err(refused), from) => tracing::debug!(from = from.map(|from| from.0), %refused, "an input was refused"),
@@ -69,7 +69,7 @@ impl Sequencer {
         self.follow();
     }
 
-    /// Returns how long nothing is due.
+    /// Returns how long until something is due.
     pub(super) fn wake_in(&mut self) -> Option<Duration> {
         let replica = self.decider.replica().wake_in(self.now());
         if self.decider.member().is_none() {
@@ -79,8 +79,8 @@ impl Sequencer {
         Some(replica.map_or(tick, |replica| replica.min(tick)))
     }
 
-    /// Tells the member that time has passed, if it has. Ticks that were missed are not made up for: a node that was
-    /// paused would depose everybody.
+    /// Ticks the member if a tick is due. Missed ticks are not made up for: a node that was paused would depose every
+    /// leader.
     pub(super) fn tick_member(&mut self) {
         if self.side.ticked_at.elapsed() >= TICK {
             self.side.ticked_at = Instant::now();
@@ -107,7 +107,7 @@ impl Sequencer {
         }
     }
 
-    /// Takes what another node has sent.
+    /// Handles a frame from another node.
     pub(super) fn peer_frame(&mut self, from: NodeId, frame: Frame) {
         let Some(first_start) = self.decider.first_start() else { return };
         let before = first_start.stage();
@@ -135,31 +135,31 @@ impl Sequencer {
         }
     }
 
-    /// Notes that only a copy of another member's state has what this node lacks.
+    /// Records that this node lacks state that only a copy of another member's state provides.
     fn note_lag(&mut self, lacks: Lacks) {
         self.side.lag.get_or_insert(Lag { lacks, compacted: BTreeMap::new(), others: BTreeMap::new() });
     }
 
-    /// Returns what this node lacks, if it does. At its end: until then, its groups may be compacted further, and the state of
-    /// another member must include as much.
+    /// Returns what this node lacks, if anything. Called at the end: until then its groups may be compacted further,
+    /// and the other member's state must include as much.
     pub(super) fn take_lag(&mut self) -> Option<Lag> {
         let lag = self.side.lag.take()?;
         let compacted = self.decider.member().into_iter().flat_map(|member| member.compacted()).collect();
         Some(Lag { compacted, ..lag })
     }
 
-    /// The node is to end, and to copy the state of another member: it has rows that are broken here.
+    /// Records that the node must end and copy another member's state, because its rows are broken.
     pub(super) fn copy_state(&mut self, store: String) {
         self.note_lag(Lacks::Rows { store });
     }
 
-    /// The node must not take part in its cluster.
+    /// Ends the node: it must not take part in its cluster.
     fn refuse(&mut self, reason: String) {
         self.side.refused = true;
         self.inline.failed.get_or_insert(reason);
     }
 
-    /// Another node says that this one was removed.
+    /// Handles another node's report that this node was removed.
     pub(super) fn removed(&mut self, by: NodeId) {
         let takes_part = |first_start: &mut FirstStart| first_start.stage() == Stage::Member;
         if self.decider.first_start().is_some_and(takes_part) {
@@ -169,33 +169,33 @@ impl Sequencer {
         }
     }
 
-    /// The node was removed: no process is to start with its directory again.
+    /// Ends the removed node, and records that no process may start with its directory again.
     fn refuse_removed(&mut self) {
         let noted = self.decider.first_start().map(|first_start| first_start.note_removed());
         if let Some(Err(reason)) = noted {
-            // The next start learns it from the others again.
+            // The next start learns it from the other nodes again.
             tracing::warn!(reason, "that this node was removed is not noted");
         }
         self.refuse(REMOVED.into());
     }
 
-    /// The node has lost what it had acknowledged: neither this process nor another one with its directory may vote.
+    /// Ends a node that lost acknowledged entries: neither this process nor another one with its directory may vote.
     fn refuse_lost(&mut self, reason: &str) {
         let marked = self.decider.first_start().map(|first_start| lost_entries::mark(first_start.data(), reason));
         if let Some(Err(reason)) = marked {
-            // The next start learns it from the others again.
+            // The next start learns it from the other nodes again.
             tracing::error!(reason, "that this node has lost entries is not noted: do not start it again");
         }
         self.refuse(reason.to_owned());
     }
 
-    /// Tells a node that starts for the first time to which directory its number is bound, or has it bound.
+    /// Replies with the directory that a first-starting node's number is bound to, or proposes the binding.
     fn answer_claim(&mut self, from: NodeId, directory: u64) {
         let known = self.replica().replicated().members().node(from);
         let admitted = known.filter(|node| node.stage == NodeStage::Present && !node.name.is_empty());
         let bound = admitted.map(|node| node.directory);
         if bound == Some(None) {
-            // It asks again until this is applied.
+            // The node claims again until this is applied.
             if !self.side.claims.get_mut(&from).is_some_and(ChangeUnderWay::is_under_way) {
                 let (proposal, under_way) = ChangeUnderWay::propose(ControlChange::ClaimNode { node: from, directory });
                 self.side.claims.insert(from, under_way);
@@ -206,7 +206,7 @@ impl Sequencer {
         }
     }
 
-    /// Asks that this node's number is bound to its directory, now and then.
+    /// Periodically claims this node's number for its directory.
     fn claim(&mut self) {
         let Some(first_start) = self.decider.first_start() else { return };
         let Some((directory, asked)) = first_start.claim() else { return };
@@ -222,7 +222,7 @@ impl Sequencer {
         }
     }
 
-    /// Tells the other nodes how far the first start is, and returns true, if this node does not take part yet.
+    /// Reports the stage of the first start to the other nodes; returns true if this node does not take part yet.
     fn tell_stage(&mut self) -> bool {
         let Some(first_start) = self.decider.first_start() else { return false };
         let stage = first_start.stage();
@@ -248,7 +248,7 @@ impl Sequencer {
         true
     }
 
-    /// Tells the other nodes what the pushes of this one are doing, now and then.
+    /// Periodically reports this node's push states to the other nodes.
     fn tell_pushes(&mut self) {
         if !self.side.ticks.is_multiple_of(PUSHES_TOLD_EVERY) {
             return;
@@ -258,12 +258,12 @@ impl Sequencer {
     }
 
     fn send_to_all(&mut self, frame: &Frame) {
-        // There is no connection to the node itself.
+        // There is no connection to this node itself.
         let nodes: Vec<NodeId> = self.replica().replicated().members().present().map(|node| node.id).collect();
         nodes.into_iter().for_each(|node| self.state.outgoing.add(node, frame));
     }
 
-    /// Tells the other nodes the own clock, now and then, and compares it with theirs.
+    /// Periodically reports this node's clock to the other nodes, and compares it with theirs.
     fn compare_clocks(&mut self) {
         let own_ms = self.state.clock.now_ms();
         if self.side.ticks.is_multiple_of(CLOCK_TOLD_EVERY) {
@@ -283,7 +283,7 @@ impl Sequencer {
         self.side.apart_ms = apart_ms;
     }
 
-    /// Takes the next step of a stop, if it is time for it.
+    /// Advances a stop to its next phase, if it is time.
     pub(super) fn go_on_stopping(&mut self, phase: Phase, elapsed: Duration) -> Phase {
         let leads = self.decider.member().map(|member| !member.leads_nothing());
         match (phase, leads) {
@@ -293,7 +293,7 @@ impl Sequencer {
                 Phase::Finishing
             }
             (Phase::Finishing, Some(_)) if elapsed >= MAJORITY_TIMEOUT => {
-                // The others may decide what is under way, or not: clients ask by its id.
+                // The other nodes may or may not decide the epochs in flight: clients query by id.
                 self.step(Event::StopNow);
                 Phase::GivenUp
             }
@@ -301,7 +301,7 @@ impl Sequencer {
         }
     }
 
-    /// Answers with the last epoch that includes what was acknowledged anywhere before now.
+    /// Answers with the last epoch that includes everything acknowledged anywhere before now.
     pub(super) fn read_fresh(&mut self, reply: oneshot::Sender<Option<Epoch>>) {
         if self.decider.member().is_none() {
             let _ = reply.send(Some(self.replica().last_complete()));
@@ -341,15 +341,16 @@ impl Sequencer {
         }
     }
 
-    /// Does what inputs of a member have led to since the last call, beyond what was due at once: other nodes and the log get what is
-    /// for them, in one piece each; then the epochs that are complete are decided.
+    /// Carries out the outputs of a member since the last call, beyond the urgent ones: sends frames and log records in
+    /// one piece per destination, then decides the complete epochs.
     pub(super) fn settle(&mut self, messages: &Receiver<Message>) {
         if self.decider.member().is_none() {
             return;
         }
         for round in 1.. {
             self.state.outgoing.flush();
-            // If an epoch may be complete, clients wait for that; and what has come meanwhile has its turn.
+            // Write inline unless an epoch may be complete (clients wait for it) or messages are queued (they go
+            // first).
             let writes_here = round <= ROUNDS_HERE_MAX && self.is_free(messages) && !self.replica().may_decide();
             self.inline.allowed = if writes_here { Allowed::Rounds } else { Allowed::Nothing };
             if let Some(number) = self.write_round() {

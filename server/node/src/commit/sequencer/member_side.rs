@@ -1,4 +1,4 @@
-//! What the sequencer keeps for a member of a cluster, and a node that runs alone never touches.
+//! State that the sequencer keeps for a cluster member, and never touches on a single node.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,32 +12,32 @@ use crate::cluster::state_copy::Lag;
 use crate::commit::change_under_way::ChangeUnderWay;
 use crate::commit::log_thread::GroupWrites;
 
-/// State of the sequencer of a member.
+/// State of a member's sequencer.
 pub(super) struct MemberSide {
-    /// What the Raft groups have to write since the last input.
+    /// Records that the Raft groups have to write since the last input.
     pub(super) round: GroupWrites,
-    /// When the member was last told that time has passed.
+    /// When the member was last ticked.
     pub(super) ticked_at: Instant,
-    /// Ticks since it takes part.
+    /// Ticks since the node began to take part.
     pub(super) ticks: u64,
-    /// Ticks that its first start has taken.
+    /// Ticks spent in the first start.
     pub(super) waited_ticks: u32,
     pub(super) reads: FreshReads,
-    /// What failed is no log: the node must not take part.
+    /// The failure is not of the log: the node must not take part.
     pub(super) refused: bool,
-    /// Entries that the others no longer have, if the node lacks some.
+    /// State that this node lacks and only another member's state provides, if any.
     pub(super) lag: Option<Lag>,
     /// The clocks of the other nodes.
     pub(super) clocks: PeerClocks,
-    /// By how much the own one is ahead of them, milliseconds, if that is too much.
+    /// How far this node's clock is ahead of theirs, milliseconds, if that is too far.
     pub(super) apart_ms: Option<i64>,
     pub(super) availability: Availability,
-    /// Of each node that asks for it, the binding of its number to its directory.
+    /// By claiming node, the binding of its number to its directory.
     pub(super) claims: BTreeMap<NodeId, ChangeUnderWay>,
 }
 
 impl MemberSide {
-    /// Begins at `started`.
+    /// Creates the state of a sequencer that began at `started`.
     pub(super) fn new(started: Instant) -> MemberSide {
         MemberSide {
             round: GroupWrites::default(),
@@ -55,7 +55,7 @@ impl MemberSide {
     }
 }
 
-/// Fresh reads that wait for the other nodes.
+/// Fresh reads waiting for the other nodes.
 #[derive(Default)]
 pub(super) struct FreshReads {
     pub(super) last: u64,

@@ -1,8 +1,8 @@
-//! Deactivation: a slot has again what it has without any uploaded plugin. It is an activation like others, so all nodes
-//! change at the same epoch, whatever release they run.
+//! Deactivation: resets a slot to its content without any uploaded plugin. It is an activation like any other, so all
+//! nodes change at the same epoch, whatever release they run.
 //!
-//! A rule or validator gives way to the built-in plugin that its slot had last, as a rollback past everything that was
-//! uploaded does. An adaptor gives way to nothing, unless a store uses it.
+//! A rule or validator is replaced by the slot's last built-in plugin, like a rollback past all uploads. An adaptor is
+//! removed without replacement; this is refused while a store uses it.
 
 use tribunal_core::control::slots::SlotState;
 use tribunal_service::ServiceError;
@@ -13,9 +13,9 @@ use tribunal_wasm::{BUILTINS, World};
 use super::{Parts, mistake, unavailable, unix_ms};
 use crate::plugins::plugin_loader::builtin_digest;
 
-/// Stores that a refusal names.
+/// Maximum number of stores that a refusal names.
 const STORES_SHOWN_MAX: usize = 5;
-/// The rule of a slot that never had a built-in one within its memory.
+/// The rule for a slot without a built-in one in its history.
 const RULE: &str = "first-writer-wins";
 
 impl Parts {
@@ -34,14 +34,14 @@ impl Parts {
             PluginSlot::Rule => self.built_in(&slot, &state, World::ConflictRule, RULE)?,
             PluginSlot::Validator(level) => self.built_in(&slot, &state, World::IsolationValidator, level.name())?,
         };
-        // What returns decides as after a rollback: the configuration is in charge again if it was. An empty slot is an entry
-        // of its own, so that a rollback restores the adaptor.
+        // The returning plugin decides as after a rollback: the configuration applies again if it did before. An empty
+        // slot gets a separate entry, so that a rollback restores the adaptor.
         let by = if choice.is_none() { FilledBy::Request } else { FilledBy::Rollback };
         let (from, at_ms) = (from.unwrap_or_default(), unix_ms());
         self.write(PluginActivation { choice, from, by, who, at_ms, ..PluginActivation::default() })
     }
 
-    /// Finds the slot in which an uploaded plugin is active.
+    /// Returns the slot in which an uploaded plugin is active.
     fn filled_by(&self, name: &str, slot: Option<PluginSlot>) -> Result<(PluginSlot, SlotState), ServiceError> {
         let slots = self.slots.read();
         let of_name = |state: &SlotState| {
@@ -91,7 +91,7 @@ impl Parts {
         active.is_some_and(|choice| self.loader.builtin_of(world, choice).is_some())
     }
 
-    /// Returns the built-in plugin that a slot had last, or else the one of this name.
+    /// Returns the slot's last built-in plugin, otherwise the one of this name.
     fn built_in(
         &self,
         slot: &PluginSlot,

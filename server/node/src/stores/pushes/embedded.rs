@@ -1,4 +1,4 @@
-//! What only embedded stores have: rows on this node, which are filled from its log, flushed for it and read.
+//! The part of the pushes specific to embedded stores: rows on this node, filled from its log, flushed for it and read.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ impl Pushes {
         self.embedded.truncation()
     }
 
-    /// Returns the embedded stores that were filled from the log again, each with the first epoch that its disk lacks.
+    /// Returns the embedded stores that were refilled from the log, each with the first epoch that its disk lacks.
     pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
         self.embedded.rebuilt()
     }
 
-    /// Notes that the log waits for the copies of other members instead of this node's. Waits for nothing.
+    /// Records that the log waits for other members' copies instead of this node's. Does not block.
     pub fn left_out(&self, store: StoreId) {
         self.embedded.left_out(store);
     }
 
-    /// Tells what is known of a push that holds the log back. Waits for nothing.
+    /// Returns the known state of a push that holds the log back. Does not block.
     pub fn lagging(&self, store: StoreId) -> LaggingPush {
         let entries = self.entries.lock();
         let Some(entry) = entries.get(&store) else { return LaggingPush::default() };
@@ -34,7 +34,7 @@ impl Pushes {
             _ if !entry.store.spec.is_embedded() => None,
             State::Starting => Some(Lsn(0)),
             State::Ahead(_) => Some(self.records.log.head(store)),
-            // It applies what the log has after its last flush.
+            // It applies the records after its last flush.
             State::Running(running) if running.handle.status().activity == PushActivity::Connecting => {
                 Some(self.embedded.get(store).and_then(|open| open.applied_at_once()).unwrap_or_default())
             }
@@ -43,8 +43,8 @@ impl Pushes {
         LaggingPush { complaint: self.state_of(entry).last_error, opens_at }
     }
 
-    /// Returns whether the rows of an embedded store are only with other members: they are broken here, and the log of this node no
-    /// longer has what they lack.
+    /// Returns whether only other members have the rows of an embedded store: they are broken here, and this node's log
+    /// no longer has the missing records.
     pub(super) fn needs_copy(&self, store: StoreId, damaged: bool) -> bool {
         if self.me.is_none() {
             return false;
@@ -60,20 +60,20 @@ impl Pushes {
                 cannot_follow && self.closed_because(store).is_some()
             }
             Err(EmbeddedError::Damaged(_)) => oldest > Lsn(1),
-            // That is for the opening to tell.
+            // Opening the store reports that.
             Err(_) => false,
         }
     }
 
-    /// Has an embedded store write what is only in memory to its disk, on threads of its own.
+    /// Has an embedded store flush its memory to disk, on a separate thread.
     pub fn flush(&self, store: StoreId) {
         self.embedded.flush(store, self.name_of(store));
     }
 
-    /// Has every embedded store write to its disk what it has in memory, and returns the files of each. Waits for the disk.
+    /// Has every embedded store flush its memory to disk, and returns the files of each. Waits for the disk.
     ///
     /// # Errors
-    /// In words: a store that is not whole here must not be copied.
+    /// A description of the failure: a store that is incomplete here must not be copied.
     pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
         let (open, broken) = {
             let entries = self.entries.lock();
@@ -109,7 +109,7 @@ impl Pushes {
         entries.get(&store).is_some_and(|entry| entry.store.spec.is_embedded() && entry.store.detached.is_none())
     }
 
-    /// Returns why an embedded store cannot be read here, if something is wrong with it.
+    /// Returns why an embedded store cannot be read here, if so.
     pub fn closed_because(&self, store: StoreId) -> Option<String> {
         let entries = self.entries.lock();
         let entry = entries.get(&store).filter(|entry| entry.store.spec.is_embedded())?;
@@ -123,7 +123,7 @@ impl Pushes {
         }
     }
 
-    /// Adds to what is wrong with a store what to do if that cannot be made good from the log.
+    /// Adds the remedy to a store's error if the log cannot repair it.
     pub(super) fn with_way_out(&self, spec: &StoreSpec, error: String) -> String {
         let open = self.embedded.get(spec.id).filter(|_| self.me.is_some());
         if open.is_none_or(|open| open.flushed().next() >= self.records.oldest(spec.id)) {
