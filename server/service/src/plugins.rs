@@ -65,10 +65,10 @@ pub trait PluginApi: Send + Sync {
     /// As for [`PluginApi::activate`]; also if there is no earlier activation.
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation>;
 
-    /// Returns a slot to the built-in plugin that it has without any uploaded one, or empties that of an adaptor.
+    /// Returns a slot to its built-in plugin, or empties an adaptor's slot.
     ///
     /// # Errors
-    /// As for [`PluginApi::activate`]; also if it is not active in the slot, or if a store uses the adaptor.
+    /// As for [`PluginApi::activate`]; also if the plugin is not active in the slot, or if a store uses the adaptor.
     fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation>;
 
     /// Deletes one version of a plugin, or all of them. Returns what was deleted.

@@ -46,11 +46,11 @@ pub trait StoreApi: Send + Sync {
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
     /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that this node
-    /// acknowledged before the call, and what `freshness` requires.
+    /// acknowledged before the call, and everything that `freshness` requires.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response. If what is required
-    /// is not visible in time: see [`TxnApi::begin`](crate::TxnApi::begin).
+    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response. If the required
+    /// commits are not visible in time: see [`TxnApi::begin`](crate::TxnApi::begin).
     fn read(&self, query: ReadQuery, freshness: Freshness) -> ServiceFuture<'_, ReadAnswer>;
 
     /// Returns a store's watermarks.
