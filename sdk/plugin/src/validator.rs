@@ -14,12 +14,12 @@
 //! | `WRITES` | kind of each write, version of the row now, and [`write_flag`]s |
 //! | `EPOCHS` | the epochs of these versions |
 //!
-//! It sees no keys, no values, no names of stores and nothing of other epochs, and cannot ask for more. Transactions that
-//! were aborted before (a snapshot that is too old, a row that must exist and does not) are missing. Conflicts *within*
-//! the epoch are not the validators' concern: the conflict rule decides them afterwards, among those that were accepted. The
-//! version map has partitions, and each calls the validator with the operations in it: a transaction can take part in
-//! several, and is then rejected if one of them does. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A commit
-//! that only reads, and a dry run, are judged in the same way in a call of their own.
+//! It sees no keys, values or store names, and nothing of other epochs, and cannot request more. Transactions that were
+//! aborted earlier (a snapshot that is too old, a required row that does not exist) are missing. Conflicts *within* the
+//! epoch are not the validators' concern: the conflict rule decides them afterwards, among the accepted transactions.
+//! The version map has partitions, and each calls the validator with its own operations: a transaction can take part in
+//! several, and is rejected if any of them rejects it. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A
+//! read-only commit and a dry run are judged in the same way, in a separate call.
 //!
 //! # What a validator must do
 //!
