@@ -392,7 +392,7 @@ impl Oracle {
                 if !self.overflows(&access, &committed) {
                     return Ok(place);
                 }
-                // Only a transaction that has read rows which others of the epoch change is placed at the front.
+                // Only a transaction that has read rows which other ones of the epoch change is placed at the front.
                 let is_stale = self.generation >= Generation::SECOND && place == Place::Front;
                 let reason = if is_stale { Reason::OrderConflict } else { Reason::AddOverflow };
                 Err(BTreeSet::from([reason]))

@@ -1,8 +1,8 @@
 //! SDK for writing Tribunal plugins in Rust: conflict rules, isolation validators and LogAdaptors.
 //!
-//! Implement [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and pass the type to the matching `export_*!`
-//! macro. Build the crate as a `cdylib` for `wasm32-unknown-unknown`, a target without clock, files and random numbers, so
-//! that the component has no imports.
+//! Implement [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and pass the type to the matching
+//! `export_*!` macro. Build the crate as a `cdylib` for `wasm32-unknown-unknown`, a target without clock, files and
+//! random numbers, so that the component has no imports.
 //!
 //! ```
 //! use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};

@@ -30,11 +30,11 @@ pub struct BeginOptions {
     pub wait_ms: Option<u32>,
     /// W3C trace context of the caller: sent with the commit, and kept in the log.
     pub traceparent: Option<String>,
-    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them without
-    /// another request. Rows that are never fetched with `get` do not count as read.
+    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them
+    /// without another request. Rows that are never fetched with `get` do not count as read.
     pub read: Vec<(String, Vec<u8>)>,
-    /// Ranges of embedded stores to read in the same request: [`Transaction::scan`] with the same bounds and limit returns
-    /// the rows without another request. Ranges that are never scanned do not count as read.
+    /// Ranges of embedded stores to read in the same request: [`Transaction::scan`] with the same bounds and limit
+    /// returns the rows without another request. Ranges that are never scanned do not count as read.
     pub ranges: Vec<(String, KeyRange)>,
 }
 
@@ -89,7 +89,8 @@ pub(crate) type Begins = Arc<Coalescer<Arc<BeginItem>, Shared<BeginResponse>>>;
 
 /// A Begin of one caller.
 pub(crate) struct BeginItem {
-    /// Identifies Begins that can share snapshots: they use the same stores, and wait equally long for the same commits.
+    /// Identifies Begins that can share snapshots: they use the same stores, and wait equally long for the same
+    /// commits.
     group: String,
     /// The stores that the Begin names or reads; empty means all stores of the namespace.
     stores: Vec<String>,

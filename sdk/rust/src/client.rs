@@ -466,7 +466,8 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
-    /// Begins to drain a node of the cluster, or lets it resume. A drained node votes, but leads nothing and takes no commits.
+    /// Begins to drain a node of the cluster, or lets it resume. A drained node votes, but leads nothing and takes no
+    /// commits.
     ///
     /// # Errors
     /// See [`Error`].

@@ -79,8 +79,8 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
         Arc::new(Coalescer { bounds, groups: Mutex::default(), returned: Notify::new() })
     }
 
-    /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send` returns
-    /// one reply per item, in order.
+    /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send`
+    /// returns one reply per item, in order.
     pub(crate) async fn submit<Sent>(
         self: &Arc<Self>,
         item: Item,

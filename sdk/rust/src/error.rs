@@ -22,8 +22,8 @@ pub enum Error {
         /// How long to wait before a retry, if the server gave a time.
         retry_after: Option<Duration>,
     },
-    /// It is not known whether the transaction committed. [`Client::status`](crate::Client::status) requests its outcome by its
-    /// id, and the same prepared commit may be sent again.
+    /// It is not known whether the transaction committed. [`Client::status`](crate::Client::status) requests its
+    /// outcome by its id, and the same prepared commit may be sent again.
     #[error("the outcome of transaction {txn_id} is unknown: {text}; `Client::status` requests it")]
     OutcomeUnknown {
         /// The transaction.

@@ -75,8 +75,8 @@ impl LogReader {
         LogReader { client, store, limit: None, wait_ms: 10_000, after, log: None, head: Lsn(0), stream: None }
     }
 
-    /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail with
-    /// the code `log_replaced`.
+    /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail
+    /// with the code `log_replaced`.
     #[must_use]
     pub fn of_log(mut self, log: LogId) -> Self {
         self.log = Some(log);

@@ -46,8 +46,8 @@ pub enum RowState {
 pub struct RowReads {
     /// The epoch that the rows reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
-    /// `None` if the service is too old to return one.
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another
+    /// node. `None` if the service is too old to return one.
     pub session: Option<String>,
     /// One result per row, in the order of the request.
     pub rows: Vec<RowState>,
@@ -85,8 +85,8 @@ pub struct RangeRows {
 pub struct RangeReads {
     /// The epoch that the ranges reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
-    /// `None` if the service is too old to return one.
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another
+    /// node. `None` if the service is too old to return one.
     pub session: Option<String>,
     /// One result per range, in the order of the request.
     pub ranges: Vec<RangeRows>,
@@ -181,9 +181,9 @@ impl Client {
         Ok(Some((StoredValue::new(value), wire::version(&version)?)))
     }
 
-    /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-    /// They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-    /// the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
+    /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
+    /// total. They include every commit that its node acknowledged before the call. While requests of other reads are
+    /// in flight, the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
     ///
     /// # Errors
     /// See [`Error`].
@@ -229,8 +229,8 @@ impl Client {
         self.current(store, None, options, send).await
     }
 
-    /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-    /// include every commit that its node acknowledged before the call.
+    /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total.
+    /// They include every commit that its node acknowledged before the call.
     ///
     /// # Errors
     /// See [`Error`].
@@ -279,8 +279,8 @@ impl Client {
         Ok(RangeReads { applied: wire::epoch(&answer.applied)?, session: answer.session, ranges })
     }
 
-    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
-    /// `end` is the end of the store.
+    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An
+    /// empty `end` is the end of the store.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].

@@ -319,7 +319,8 @@ impl Transaction {
         self.reads.entry(name).or_insert(Seen::read(version, None));
     }
 
-    /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the store.
+    /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the
+    /// store.
     pub fn observe_range(&mut self, store: &str, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) {
         let (start, end) = (start.as_ref(), end.as_ref());
         let mut range = Range { store: store.to_owned(), ..Range::default() };
@@ -384,8 +385,8 @@ impl Transaction {
         self.merge(store, key.as_ref(), add)
     }
 
-    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write it, or
-    /// only adds to it.
+    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write
+    /// it, or only adds to it.
     ///
     /// # Errors
     /// Never for values that this transaction wrote.

@@ -120,7 +120,7 @@ pub struct NewKey {
     pub name: String,
     /// Namespace of the key; created if it does not exist.
     pub namespace: String,
-    /// What the key permits.
+    /// The key's permissions.
     pub roles: Roles,
     /// Seconds until the key expires; `None` if it does not.
     pub expires_in_s: Option<u32>,

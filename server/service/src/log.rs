@@ -6,8 +6,8 @@ use crate::{ServiceFuture, StoredRow};
 
 /// Operations for readers of logs.
 pub trait LogApi: Send + Sync {
-    /// Reads a page of a store's committed log. Waits at most `wait_ms` for the first record; stops waiting when the node
-    /// shuts down.
+    /// Reads a page of a store's committed log. Waits at most `wait_ms` for the first record; stops waiting when the
+    /// node shuts down.
     ///
     /// # Errors
     /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if the query names another log;
@@ -56,8 +56,8 @@ pub trait LogApi: Send + Sync {
     ///
     /// # Errors
     /// [`crate::ServiceError::ClientMistake`] if its address is not allowed or the position is past the head;
-    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if it resumes at a position of another
-    /// log.
+    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if it resumes at a position of
+    /// another log.
     fn register_webhook(&self, store: StoreId, registration: Registration) -> ServiceFuture<'_, WebhookStatus>;
 
     /// Returns the webhook of a store's log and the state of its push.

@@ -53,7 +53,8 @@ pub trait NodeApi: Send + Sync {
     /// Returns whether this node may lag the other nodes.
     fn may_lag(&self) -> bool;
 
-    /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the call.
+    /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the
+    /// call.
     ///
     /// # Errors
     /// [`ServiceError::Unavailable`](crate::ServiceError::Unavailable) if it does not catch up in time.

@@ -52,8 +52,8 @@ pub trait PluginApi: Send + Sync {
     /// [`crate::ServiceError::Unavailable`].
     fn overview(&self) -> ServiceFuture<'_, Overview>;
 
-    /// Activates a plugin in a slot from an epoch on. Returns once the entry in the control log is durable and the node has
-    /// applied it.
+    /// Activates a plugin in a slot from an epoch on. Returns once the entry in the control log is durable and the node
+    /// has applied it.
     ///
     /// # Errors
     /// [`crate::ServiceError::NotFound`], [`crate::ServiceError::ClientMistake`].
@@ -74,8 +74,8 @@ pub trait PluginApi: Send + Sync {
     /// Deletes one version of a plugin, or all of them. Returns what was deleted.
     ///
     /// # Errors
-    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or is active or pending
-    /// in a slot. Nothing is deleted then.
+    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or is active or
+    /// pending in a slot. Nothing is deleted then.
     fn delete(&self, name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>>;
 }
 

@@ -20,8 +20,8 @@ pub trait TxnApi: Send + Sync {
     /// If no decision was made, or if it is unknown: see [`ServiceError`].
     fn commit(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> ServiceFuture<'_, Decided>;
 
-    /// Decides many transactions. The results are in the order of the transactions; a failure of one does not affect the
-    /// others.
+    /// Decides many transactions. The results are in the order of the transactions; a failure of one does not affect
+    /// the others.
     ///
     /// # Errors
     /// Only if no transaction was processed, e.g. [`ServiceError::Overloaded`].
@@ -87,7 +87,7 @@ pub struct Begin {
     pub namespace: NamespaceId,
     /// Stores that the transaction will use; ascending, never empty.
     pub stores: Vec<StoreId>,
-    /// What the snapshots must include.
+    /// The commits that the snapshots must include.
     pub freshness: Freshness,
     /// Rows and ranges to read at the snapshots, of embedded stores among `stores`.
     pub read: ReadQuery,

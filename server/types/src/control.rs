@@ -191,7 +191,8 @@ pub struct PluginActivation {
     pub from: Epoch,
     /// What caused it.
     pub by: FilledBy,
-    /// For a rollback after faults: the entry that failed. The activation is void if another entry fills the slot by then.
+    /// For a rollback after faults: the entry that failed. The activation is void if another entry fills the slot by
+    /// then.
     pub replaces: ControlIndex,
     /// The requester; empty for the node itself.
     pub who: String,
@@ -214,7 +215,7 @@ pub struct ProposalId {
 pub struct ControlEntry {
     /// The proposal that it was written for.
     pub proposal: ProposalId,
-    /// What it changes.
+    /// The change.
     pub change: ControlChange,
 }
 

@@ -44,7 +44,7 @@ impl Isolation {
     }
 }
 
-/// What a write does to its row. The numbers are part of the log format and of the plugin ABI.
+/// Operation of a write on its row. The numbers are part of the log format and of the plugin ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum WriteKind {
@@ -190,7 +190,7 @@ pub struct Write {
     pub key: Span,
     /// The JSON value as posted (or the decimal delta of an add), in the value arena; empty for a delete.
     pub value: Span,
-    /// What the write does.
+    /// Operation on the row.
     pub kind: WriteKind,
     /// Whether the value is a JSON integer within `i64`, so that an `add` may follow.
     pub integer: bool,
