@@ -20,7 +20,7 @@ pub const STORES_PER_TXN_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 10 * 1024;
 /// Bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
-/// Largest absolute value with which an `add` may create a missing row: every JSON library can hold it.
+/// Largest absolute value of an `or`, to which an `add` adds if the row is missing: every JSON library can hold it.
 pub const ADD_START_MAX: i64 = (1 << 53) - 1;
 /// Bytes of the values that one request may read.
 pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -12,7 +12,7 @@ pub enum Existence {
     /// The version map, which keeps the newest version of every live row.
     #[default]
     Tracked = 0,
-    /// The engine's read set, for rows without history above the floor. `add` is not available on such rows.
+    /// The engine's read set, for rows without history above the floor. `add` is not available in such a store.
     Declared = 1,
 }
 
